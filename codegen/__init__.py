@@ -1,0 +1,1 @@
+"""From loop tree to machine code: emission to TVM, targets, and the compiled library."""
