@@ -1,0 +1,53 @@
+"""The element types of tensors and what each one means to NumPy."""
+
+from __future__ import annotations
+
+import functools
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike
+
+from loopwright.dsl.errors import NotationError
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "int8", "uint8")
+DTYPES = (*FLOATS, *INTEGERS, "bool")
+
+
+def check_dtype(dtype: DTypeLike | str) -> str:
+    """The canonical name of an element type, given its name or NumPy's object for it."""
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name not in DTYPES:
+        raise NotationError(f"dtype {name!r} is not supported; use one of {', '.join(DTYPES)}")
+    return name
+
+
+@functools.cache
+def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
+    """NumPy's type for a name of ours (bfloat16 comes from ml_dtypes)."""
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element."""
+    return numpy_dtype(dtype).itemsize
+
+
+def epsilon(dtype: str) -> float:
+    """The distance from 1 to the next number of a floating type; 0 for exact types."""
+    return float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) if is_float(dtype) else 0.0
+
+
+def limits(dtype: str) -> tuple[float | int, float | int]:
+    """The lowest and highest values of a type; infinities for floating ones."""
+    if is_float(dtype):
+        return float("-inf"), float("inf")
+    if dtype == "bool":
+        return False, True
+    info = np.iinfo(numpy_dtype(dtype))
+    return int(info.min), int(info.max)

@@ -1,0 +1,427 @@
+"""Element expressions: what one element of a tensor is worth.
+
+    expr = Const(value, dtype)            | Read(tensor, index…)
+         | IndexValue(affine)             | Unary(op, x)
+         | Binary(op, x, y)               | Select(cond, x, y)
+         | Cast(x, dtype)                 | Reduce(op, x)   -- only as a whole right-hand side
+
+Both sides of an operator have one dtype: a Python number takes that of the other side, two
+tensors of different types want an explicit `lw.cast`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loopwright.dsl.dtypes import check_dtype, is_float
+from loopwright.dsl.errors import NotationError
+from loopwright.dsl.index import Affine, IndexExpr
+
+if TYPE_CHECKING:
+    from loopwright.dsl.tensor import Tensor
+
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%"}
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+LOGICAL = {"and": "&", "or": "|"}
+FLOAT_ONLY = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")
+UNARY = (*FLOAT_ONLY, "neg", "abs", "not")
+REDUCERS = ("sum", "max", "min", "prod")
+
+
+class Expr:
+    """An element expression; Python's operators build larger ones."""
+
+    @property
+    def dtype(self) -> str:
+        raise TypeError(f"{type(self).__name__} has no dtype")
+
+    def __add__(self, other: object) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: object) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: object) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: object) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: object) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: object) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: object) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: object) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: object) -> Expr:
+        return binary("mod", self, other)
+
+    def __pow__(self, exponent: int) -> Expr:
+        if not isinstance(exponent, int) or not 1 <= exponent <= 8:
+            raise NotationError(f"** {exponent!r}: only integer powers 1 to 8 are in the notation")
+        power = self
+        for _ in range(exponent - 1):
+            power = power * self
+        return power
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+    def __invert__(self) -> Expr:
+        return unary("not", self)
+
+    def __and__(self, other: object) -> Expr:
+        return binary("and", self, other)
+
+    def __or__(self, other: object) -> Expr:
+        return binary("or", self, other)
+
+    def __lt__(self, other: object) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: object) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: object) -> Expr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: object) -> Expr:
+        return binary("ge", self, other)
+
+    def __bool__(self) -> bool:
+        raise NotationError(
+            "an element expression has no truth value: use lw.where(cond, a, b), and & | ~ "
+            "in place of and, or, not"
+        )
+
+
+@dataclass(frozen=True)
+class Const(Expr):
+    """A number."""
+
+    value: float | int | bool
+    type: str
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Read(Expr):
+    """One element of a tensor: `A[i, 2*k + 1]`."""
+
+    tensor: Tensor
+    index: tuple[Affine, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.tensor.dtype
+
+
+@dataclass(frozen=True)
+class IndexValue(Expr):
+    """The value of an index expression, as an int32 element."""
+
+    value: Affine
+
+    @property
+    def dtype(self) -> str:
+        return "int32"
+
+
+@dataclass(frozen=True)
+class Unary(Expr):
+    """One of `UNARY` applied to an element."""
+
+    op: str
+    x: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+
+@dataclass(frozen=True)
+class Binary(Expr):
+    """Arithmetic, comparison, logic, or the lesser or greater ("min", "max") of two elements."""
+
+    op: str
+    x: Expr
+    y: Expr
+
+    @property
+    def dtype(self) -> str:
+        return "bool" if self.op in COMPARISONS else self.x.dtype
+
+
+@dataclass(frozen=True)
+class Select(Expr):
+    """`x` where `cond` holds, else `y`; the side not taken has no effect, reads included."""
+
+    cond: Expr
+    x: Expr
+    y: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+
+@dataclass(frozen=True)
+class Cast(Expr):
+    """The element converted to another type."""
+
+    x: Expr
+    type: str
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Reduce(Expr):
+    """The reduction of `x` over the indices that are absent on the left of the definition."""
+
+    op: str
+    x: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+
+def as_expr(value: object, like: Expr | None = None) -> Expr:
+    """An element expression; a Python number takes the type of `like`."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, IndexExpr):
+        return IndexValue(value.affine())
+    number = value.item() if hasattr(value, "item") else value
+    if not isinstance(number, (bool, int, float)):
+        hint = ": write its indices, T[i, j]" if hasattr(value, "shape") else ""
+        raise NotationError(f"{type(value).__name__} is not an element expression{hint}")
+    dtype = like.dtype if like is not None else _natural(number)
+    if isinstance(number, float) and not is_float(dtype):
+        raise NotationError(f"the number {number} meets an expression of {dtype}: cast one")
+    if dtype == "bool" and not isinstance(number, bool):
+        raise NotationError(f"the number {number} meets a truth value: cast it, or use ~ & |")
+    return Const(float(number) if is_float(dtype) else number, dtype)
+
+
+def unary(op: str, x: object) -> Expr:
+    """Apply a one-argument function, checking that the type admits it."""
+    value = as_expr(x)
+    if op in FLOAT_ONLY and not is_float(value.dtype):
+        raise NotationError(f"{op} of {value.dtype}: cast to a floating type first")
+    if (op == "not") != (value.dtype == "bool"):
+        raise NotationError(f"{op} of {value.dtype} is not in the notation")
+    return Unary(op, value)
+
+
+def binary(op: str, x: object, y: object) -> Expr:
+    """Apply an operator to two sides of one type."""
+    a = as_expr(x, like=y if isinstance(y, Expr) else None)
+    b = as_expr(y, like=a)
+    sign = {**ARITHMETIC, **COMPARISONS, **LOGICAL}.get(op, op)
+    if a.dtype != b.dtype:
+        raise NotationError(
+            f"{a.dtype} {sign} {b.dtype}: the sides differ in type; cast one, e.g. "
+            f'lw.cast(…, "{a.dtype}")'
+        )
+    if (op in LOGICAL) != (a.dtype == "bool") and op not in COMPARISONS:
+        raise NotationError(f"{a.dtype} {sign} {b.dtype} is not in the notation: cast first")
+    if op == "div" and not is_float(a.dtype):
+        raise NotationError(f"{a.dtype} / {b.dtype}: use // for integers, or cast to a float")
+    if op in ("floordiv", "mod") and (is_float(a.dtype) or not _nonzero(b)):
+        raise NotationError(f"{sign} is for integers by a constant other than zero; use / or floor")
+    return Binary(op, a, b)
+
+
+def where(cond: object, x: object, y: object) -> Expr:
+    """`x` where `cond` holds, else `y`.
+
+    Reads on either side may leave their tensor: such a read gives the nearest element, and the
+    condition decides that it is not used.
+    """
+    test = as_expr(cond)
+    if test.dtype != "bool":
+        raise NotationError(f"where: the condition is {test.dtype}, not a truth value")
+    a = as_expr(x, like=y if isinstance(y, Expr) else None)
+    b = as_expr(y, like=a)
+    if a.dtype != b.dtype:
+        raise NotationError(f"where: the sides are {a.dtype} and {b.dtype}; cast one")
+    return Select(test, a, b)
+
+
+def cast(x: object, dtype: str) -> Expr:
+    """Convert to another element type: floats to integers truncate, narrow integers wrap."""
+    value, name = as_expr(x), check_dtype(dtype)
+    if value.dtype == name:
+        return value
+    if name == "bool":
+        return binary("ne", value, 0)
+    return Cast(value, name)
+
+
+def equal(x: object, y: object) -> Expr:
+    """Whether two elements, or two index expressions, are equal (`==` compares notation)."""
+    return binary("eq", as_expr(x), y if isinstance(y, (int, float)) else as_expr(y))
+
+
+def not_equal(x: object, y: object) -> Expr:
+    """Whether two elements, or two index expressions, differ."""
+    return binary("ne", as_expr(x), y if isinstance(y, (int, float)) else as_expr(y))
+
+
+def exp(x: object) -> Expr:
+    """e to the power x."""
+    return unary("exp", x)
+
+
+def log(x: object) -> Expr:
+    """The natural logarithm."""
+    return unary("log", x)
+
+
+def sqrt(x: object) -> Expr:
+    """The square root."""
+    return unary("sqrt", x)
+
+
+def rsqrt(x: object) -> Expr:
+    """One over the square root."""
+    return unary("rsqrt", x)
+
+
+def tanh(x: object) -> Expr:
+    """The hyperbolic tangent."""
+    return unary("tanh", x)
+
+
+def sigmoid(x: object) -> Expr:
+    """1 / (1 + exp(-x))."""
+    return unary("sigmoid", x)
+
+
+def erf(x: object) -> Expr:
+    """The error function."""
+    return unary("erf", x)
+
+
+def floor(x: object) -> Expr:
+    """The greatest integer that is not above x, as a float."""
+    return unary("floor", x)
+
+
+def abs(x: object) -> Expr:  # noqa: A001 - the field's name for it
+    """The magnitude."""
+    return unary("abs", x)
+
+
+def relu(x: object) -> Expr:
+    """max(x, 0)."""
+    return binary("max", x, 0)
+
+
+def sum(x: object) -> Expr:  # noqa: A001
+    """Sum over the indices that are absent on the left: `S[i] = lw.sum(X[i, k])`, same as `+=`."""
+    return _reduction("sum", x)
+
+
+def prod(x: object) -> Expr:
+    """Multiply over the indices that are absent on the left."""
+    return _reduction("prod", x)
+
+
+def max(x: object, *others: object) -> Expr:  # noqa: A001
+    """With one argument the greatest over the absent indices; with more, the greatest of them."""
+    return _extreme("max", x, others)
+
+
+def min(x: object, *others: object) -> Expr:  # noqa: A001
+    """With one argument the least over the absent indices; with more, the least of them."""
+    return _extreme("min", x, others)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions directly inside one."""
+    if isinstance(expr, (Unary, Cast, Reduce)):
+        return (expr.x,)
+    if isinstance(expr, Binary):
+        return (expr.x, expr.y)
+    if isinstance(expr, Select):
+        return (expr.cond, expr.x, expr.y)
+    return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside it, outermost first, left to right."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The same node over changed children: `f(x, y)  ↦  f(change(x), change(y))`."""
+    if isinstance(expr, Unary):
+        return Unary(expr.op, change(expr.x))
+    if isinstance(expr, Cast):
+        return Cast(change(expr.x), expr.type)
+    if isinstance(expr, Reduce):
+        return Reduce(expr.op, change(expr.x))
+    if isinstance(expr, Binary):
+        return Binary(expr.op, change(expr.x), change(expr.y))
+    if isinstance(expr, Select):
+        return Select(change(expr.cond), change(expr.x), change(expr.y))
+    return expr
+
+
+def map_leaves(
+    expr: Expr, read: Callable[[Read], Expr], index: Callable[[Affine], Affine]
+) -> Expr:
+    """The same expression with its reads and its index values replaced."""
+    if isinstance(expr, Read):
+        return read(expr)
+    if isinstance(expr, IndexValue):
+        return IndexValue(index(expr.value))
+    return rebuild(expr, lambda child: map_leaves(child, read, index))
+
+
+def _reduction(op: str, x: object) -> Expr:
+    value = as_expr(x)
+    if value.dtype == "bool":
+        raise NotationError(f"{op} over truth values: cast them first")
+    return Reduce(op, value)
+
+
+def _extreme(op: str, x: object, others: tuple[Any, ...]) -> Expr:
+    if not others:
+        return _reduction(op, x)
+    result = binary(op, x, others[0])
+    for other in others[1:]:
+        result = binary(op, result, other)
+    return result
+
+
+def _natural(number: bool | int | float) -> str:
+    if isinstance(number, bool):
+        return "bool"
+    return "float32" if isinstance(number, float) else "int32"
+
+
+def _nonzero(expr: Expr) -> builtins.bool:
+    return isinstance(expr, Const) and expr.value != 0

@@ -1,0 +1,273 @@
+"""Index expressions: names that range over an axis, and affine combinations of them.
+
+An index expression is  c + Σ aₖ·atomₖ  where an atom is an index, or the floor quotient or the
+remainder of an index expression by a positive constant (so that reshapes and groups can be said).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loopwright.dsl.errors import NotationError
+
+if TYPE_CHECKING:
+    from loopwright.dsl.expr import Expr
+
+
+class IndexExpr:
+    """What `Index` and `Affine` share: arithmetic that stays affine, and comparison."""
+
+    def affine(self) -> Affine:
+        """This expression in its normal form."""
+        raise TypeError(f"{type(self).__name__} has no affine form")
+
+    def __add__(self, other: IndexExpr | int) -> Affine:
+        if not isinstance(other, (IndexExpr, int)):
+            return NotImplemented
+        left, right = self.affine(), as_affine(other)
+        return Affine.of((*left.terms, *right.terms), left.const + right.const)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: IndexExpr | int) -> Affine:
+        if not isinstance(other, (IndexExpr, int)):
+            return NotImplemented
+        return self + as_affine(other) * -1
+
+    def __rsub__(self, other: IndexExpr | int) -> Affine:
+        return as_affine(other) - self
+
+    def __mul__(self, other: int) -> Affine:
+        if isinstance(other, IndexExpr):
+            raise NotationError(
+                f"{self} * {other} is not affine: multiply an index by an integer constant only"
+            )
+        if not isinstance(other, int):
+            return NotImplemented
+        form = self.affine()
+        return Affine.of(tuple((a, c * other) for a, c in form.terms), form.const * other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> Affine:
+        return _quotient(self.affine(), divisor)
+
+    def __mod__(self, divisor: int) -> Affine:
+        return _remainder(self.affine(), divisor)
+
+    def __truediv__(self, other: object) -> Affine:
+        raise NotationError(f"{self} / {other}: an index divides by // (floor) and % only")
+
+    def __lt__(self, other: IndexExpr | int) -> Expr:
+        return _compare("lt", self, other)
+
+    def __le__(self, other: IndexExpr | int) -> Expr:
+        return _compare("le", self, other)
+
+    def __gt__(self, other: IndexExpr | int) -> Expr:
+        return _compare("gt", self, other)
+
+    def __ge__(self, other: IndexExpr | int) -> Expr:
+        return _compare("ge", self, other)
+
+
+@dataclass(frozen=True)
+class Index(IndexExpr):
+    """A name that ranges over 0 ≤ name < extent; the extent is inferred where it is None."""
+
+    name: str
+    extent: int | None = field(default=None, compare=False)
+
+    def affine(self) -> Affine:
+        return Affine(((self, 1),), 0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """The atom ⌊value / divisor⌋."""
+
+    value: Affine
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"{_wrapped(self.value)} // {self.divisor}"
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """The atom value mod divisor, in 0 … divisor-1."""
+
+    value: Affine
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"{_wrapped(self.value)} % {self.divisor}"
+
+
+Atom = Index | Quotient | Remainder
+
+
+@dataclass(frozen=True)
+class Affine(IndexExpr):
+    """const + Σ coefficient · atom, terms merged and without zeros, in order of appearance."""
+
+    terms: tuple[tuple[Atom, int], ...]
+    const: int
+
+    @staticmethod
+    def of(terms: tuple[tuple[Atom, int], ...], const: int) -> Affine:
+        """Merge equal atoms and drop those whose coefficient is zero."""
+        merged: dict[Atom, int] = {}
+        for atom, coefficient in terms:
+            merged[atom] = merged.get(atom, 0) + coefficient
+        return Affine(tuple((a, c) for a, c in merged.items() if c != 0), const)
+
+    def affine(self) -> Affine:
+        return self
+
+    def plain(self) -> Index | None:
+        """The index that this expression is, if it is nothing but one index."""
+        if len(self.terms) == 1 and self.const == 0:
+            atom, coefficient = self.terms[0]
+            if coefficient == 1 and isinstance(atom, Index):
+                return atom
+        return None
+
+    def indices(self) -> Iterator[Index]:
+        """Every index in it, inside quotients and remainders too, repeats included."""
+        for atom, _ in self.terms:
+            if isinstance(atom, Index):
+                yield atom
+            else:
+                yield from atom.value.indices()
+
+    def bounds(self, extents: Mapping[Index, int]) -> tuple[int, int]:
+        """The least and greatest values, inclusive, for indices over their extents."""
+        low = high = self.const
+        for atom, coefficient in self.terms:
+            first, last = _atom_bounds(atom, extents)
+            low += min(coefficient * first, coefficient * last)
+            high += max(coefficient * first, coefficient * last)
+        return low, high
+
+    def replace(self, values: Callable[[Index], IndexExpr]) -> Affine:
+        """The same expression with every index replaced.
+
+        `i // 2 + j  ↦  (4*a + b) // 2 + j`  for i ↦ 4*a + b.
+        """
+        total = Affine((), self.const)
+        for atom, coefficient in self.terms:
+            if isinstance(atom, Index):
+                new: IndexExpr = values(atom)
+            elif isinstance(atom, Quotient):
+                new = atom.value.replace(values) // atom.divisor
+            else:
+                new = atom.value.replace(values) % atom.divisor
+            total = total + new * coefficient
+        return total
+
+    def __str__(self) -> str:
+        text = ""
+        for atom, coefficient in self.terms:
+            name = str(atom) if isinstance(atom, Index) else f"({atom})"
+            size = "" if abs(coefficient) == 1 else f"{abs(coefficient)}*"
+            sign = " - " if coefficient < 0 else " + "
+            text += (sign if text else sign.strip().strip("+")) + size + name
+        if self.const or not text:
+            sign = " - " if self.const < 0 else " + "
+            text += f"{sign}{abs(self.const)}" if text else str(self.const)
+        return text
+
+
+def as_affine(value: IndexExpr | int) -> Affine:
+    """An index expression or an integer in normal form; anything else is an error."""
+    if isinstance(value, IndexExpr):
+        return value.affine()
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise NotationError(
+            f"{value!r} is not an index expression: use indices, integers, and +, -, *, //, %"
+        )
+    return Affine((), int(value.__index__()))
+
+
+def indices(names: str = "", **extents: int) -> tuple[Index, ...]:
+    """Make indices from names: `i, j, k = lw.indices("i j k")`.
+
+    Ranges are inferred from the tensors that an index indexes. A range that no tensor shows,
+    such as a pooling window's, is given by keyword: `y, x, r, s = lw.indices("y x", r=3, s=3)`
+    or `lw.indices("y x r s", r=3, s=3)`.
+    """
+    split = names.replace(",", " ").split()
+    for name, extent in extents.items():
+        if not isinstance(extent, int) or extent < 1:
+            raise NotationError(f"the extent of index {name} is {extent!r}; give an integer ≥ 1")
+        if name not in split:
+            split.append(name)
+    for name in split:
+        if not name.isidentifier():
+            raise NotationError(f"{name!r} cannot name an index: use letters, digits and _")
+    if len(set(split)) != len(split):
+        raise NotationError(f"an index is named twice in {' '.join(split)!r}")
+    return tuple(Index(name, extents.get(name)) for name in split)
+
+
+def _quotient(value: Affine, divisor: int) -> Affine:
+    _check_divisor(value, divisor)
+    terms = tuple((a, c // divisor) for a, c in value.terms if c % divisor == 0)
+    rest = Affine(
+        tuple((a, c) for a, c in value.terms if c % divisor != 0), value.const % divisor
+    )
+    whole = Affine(terms, value.const // divisor)
+    if divisor == 1 or not rest.terms:
+        return whole
+    return whole + Affine(((Quotient(rest, divisor), 1),), 0)
+
+
+def _remainder(value: Affine, divisor: int) -> Affine:
+    _check_divisor(value, divisor)
+    rest = Affine.of(
+        tuple((a, c % divisor) for a, c in value.terms), value.const % divisor
+    )
+    if not rest.terms:
+        return rest
+    return Affine(((Remainder(rest, divisor), 1),), 0)
+
+
+def _check_divisor(value: Affine, divisor: int) -> None:
+    if not isinstance(divisor, int) or divisor < 1:
+        raise NotationError(
+            f"{value} divided by {divisor!r}: an index divides by a positive integer only"
+        )
+
+
+def _atom_bounds(atom: Atom, extents: Mapping[Index, int]) -> tuple[int, int]:
+    if isinstance(atom, Index):
+        return 0, extents[atom] - 1
+    low, high = atom.value.bounds(extents)
+    if isinstance(atom, Quotient):
+        return low // atom.divisor, high // atom.divisor
+    if low // atom.divisor == high // atom.divisor:
+        return low % atom.divisor, high % atom.divisor
+    return 0, atom.divisor - 1
+
+
+def _wrapped(value: Affine) -> str:
+    return str(value) if value.plain() else f"({value})"
+
+
+def _compare(op: str, left: IndexExpr, right: IndexExpr | int) -> Expr:
+    from loopwright.dsl.expr import Binary, IndexValue, as_expr
+
+    if not isinstance(right, (IndexExpr, int)):
+        return NotImplemented
+    other = IndexValue(as_affine(right)) if isinstance(right, IndexExpr) else right
+    value = IndexValue(left.affine())
+    return Binary(op, value, as_expr(other, like=value))

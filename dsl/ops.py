@@ -1,0 +1,1 @@
+"""Operators, each a few lines of the notation."""

@@ -1,0 +1,210 @@
+"""The oracle: every definition evaluated by NumPy, slowly and obviously.
+
+Floating elements are computed in float64 and rounded to the tensor's type once per stage (and at
+every explicit cast), so that a tolerance covers the rounding of the program under test alone.
+Integers wrap as their type does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl import expr as e
+from loopwright.dsl.dtypes import epsilon, is_float, limits, numpy_dtype
+from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.index import Affine, Index, Quotient
+from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.workload import Workload, defined, tensor_shape
+
+Array = np.ndarray[Any, Any]
+_CHUNK = 1 << 22  # elements of a stage's iteration domain that are held at once
+
+_UNARY: dict[str, Callable[[Array], Array]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "not": np.logical_not,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": lambda x: np.vectorize(math.erf, otypes=[np.float64])(x),
+    "floor": np.floor,
+}
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+_REDUCE: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def evaluate(workload: Workload, inputs: Sequence[Array] | Mapping[str, Array]) -> tuple[Array, ...]:
+    """The outputs of a workload for NumPy inputs, in the order of `workload.inputs` or by name.
+
+    Raises `ShapeError` if an input is missing or has the wrong shape or dtype.
+    """
+    given = _match(workload, inputs)
+    values: dict[Tensor, Array] = {}
+    for tensor in workload.inputs:
+        values[tensor] = _check(tensor, given[tensor.name])
+    with np.errstate(all="ignore"):
+        for stage in workload.stages:
+            values[stage] = _evaluate_stage(stage, values)
+    return tuple(values[t] for t in workload.outputs)
+
+
+def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, ...]:
+    """Inputs drawn so that results neither vanish nor overflow: floats uniform in [-1, 1),
+    integers over a small range, truth values evenly."""
+    return tuple(_draw(t, rng) for t in workload.inputs)
+
+
+def tolerance(workload: Workload) -> tuple[float, float]:
+    """`(rtol, atol)` for comparing a program of this workload with the oracle.
+
+    The error of a sum of K rounded products of numbers of magnitude 1 grows like ε·√K when signs
+    vary and at most like ε·K; stages in a row add up. The coarsest type on the way decides ε.
+    """
+    eps = max((epsilon(t.dtype) for t in (*workload.inputs, *workload.stages)), default=0.0)
+    steps = 0.0
+    for stage in workload.stages:
+        steps += 2 + math.sqrt(math.prod(i.extent or 1 for i in defined(stage).reduce))
+    return 8 * eps * (1 + len(workload.stages)), 2 * eps * steps
+
+
+def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:
+    """Evaluate over the whole iteration domain, a slab of the first axis at a time."""
+    d = defined(stage)
+    out = np.empty(tensor_shape(stage), numpy_dtype(stage.dtype))
+    rest = math.prod(list(d.extents.values())[1:])
+    if not d.axes or rest * (d.axes[0].extent or 1) <= _CHUNK:
+        out[...] = _evaluate_slab(d, stage.dtype, slice(None), values)
+        return out
+    step = max(1, _CHUNK // rest)
+    for start in range(0, out.shape[0], step):
+        slab = slice(start, min(start + step, out.shape[0]))
+        out[slab] = _evaluate_slab(d, stage.dtype, slab, values)
+    return out
+
+
+def _evaluate_slab(
+    d: Definition, dtype: str, slab: slice, values: Mapping[Tensor, Array]
+) -> Array:
+    order = (*d.axes, *d.reduce)
+    grid: dict[Index, Array] = {}
+    shape = []
+    for position, index in enumerate(order):
+        span = np.arange(index.extent)[slab if position == 0 and d.axes else slice(None)]
+        shape.append(len(span))
+        grid[index] = span.reshape([-1 if p == position else 1 for p in range(len(order))])
+    body = np.broadcast_to(_evaluate(d.body, grid, values), shape)
+    if d.reducer is None:
+        return body
+    along = tuple(range(len(d.axes), len(order)))
+    kind = np.float64 if is_float(dtype) else numpy_dtype(dtype)
+    identity = {"sum": 0, "prod": 1, "max": limits(dtype)[0], "min": limits(dtype)[1]}[d.reducer]
+    result: Array = _REDUCE[d.reducer].reduce(body, axis=along, dtype=kind, initial=identity)
+    return result
+
+
+def _evaluate(x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Array]) -> Array:
+    """An expression over the grid, broadcast: float64 for floats, the type itself for others."""
+    if isinstance(x, e.Const):
+        return np.asarray(x.value, _work_type(x.dtype))
+    if isinstance(x, e.IndexValue):
+        return _position(x.value, grid).astype(np.int32)
+    if isinstance(x, e.Read):
+        shape = tensor_shape(x.tensor)
+        where = tuple(
+            np.clip(_position(a, grid), 0, n - 1) for a, n in zip(x.index, shape, strict=True)
+        )
+        return values[x.tensor][where].astype(_work_type(x.dtype))
+    if isinstance(x, e.Cast):
+        return _cast(_evaluate(x.x, grid, values), x.type)
+    parts = [_evaluate(child, grid, values) for child in e.children(x)]
+    if isinstance(x, e.Unary):
+        return _UNARY[x.op](parts[0])
+    if isinstance(x, e.Binary):
+        return _BINARY[x.op](parts[0], parts[1])
+    assert isinstance(x, e.Select), x
+    return np.where(parts[0], parts[1], parts[2])
+
+
+def _position(value: Affine, grid: Mapping[Index, Array]) -> Array:
+    total: Array = np.asarray(value.const)
+    for atom, coefficient in value.terms:
+        if isinstance(atom, Index):
+            part = grid[atom]
+        elif isinstance(atom, Quotient):
+            part = _position(atom.value, grid) // atom.divisor
+        else:
+            part = _position(atom.value, grid) % atom.divisor
+        total = total + coefficient * part
+    return total
+
+
+def _cast(x: Array, dtype: str) -> Array:
+    if is_float(dtype):  # round to the type, then go on in float64
+        return x.astype(numpy_dtype(dtype)).astype(np.float64)
+    if x.dtype.kind == "f":
+        return np.trunc(x).astype(np.int64).astype(numpy_dtype(dtype))
+    return x.astype(numpy_dtype(dtype))
+
+
+def _work_type(dtype: str) -> np.dtype[Any]:
+    return np.dtype(np.float64) if is_float(dtype) else numpy_dtype(dtype)
+
+
+def _match(
+    workload: Workload, inputs: Sequence[Array] | Mapping[str, Array]
+) -> Mapping[str, Array]:
+    names = [t.name for t in workload.inputs]
+    if isinstance(inputs, Mapping):
+        if set(inputs) != set(names):
+            raise ShapeError(f"the inputs are {', '.join(names)}; got {', '.join(inputs)}")
+        return inputs
+    if len(inputs) != len(names):
+        raise ShapeError(f"{len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+    return dict(zip(names, inputs, strict=True))
+
+
+def _check(tensor: Tensor, value: Array) -> Array:
+    array = np.asarray(value)
+    if array.shape != tensor.shape or array.dtype != numpy_dtype(tensor.dtype):
+        raise ShapeError(
+            f"{tensor.name} is {tensor.dtype}{list(tensor_shape(tensor))}, "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+def _draw(tensor: Tensor, rng: np.random.Generator) -> Array:
+    shape, dtype = tensor_shape(tensor), numpy_dtype(tensor.dtype)
+    if is_float(tensor.dtype):
+        return rng.uniform(-1, 1, shape).astype(dtype)
+    low, high = {"bool": (0, 2), "uint8": (0, 5)}.get(tensor.dtype, (-4, 5))
+    return rng.integers(low, high, shape).astype(dtype)

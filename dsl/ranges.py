@@ -1,0 +1,175 @@
+"""Range inference: the extent of every index of a definition, from the tensors that it indexes.
+
+Three kinds of evidence, strongest first:
+ - *declared*: `lw.indices("r", r=3)`, the shape of the tensor on the left, or a tensor that the
+   index alone indexes (`A[i, k]`); all of these must agree;
+ - *derived*: the largest range for which `X[2*y + r]` stays inside X, once r is known;
+ - *guarded*: reads under `where`, which may leave their tensor; used only when nothing else tells.
+Reads that are not guarded are then checked to stay inside their tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loopwright.dsl.errors import RangeError
+from loopwright.dsl.expr import Expr, IndexValue, Read, Select, children
+from loopwright.dsl.index import Affine, Index
+
+
+@dataclass(frozen=True)
+class _Position:
+    """One subscript of one read: where it stands and the extent of the axis there."""
+
+    where: str
+    position: Affine
+    extent: int
+    guarded: bool
+
+
+def infer(
+    name: str, axes: tuple[Index, ...], shape: tuple[int, ...] | None, body: Expr
+) -> dict[Index, int]:
+    """The extent of every index, left-hand axes first, then in order of first appearance.
+
+    Raises `RangeError` if two places disagree, a range is unknown, or a read leaves its tensor.
+    """
+    if shape is not None and len(shape) != len(axes):
+        raise RangeError(f"{name} has shape {shape} but {len(axes)} indices on the left")
+    positions = list(_positions(body, guarded=False))
+    evidence: dict[Index, tuple[int, str]] = {}
+    _declare(evidence, name, axes, shape, body)
+    for p in positions:
+        index = p.position.plain()
+        if index is not None and not p.guarded:
+            _agree(evidence, index, p.extent, p.where)
+    order = list(dict.fromkeys([*axes, *_indices(body)]))
+    _derive(evidence, [p for p in positions if not p.guarded])
+    _derive(evidence, [p for p in positions if p.guarded])
+    for index in order:
+        if index not in evidence:
+            raise RangeError(
+                f"{name}: the range of index {index} is not known: it indexes no tensor by "
+                f'itself; give it, e.g. lw.indices("{index}", {index}=3)'
+            )
+    extents = {index: evidence[index][0] for index in order}
+    _check_inside(name, extents, evidence, positions)
+    return extents
+
+
+def _declare(
+    evidence: dict[Index, tuple[int, str]],
+    name: str,
+    axes: tuple[Index, ...],
+    shape: tuple[int, ...] | None,
+    body: Expr,
+) -> None:
+    for index in (*axes, *_indices(body)):
+        if index.extent is not None:
+            _agree(evidence, index, index.extent, f"its declaration {index}={index.extent}")
+    for axis, (index, extent) in enumerate(zip(axes, shape or ())):
+        _agree(evidence, index, extent, f"axis {axis} of {name}")
+
+
+def _agree(
+    evidence: dict[Index, tuple[int, str]], index: Index, extent: int, place: str
+) -> None:
+    known = evidence.setdefault(index, (extent, place))
+    if known[0] != extent:
+        raise RangeError(
+            f"index {index} ranges over {known[0]} by {known[1]}, but over {extent} by {place}"
+        )
+
+
+def _derive(evidence: dict[Index, tuple[int, str]], positions: list[_Position]) -> None:
+    """Give an index the largest range that keeps a subscript inside, where it is the last
+    unknown there, until nothing new is learned."""
+    progress = True
+    while progress:
+        progress = False
+        found: dict[Index, tuple[int, str]] = {}
+        for p in positions:
+            unknown = {i for i in p.position.indices() if i not in evidence}
+            if len(unknown) == 1:
+                index = unknown.pop()
+                extent = _largest(p, index, evidence)
+                if extent is not None:
+                    _agree(found, index, extent, p.where)
+        evidence.update(found)
+        progress = bool(found)
+
+
+def _largest(
+    p: _Position, index: Index, evidence: dict[Index, tuple[int, str]]
+) -> int | None:
+    extents = {i: evidence[i][0] for i in p.position.indices() if i != index}
+    extents[index] = 1
+    at_zero = p.position.bounds(extents)[1]
+    coefficient = dict(p.position.terms).get(index)
+    if coefficient is None:  # inside a quotient or a remainder
+        return _by_growing(p, index, extents)
+    if coefficient < 0:
+        return None
+    if at_zero >= p.extent:
+        raise RangeError(
+            f"{p.where}: {p.position} leaves the axis of extent {p.extent} even for {index} = 0"
+        )
+    return (p.extent - 1 - at_zero) // coefficient + 1
+
+
+def _by_growing(p: _Position, index: Index, extents: dict[Index, int]) -> int | None:
+    scale = 1
+    for atom, _ in p.position.terms:
+        if not isinstance(atom, Index):
+            scale *= atom.divisor
+    high = p.extent * scale + 1
+    low = 0
+    while low < high:  # the greatest extent whose bounds stay inside
+        middle = (low + high + 1) // 2
+        inside = p.position.bounds({**extents, index: middle})[1] < p.extent
+        low, high = (middle, high) if inside else (low, middle - 1)
+    return low if 0 < low <= p.extent * scale else None
+
+
+def _check_inside(
+    name: str,
+    extents: dict[Index, int],
+    evidence: dict[Index, tuple[int, str]],
+    positions: list[_Position],
+) -> None:
+    for p in positions:
+        low, high = p.position.bounds(extents)
+        if not p.guarded and (low < 0 or high >= p.extent):
+            ranges = "; ".join(
+                f"{i} < {extents[i]} by {evidence[i][1]}" for i in dict.fromkeys(p.position.indices())
+            )
+            raise RangeError(
+                f"{name}: {p.position} reaches {low} to {high}, outside of {p.where}, which has "
+                f"extent {p.extent} ({ranges}); pad it with lw.pad or guard it with lw.where"
+            )
+
+
+def _positions(expr: Expr, guarded: bool) -> Iterator[_Position]:
+    if isinstance(expr, Read):
+        shape = expr.tensor.shape or ()
+        for axis, (position, extent) in enumerate(zip(expr.index, shape, strict=True)):
+            where = f"axis {axis} of {expr.tensor.name}[{', '.join(map(str, expr.index))}]"
+            yield _Position(where, position, extent, guarded)
+    elif isinstance(expr, Select):
+        yield from _positions(expr.cond, guarded)
+        yield from _positions(expr.x, True)
+        yield from _positions(expr.y, True)
+    else:
+        for child in children(expr):
+            yield from _positions(child, guarded)
+
+
+def _indices(expr: Expr) -> Iterator[Index]:
+    if isinstance(expr, Read):
+        for position in expr.index:
+            yield from position.indices()
+    elif isinstance(expr, IndexValue):
+        yield from expr.value.indices()
+    for child in children(expr):
+        yield from _indices(child)

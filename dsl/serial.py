@@ -1,0 +1,124 @@
+"""Tensors and expressions as plain JSON data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loopwright.dsl import expr as e
+from loopwright.dsl.dtypes import check_dtype
+from loopwright.dsl.errors import NotationError
+from loopwright.dsl.index import Affine, Index, Quotient, Remainder
+from loopwright.dsl.tensor import Tensor
+
+INFINITIES = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+
+
+def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
+    """One tensor, with its definition if it has one; reads name their tensor."""
+    data: dict[str, Any] = {
+        "name": tensor.name,
+        "shape": list(tensor.shape or ()),
+        "dtype": tensor.dtype,
+    }
+    if tensor.constant:
+        data["constant"] = True
+    if (d := tensor.definition) is not None:
+        data["axes"] = [[i.name, i.extent] for i in d.axes]
+        data["reduce"] = [[i.name, i.extent] for i in d.reduce]
+        data["reducer"] = d.reducer
+        data["body"] = expr_to_json(d.body)
+    return data
+
+
+def tensor_from_json(data: dict[str, Any], known: Mapping[str, Tensor]) -> Tensor:
+    """The tensor that `tensor_to_json` wrote; definitions are checked as if typed in."""
+    constant = bool(data.get("constant", False))
+    tensor = Tensor(data["name"], tuple(data["shape"]), data["dtype"], constant)
+    if "body" not in data:
+        return tensor
+    ranges = {name: Index(name, extent) for name, extent in (*data["axes"], *data["reduce"])}
+    body = expr_from_json(data["body"], known, ranges)
+    axes = tuple(ranges[name].affine() for name, _ in data["axes"])
+    if data["reducer"] is not None:
+        if data["reducer"] not in e.REDUCERS:
+            raise NotationError(f"a damaged workload: no reducer {data['reducer']!r}")
+        body = e.Reduce(data["reducer"], body)
+    tensor[axes] = body
+    return tensor
+
+
+def expr_to_json(x: e.Expr) -> list[Any]:
+    """An expression as nested lists `[operator, operands…]`."""
+    if isinstance(x, e.Const):
+        text = str(x.value)
+        return ["const", text if text in INFINITIES else x.value, x.type]
+    if isinstance(x, e.Read):
+        return ["read", x.tensor.name, [affine_to_json(a) for a in x.index]]
+    if isinstance(x, e.IndexValue):
+        return ["index", affine_to_json(x.value)]
+    if isinstance(x, e.Unary):
+        return [x.op, expr_to_json(x.x)]
+    if isinstance(x, e.Binary):
+        return [x.op, expr_to_json(x.x), expr_to_json(x.y)]
+    if isinstance(x, e.Select):
+        return ["where", expr_to_json(x.cond), expr_to_json(x.x), expr_to_json(x.y)]
+    if isinstance(x, e.Cast):
+        return ["cast", expr_to_json(x.x), x.type]
+    raise NotationError(f"{type(x).__name__} cannot be written as JSON")
+
+
+def expr_from_json(
+    data: list[Any], known: Mapping[str, Tensor], ranges: Mapping[str, Index]
+) -> e.Expr:
+    """The expression that `expr_to_json` wrote, built by the checked constructors."""
+    op, *rest = data
+
+    def sub(part: list[Any]) -> e.Expr:
+        return expr_from_json(part, known, ranges)
+
+    if op == "const":
+        value, dtype = rest
+        return e.Const(INFINITIES.get(value, value), check_dtype(dtype))
+    if op == "read":
+        name, index = rest
+        read: e.Expr = known[name][tuple(affine_from_json(a, ranges) for a in index)]
+        return read
+    if op == "index":
+        return e.IndexValue(affine_from_json(rest[0], ranges))
+    if op == "where":
+        return e.where(*(sub(part) for part in rest))
+    if op == "cast":
+        return e.Cast(sub(rest[0]), check_dtype(rest[1]))
+    if op in e.UNARY:
+        return e.unary(op, sub(rest[0]))
+    if op in (*e.ARITHMETIC, *e.COMPARISONS, *e.LOGICAL, "min", "max"):
+        return e.binary(op, sub(rest[0]), sub(rest[1]))
+    raise NotationError(f"a damaged workload: no operator {op!r}")
+
+
+def affine_to_json(value: Affine) -> list[Any]:
+    """`[[[atom, coefficient], …], constant]`; an atom is a name or `[value, "//" or "%", n]`."""
+    terms = []
+    for atom, coefficient in value.terms:
+        if isinstance(atom, Index):
+            terms.append([atom.name, coefficient])
+        else:
+            sign = "//" if isinstance(atom, Quotient) else "%"
+            terms.append([[affine_to_json(atom.value), sign, atom.divisor], coefficient])
+    return [terms, value.const]
+
+
+def affine_from_json(data: list[Any], ranges: Mapping[str, Index]) -> Affine:
+    """The index expression that `affine_to_json` wrote."""
+    terms, const = data
+    total = Affine((), const)
+    for atom, coefficient in terms:
+        if isinstance(atom, str):
+            total = total + ranges[atom] * coefficient
+        else:
+            inner, sign, divisor = atom
+            made = Quotient if sign == "//" else Remainder
+            value = affine_from_json(inner, ranges)
+            total = total + Affine(((made(value, divisor), 1),), 0) * coefficient
+    return total

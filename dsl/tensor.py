@@ -1,0 +1,221 @@
+"""Tensors, and the definitions that give them their elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loopwright.dsl.dtypes import check_dtype
+from loopwright.dsl.errors import NotationError
+from loopwright.dsl.expr import Binary, Expr, Read, Reduce, as_expr, cast, walk, where
+from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
+from loopwright.dsl.ranges import infer
+
+
+@dataclass(frozen=True)
+class Definition:
+    """How a tensor's elements come about: `T[axes] = reducer over reduce of body`.
+
+    `axes` and `reduce` are indices with their extents; `reducer` is one of sum, max, min, prod,
+    or None for an element-wise definition.
+    """
+
+    axes: tuple[Index, ...]
+    reduce: tuple[Index, ...]
+    reducer: str | None
+    body: Expr
+
+    @property
+    def extents(self) -> dict[Index, int]:
+        return {index: _known(index) for index in (*self.axes, *self.reduce)}
+
+
+class Tensor:
+    """A named array of elements: an input, or defined once by `T[i, j] = …` or `T[i, j] += …`.
+
+    Attributes
+    ----------
+    name: what the user calls it; need not be unique.
+    shape: extents in elements; None until it is defined.
+    dtype: element type.
+    constant: known ahead of time (weights), so that a schedule may re-lay it out once.
+    definition: how it is computed; None for an input.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...] | None = None,
+        dtype: str | None = None,
+        constant: bool = False,
+    ) -> None:
+        if not name.isidentifier():
+            raise NotationError(f"{name!r} cannot name a tensor: use letters, digits and _")
+        self.name = name
+        self.shape = None if shape is None else _check_shape(name, shape)
+        self._dtype = None if dtype is None else check_dtype(dtype)
+        self.constant = constant
+        self.definition: Definition | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self._dtype or "float32"
+
+    def __getitem__(self, index: Any) -> Any:
+        subscript = _subscript(index)
+        if self.shape is None:
+            return _Pending(self, subscript)
+        if len(subscript) != len(self.shape):
+            raise NotationError(
+                f"{self.name} has {len(self.shape)} axes, shape {self.shape}, but is indexed by "
+                f"{len(subscript)}: [{', '.join(map(str, subscript))}]"
+            )
+        return Read(self, subscript)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        axes = self._check_left(_subscript(index))
+        if isinstance(value, Tensor):
+            raise NotationError(f"write the indices of {value.name}: {value.name}[i, j]")
+        body = as_expr(value)
+        if isinstance(body, Binary) and body.op == "add" and body.x == Read(self, _plain(axes)):
+            body = Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
+        reducer = body.op if isinstance(body, Reduce) else None
+        self._define(axes, reducer, body.x if isinstance(body, Reduce) else body)
+
+    def __iter__(self) -> None:
+        raise NotationError(f"{self.name} is not iterable: index it by lw.indices(…)")
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}: {self.dtype}{list(self.shape or ())})"
+
+    def _check_left(self, subscript: tuple[Affine, ...]) -> tuple[Index, ...]:
+        if self.definition is not None:
+            raise NotationError(f"{self.name} is already defined; a tensor is defined once")
+        axes = []
+        for position in subscript:
+            index = position.plain()
+            if index is None:
+                raise NotationError(
+                    f"{self.name}[{', '.join(map(str, subscript))}] on the left: {position} is "
+                    "not a plain index; move the arithmetic to the right side"
+                )
+            axes.append(index)
+        if len(set(axes)) != len(axes):
+            raise NotationError(f"an index stands twice on the left of {self.name}")
+        return tuple(axes)
+
+    def _define(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> None:
+        for part in walk(body):
+            if isinstance(part, Reduce):
+                raise NotationError(
+                    f"{self.name}: a reduction must be the whole right-hand side; give the "
+                    f"{part.op} a tensor of its own and use that"
+                )
+            if isinstance(part, Read) and part.tensor is self:
+                raise NotationError(f"{self.name} is defined in terms of itself")
+        if self._dtype is not None and body.dtype != self._dtype:
+            raise NotationError(
+                f"{self.name} is declared {self._dtype} but its definition is {body.dtype}: "
+                f'write lw.cast(…, "{self._dtype}") or declare another dtype'
+            )
+        extents = infer(self.name, axes, self.shape, body)
+        inner = tuple(Index(i.name, n) for i, n in extents.items() if i not in axes)
+        if inner and reducer is None:
+            raise NotationError(
+                f"{self.name}: {', '.join(map(str, inner))} only on the right of =; sum with +=, "
+                "or reduce with lw.max, lw.min, lw.prod"
+            )
+        outer = tuple(Index(i.name, extents[i]) for i in axes)
+        self.definition = Definition(outer, inner, reducer if inner else None, body)
+        self.shape = tuple(extents[i] for i in axes)
+        self._dtype = body.dtype
+
+
+class _Pending:
+    """`C[i, j]` for a tensor without a shape yet: only `C[i, j] += …` makes sense of it."""
+
+    def __init__(self, tensor: Tensor, subscript: tuple[Affine, ...]) -> None:
+        self.tensor, self.subscript = tensor, subscript
+
+    def __iadd__(self, value: object) -> Expr:
+        return Reduce("sum", as_expr(value))
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotationError(f"{self.tensor.name} is read before it has a shape or a definition")
+
+    def _refuse(self, other: object = None) -> Any:
+        raise NotationError(f"{self.tensor.name} is read before it has a shape or a definition")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+def tensor(
+    name: str,
+    shape: tuple[int, ...] | list[int] | None = None,
+    dtype: str | None = None,
+    constant: bool = False,
+) -> Tensor:
+    """Make a tensor: an input if it has a shape, else one to be defined.
+
+    Parameters
+    ----------
+    shape: extents in elements. Without it, the definition's ranges decide.
+    dtype: element type; by default float32 for an input, that of the right side for a definition.
+    constant: the values are known ahead of time (weights); a schedule may re-lay them out once,
+        outside the measured kernel.
+    """
+    return Tensor(name, None if shape is None else tuple(shape), dtype, constant)
+
+
+def pad(
+    x: Tensor, widths: tuple[tuple[int, int], ...] | list[tuple[int, int]], value: float = 0
+) -> Tensor:
+    """A tensor with `(before, after)` more elements on each axis, all equal to `value`."""
+    if x.shape is None or len(widths) != len(x.shape):
+        raise NotationError(f"pad: {x!r} needs one (before, after) for each axis, got {widths}")
+    if any(w < 0 for pair in widths for w in pair):
+        raise NotationError(f"pad: widths must not be negative, got {widths}")
+    if not any(w for pair in widths for w in pair):
+        return x
+    axes = tuple(Index(f"i{d}") for d in range(len(x.shape)))
+    out = Tensor(
+        f"{x.name}_pad",
+        tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True)),
+        x.dtype,
+        x.constant,
+    )
+    inside: Expr | None = None
+    for axis, extent, (before, after) in zip(axes, x.shape, widths, strict=True):
+        tests = [axis >= before] if before else []
+        tests += [axis < before + extent] if after else []
+        for test in tests:
+            inside = test if inside is None else inside & test
+    assert inside is not None
+    shifted = tuple(axis - before for axis, (before, _) in zip(axes, widths, strict=True))
+    out[axes] = where(inside, x[shifted], value)
+    return out
+
+
+def _subscript(index: Any) -> tuple[Affine, ...]:
+    return tuple(as_affine(i) for i in (index if isinstance(index, tuple) else (index,)))
+
+
+def _plain(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
+    return tuple(axis.affine() for axis in axes)
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    for extent in shape:
+        if isinstance(extent, bool) or not hasattr(extent, "__index__") or extent < 1:
+            raise NotationError(f"shape {tuple(shape)} of {name}: extents are integers ≥ 1")
+    return tuple(int(extent) for extent in shape)
+
+
+def _known(index: Index) -> int:
+    if index.extent is None:
+        raise NotationError(f"the range of index {index} is not known")
+    return index.extent
+
+
+__all__ = ["Definition", "IndexExpr", "Tensor", "cast", "pad", "tensor"]

@@ -1,0 +1,222 @@
+"""`Workload`: what to compute, the paper's e; a DAG of definitions in canonical form."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import NotationError
+from loopwright.dsl.expr import Binary, Expr, Read, Unary, map_leaves, walk
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.serial import tensor_from_json, tensor_to_json
+from loopwright.dsl.show import show_definition, show_tensor
+from loopwright.dsl.tensor import Definition, Tensor
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A computation: inputs, the stages that define everything else, and the outputs.
+
+    Attributes
+    ----------
+    inputs: tensors without a definition, constants included, in order of first use.
+    stages: defined tensors, each after those that it reads.
+    outputs: the stages whose elements are the result, in the order asked for.
+
+    Two workloads are equal if they differ in names only: `key` says so.
+    """
+
+    inputs: tuple[Tensor, ...]
+    stages: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        """The inputs that are known ahead of time."""
+        return tuple(t for t in self.inputs if t.constant)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A hash (32 hexadecimal digits) of everything but the names."""
+        return hashlib.sha256(json.dumps(_Canonical(self).form()).encode()).hexdigest()[:32]
+
+    @functools.cached_property
+    def flops(self) -> int:
+        """Arithmetic operations on elements: every operator and function counts one, and so does
+        every step of a reduction; comparisons, selections, casts and index arithmetic are free."""
+        total = 0
+        for stage in self.stages:
+            definition = defined(stage)
+            steps = math.prod(definition.extents.values())
+            total += steps * (_operations(definition.body) + (definition.reducer is not None))
+        return total
+
+    @functools.cached_property
+    def min_bytes(self) -> int:
+        """The bytes that any program must move: every input read and every output written once."""
+        return sum(tensor_bytes(t) for t in (*self.inputs, *self.outputs))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; `from_json` gives an equal workload with equal names."""
+        return {
+            "schema": SCHEMA,
+            "tensors": [tensor_to_json(t) for t in (*self.inputs, *self.stages)],
+            "outputs": [t.name for t in self.outputs],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Workload:
+        """Read what `to_json` wrote; `NotationError` for anything else."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise NotationError(
+                f"not a workload of schema {SCHEMA}: write it with Workload.to_json of this version"
+            )
+        try:
+            tensors: dict[str, Tensor] = {}
+            for entry in data["tensors"]:
+                tensors[entry["name"]] = tensor_from_json(entry, tensors)
+            return workload(*(tensors[name] for name in data["outputs"]))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise NotationError(f"a damaged workload: {type(error).__name__} {error}") from error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workload) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        lines = [show_tensor(t) for t in self.inputs]
+        for stage in self.stages:
+            lines.append(show_definition(stage, defined(stage)))
+        lines.append(f"return {', '.join(t.name for t in self.outputs)}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def workload(*outputs: Tensor) -> Workload:
+    """Gather the definitions that the outputs need into a `Workload`.
+
+    Names that occur twice get a number; the tensors are copied, so that nothing done to the
+    originals later changes the workload.
+    """
+    if not outputs:
+        raise NotationError("a workload needs at least one output tensor")
+    for tensor in outputs:
+        if not isinstance(tensor, Tensor) or tensor.definition is None:
+            raise NotationError(f"{tensor!r} is not defined: an output needs a definition")
+    if len({id(t) for t in outputs}) != len(outputs):
+        raise NotationError("the same tensor is named twice as an output")
+    copies: dict[Tensor, Tensor] = {}
+    for tensor in _in_order(outputs):
+        copies[tensor] = _copy(tensor, copies)
+    new = list(copies.values())
+    return Workload(
+        inputs=tuple(t for t in new if t.definition is None),
+        stages=tuple(t for t in new if t.definition is not None),
+        outputs=tuple(copies[t] for t in outputs),
+    )
+
+
+def defined(tensor: Tensor) -> Definition:
+    """The definition of a stage."""
+    assert tensor.definition is not None, tensor
+    return tensor.definition
+
+
+def tensor_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of an input or a stage, which always has one."""
+    assert tensor.shape is not None, tensor
+    return tensor.shape
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """Bytes of all elements."""
+    return math.prod(tensor_shape(tensor)) * item_bytes(tensor.dtype)
+
+
+def reads(expr: Expr) -> Iterator[Read]:
+    """Every read in an expression, in order of appearance."""
+    return (part for part in walk(expr) if isinstance(part, Read))
+
+
+def _in_order(outputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """Every tensor that the outputs need, each after those that it reads (iterative: chains of
+    thousands of definitions are fine)."""
+    order: dict[Tensor, None] = {}
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(outputs)]
+    while stack:
+        tensor, done = stack.pop()
+        if tensor in order:
+            continue
+        if done or tensor.definition is None:
+            order[tensor] = None
+            continue
+        stack.append((tensor, True))
+        inner = list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))
+        stack.extend((t, False) for t in reversed(inner))
+    return list(order)
+
+
+def _copy(tensor: Tensor, copies: dict[Tensor, Tensor]) -> Tensor:
+    taken = {t.name for t in copies.values()}
+    name, number = tensor.name, 1
+    while name in taken:
+        name, number = f"{tensor.name}_{number}", number + 1
+    copy = Tensor(name, tensor.shape, tensor.dtype, tensor.constant)
+    if tensor.definition is not None:
+        d = tensor.definition
+        body = map_leaves(d.body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
+        copy.definition = Definition(d.axes, d.reduce, d.reducer, body)
+    return copy
+
+
+def _operations(body: Expr) -> int:
+    counted = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max"}
+    return sum(
+        isinstance(part, Unary) or (isinstance(part, Binary) and part.op in counted)
+        for part in walk(body)
+    )
+
+
+class _Canonical:
+    """A workload with its names replaced by numbers in order of appearance."""
+
+    def __init__(self, source: Workload) -> None:
+        self.source = source
+        tensors = (*source.inputs, *source.stages)
+        self.names = {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+        self.copies: dict[Tensor, Tensor] = {}
+
+    def form(self) -> list[Any]:
+        entries = []
+        for tensor, name in self.names.items():
+            copy = Tensor(name, tensor.shape, tensor.dtype, tensor.constant)
+            if tensor.definition is not None:
+                copy.definition = self._definition(tensor.definition)
+            self.copies[tensor] = copy
+            entries.append(tensor_to_json(copy))
+        return [SCHEMA, entries, [self.names[t] for t in self.source.outputs]]
+
+    def _definition(self, d: Definition) -> Definition:
+        new = {i: Index(f"i{n}", i.extent) for n, i in enumerate((*d.axes, *d.reduce))}
+
+        def renamed(value: Affine) -> Affine:
+            return value.replace(new.__getitem__)
+
+        def read(r: Read) -> Expr:
+            return Read(self.copies[r.tensor], tuple(renamed(a) for a in r.index))
+
+        body = map_leaves(d.body, read, renamed)
+        return Definition(
+            tuple(new[i] for i in d.axes), tuple(new[i] for i in d.reduce), d.reducer, body
+        )
