@@ -1,0 +1,234 @@
+/* A thread pool for compiled kernels: libc and pthreads only. Part of runtime.c.
+ *
+ * One launch at a time: a second application thread waits for its turn, so that every call gets
+ * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
+ * a generation and how many of them take part; they spin on it briefly, then sleep.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+#define LINE 64
+#define WORKER_SPIN_NS 40000
+/* The caller has nothing else to do, and waking it costs tens of microseconds. */
+#define CALLER_SPIN_NS 2000000
+#define PARTIES_BITS 16
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static struct {
+  /* Process that owns the threads below; 0 before the first use, RESETTING meanwhile. */
+  _Atomic pid_t owner;
+  atomic_int closed;
+  pthread_mutex_t launching; /* guards `workers` and `threads`, held for a whole launch */
+  int workers;
+  atomic_int spin_ns; /* 0: sleep at once */
+  pthread_t threads[LW_MAX_THREADS];
+  /* The job: written before the ticket, read only by those whom the ticket names. */
+  lw_task *task;
+  void *data;
+  lw_group group;
+  _Alignas(LINE) _Atomic uint64_t ticket;
+  _Alignas(LINE) atomic_int pending;
+  atomic_int status;
+  _Alignas(LINE) pthread_mutex_t sleeping; /* goes with both conditions */
+  pthread_cond_t work, done;
+  atomic_int sleepers;
+  atomic_int caller_sleeps;
+} pool;
+
+#define RESETTING ((pid_t)-1)
+
+static _Thread_local int inside; /* this thread is running a task */
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int processors(void) {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? (int)n : 1;
+}
+
+/* ---- workers ---- */
+
+static uint64_t await_ticket(uint64_t seen) {
+  uint64_t ticket;
+  int spin_ns = atomic_load_explicit(&pool.spin_ns, memory_order_relaxed);
+  int64_t limit = spin_ns ? now() + spin_ns : 0;
+  while (limit && now() < limit)
+    for (int i = 0; i < 32; i++, relax())
+      if ((ticket = atomic_load_explicit(&pool.ticket, memory_order_acquire)) != seen)
+        return ticket;
+  pthread_mutex_lock(&pool.sleeping);
+  /* Counted before the ticket is read again, as the launcher writes the ticket before it reads
+   * the count: one of the two sees the other. */
+  atomic_fetch_add(&pool.sleepers, 1);
+  while ((ticket = atomic_load(&pool.ticket)) == seen)
+    pthread_cond_wait(&pool.work, &pool.sleeping);
+  atomic_fetch_sub(&pool.sleepers, 1);
+  pthread_mutex_unlock(&pool.sleeping);
+  return ticket;
+}
+
+static void finish_task(void) {
+  if (atomic_fetch_sub(&pool.pending, 1) != 1 || !atomic_load(&pool.caller_sleeps)) return;
+  pthread_mutex_lock(&pool.sleeping);
+  pthread_cond_signal(&pool.done);
+  pthread_mutex_unlock(&pool.sleeping);
+}
+
+static void run_task(int index) {
+  int status = pool.task(index, &pool.group, pool.data);
+  if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
+}
+
+typedef struct {
+  uint64_t ticket;
+  int index;
+} birth;
+
+static void *work(void *argument) {
+  birth me = *(birth *)argument;
+  free(argument);
+  inside = 1;
+  for (uint64_t seen = me.ticket;;) {
+    seen = await_ticket(seen);
+    if (atomic_load(&pool.closed)) return NULL;
+    if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1))) {
+      run_task(me.index);
+      finish_task();
+    }
+  }
+}
+
+/* Makes workers until there are `wanted`, or no more can be had. Signals stay with the
+ * application's own threads. */
+static void hire(int wanted) {
+  sigset_t all, before;
+  if (wanted > LW_MAX_THREADS - 1) wanted = LW_MAX_THREADS - 1;
+  if (pool.workers >= wanted) return;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (pool.workers < wanted) {
+    birth *b = malloc(sizeof *b);
+    if (!b) break;
+    *b = (birth){atomic_load(&pool.ticket), pool.workers + 1};
+    if (pthread_create(&pool.threads[pool.workers + 1], NULL, work, b)) {
+      free(b);
+      break;
+    }
+    pool.workers++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* ---- launching ---- */
+
+static void publish(int parties) {
+  uint64_t generation = (atomic_load(&pool.ticket) >> PARTIES_BITS) + 1;
+  atomic_store(&pool.ticket, generation << PARTIES_BITS | (uint64_t)parties);
+  if (!atomic_load(&pool.sleepers)) return;
+  pthread_mutex_lock(&pool.sleeping);
+  pthread_cond_broadcast(&pool.work);
+  pthread_mutex_unlock(&pool.sleeping);
+}
+
+static void await_tasks(void) {
+  int64_t limit = atomic_load(&pool.spin_ns) ? now() + CALLER_SPIN_NS : 0;
+  do
+    for (int i = 0; i < 32; i++, relax())
+      if (!atomic_load_explicit(&pool.pending, memory_order_acquire)) return;
+  while (limit && now() < limit);
+  pthread_mutex_lock(&pool.sleeping);
+  atomic_store(&pool.caller_sleeps, 1);
+  while (atomic_load(&pool.pending)) pthread_cond_wait(&pool.done, &pool.sleeping);
+  atomic_store(&pool.caller_sleeps, 0);
+  pthread_mutex_unlock(&pool.sleeping);
+}
+
+static int run_serially(lw_task *task, void *data, int count) {
+  lw_group group = {NULL, count};
+  int status = 0;
+  for (int i = 0; i < count && !status; i++) status = task(i, &group, data);
+  return status;
+}
+
+/* The first use, and the first use in the child of a fork, which has none of the threads and
+ * may have inherited locks that nobody will release. */
+static void own(void) {
+  pid_t me = getpid(), owner = atomic_load_explicit(&pool.owner, memory_order_acquire);
+  while (owner != me) {
+    if (owner != RESETTING && atomic_compare_exchange_weak(&pool.owner, &owner, RESETTING)) {
+      pthread_mutex_init(&pool.launching, NULL);
+      pthread_mutex_init(&pool.sleeping, NULL);
+      pthread_cond_init(&pool.work, NULL);
+      pthread_cond_init(&pool.done, NULL);
+      pool.workers = 0;
+      atomic_store(&pool.pending, 0);
+      atomic_store(&pool.sleepers, 0);
+      atomic_store(&pool.caller_sleeps, 0);
+      atomic_store(&pool.owner, me);
+    }
+    owner = atomic_load(&pool.owner);
+  }
+}
+
+static int run(lw_task *task, void *data, int count) {
+  if (count <= 1 || inside || atomic_load(&pool.closed)) return run_serially(task, data, count);
+  own();
+  pthread_mutex_lock(&pool.launching);
+  if (pool.workers < count - 1) {
+    hire(count - 1);
+    /* Spinning takes a processor from the others where there are too few. */
+    atomic_store(&pool.spin_ns, processors() > pool.workers ? WORKER_SPIN_NS : 0);
+  }
+  int parties = count - 1 < pool.workers ? count - 1 : pool.workers;
+  pool.task = task;
+  pool.data = data;
+  pool.group = (lw_group){NULL, count};
+  atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
+  atomic_store_explicit(&pool.pending, parties, memory_order_relaxed);
+  publish(parties);
+  inside = 1;
+  run_task(0);
+  for (int i = parties + 1; i < count; i++) run_task(i);
+  inside = 0;
+  await_tasks();
+  int status = atomic_load_explicit(&pool.status, memory_order_relaxed);
+  pthread_mutex_unlock(&pool.launching);
+  return status;
+}
+
+/* ---- the end ---- */
+
+/* At exit or dlclose. Leaves everything alone in the child of a fork, and where a launch is
+ * still under way in another thread of a process that exits. */
+__attribute__((destructor)) static void shut_down(void) {
+  if (atomic_load(&pool.owner) == getpid() && !inside &&
+      pthread_mutex_trylock(&pool.launching) == 0) {
+    atomic_store(&pool.closed, 1);
+    publish(0);
+    for (int i = 1; i <= pool.workers; i++) pthread_join(pool.threads[i], NULL);
+    pool.workers = 0;
+    pthread_mutex_unlock(&pool.launching);
+  }
+}

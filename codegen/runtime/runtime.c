@@ -1,0 +1,146 @@
+/* The run-time that is linked with one object file of TVM into a free-standing shared object.
+ *
+ * One compilation unit, so that nothing but lw_table and TVM's hooks needs a linker symbol.
+ */
+#define _GNU_SOURCE
+#include "runtime.h"
+
+#include "pool.c"
+#include "workspace.c"
+
+extern lw_kernel __tvm_ffi_main LW_HIDDEN;
+extern lw_kernel __tvm_ffi_prepare __attribute__((weak)) LW_HIDDEN;
+/* Defined by the wrapper of an exported library; Python sets the number itself. */
+extern const int lw_default_threads __attribute__((weak)) LW_HIDDEN;
+
+/* ---- threads ---- */
+
+static const lw_pool own_pool = {run, allocate, release};
+static const lw_pool *active_pool = &own_pool;
+static atomic_int thread_count; /* 0: not decided yet */
+
+int lw_threads(void) {
+  int n = atomic_load_explicit(&thread_count, memory_order_relaxed);
+  if (n) return n;
+  n = processors();
+  if (&lw_default_threads && lw_default_threads < n) n = lw_default_threads;
+  lw_set_threads(n);
+  return atomic_load(&thread_count);
+}
+
+int lw_set_threads(int threads) {
+  if (threads < 1 || threads > LW_MAX_THREADS) return LW_BAD_ARGUMENT;
+  atomic_store(&thread_count, threads);
+  return LW_OK;
+}
+
+static int launch(lw_task *task, void *data, int count) {
+  return active_pool->run(task, data, count > 0 ? count : lw_threads());
+}
+
+/* TVM's objects define these weakly, as null; these definitions win, and their being hidden
+ * keeps every library to its own. */
+LW_HIDDEN int (*__TVMBackendParallelLaunch)(lw_task *, void *, int) = launch;
+LW_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
+LW_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
+
+static void borrow(const lw_pool *pool) {
+  active_pool = pool;
+  __TVMBackendAllocWorkspace = pool->allocate;
+  __TVMBackendFreeWorkspace = pool->release;
+}
+
+void *lw_allocate(uint64_t bytes) { return __TVMBackendAllocWorkspace(1, 0, bytes, 0, 8); }
+
+void lw_release(void *pointer) { __TVMBackendFreeWorkspace(1, 0, pointer); }
+
+/* ---- calls ---- */
+
+enum { DEVICE_CPU = 1, TYPE_TENSOR = 7 };
+
+typedef struct {
+  uint8_t code, bits;
+  uint16_t lanes;
+} data_type;
+
+/* DLPack's DLTensor. */
+typedef struct {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t rank;
+  data_type type;
+  const int64_t *shape, *strides;
+  uint64_t byte_offset;
+} tensor;
+
+static void pack(const lw_parameter *p, void *data, tensor *t, lw_any *a) {
+  *t = (tensor){data, DEVICE_CPU, 0, 1, {p->code, p->bits, p->lanes}, &p->elements, NULL, 0};
+  *a = (lw_any){TYPE_TENSOR, 0, {t}};
+}
+
+/* A kernel built without checks fails only where a workspace cannot be had. */
+static int invoke(lw_kernel *kernel, const lw_any *arguments, int32_t count) {
+  lw_any result = {0, 0, {NULL}};
+  return kernel(NULL, arguments, count, &result) ? LW_OUT_OF_MEMORY : LW_OK;
+}
+
+int lw_call(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
+            void *const *pointers) {
+  tensor tensors[LW_MAX_ARGUMENTS];
+  lw_any arguments[LW_MAX_ARGUMENTS];
+  if (count < 0 || count > LW_MAX_ARGUMENTS) return LW_BAD_ARGUMENT;
+  for (int i = 0; i < count; i++) pack(&parameters[i], pointers[i], &tensors[i], &arguments[i]);
+  return invoke(kernel, arguments, count);
+}
+
+static int64_t clock_ns(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int repeat(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
+                  void *const *pointers, int64_t times, int64_t *elapsed, int64_t *cpu) {
+  tensor tensors[LW_MAX_ARGUMENTS];
+  lw_any arguments[LW_MAX_ARGUMENTS];
+  int status = LW_OK;
+  if (count < 0 || count > LW_MAX_ARGUMENTS) return LW_BAD_ARGUMENT;
+  for (int i = 0; i < count; i++) pack(&parameters[i], pointers[i], &tensors[i], &arguments[i]);
+  int64_t cpu_start = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
+  for (int64_t i = 0; i < times && !status; i++) status = invoke(kernel, arguments, count);
+  *elapsed = clock_ns(CLOCK_MONOTONIC) - start;
+  *cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
+  return status;
+}
+
+int lw_check(const lw_parameter *parameters, int32_t count, void *const *pointers) {
+  for (int i = 0; i < count; i++) {
+    if (!pointers[i]) return LW_NULL_POINTER;
+    if ((uintptr_t)pointers[i] % (parameters[i].bits / 8u)) return LW_MISALIGNED;
+  }
+  return LW_OK;
+}
+
+const char *lw_error(int status) {
+  switch (status) {
+    case LW_OK: return "no error";
+    case LW_NULL_POINTER: return "a pointer is null";
+    case LW_MISALIGNED: return "a pointer is not aligned to the size of its element type";
+    case LW_OUT_OF_MEMORY: return "no memory for the temporary arrays of the kernel";
+    case LW_BAD_ARGUMENT: return "a number is out of range";
+    default: return "unknown status";
+  }
+}
+
+LW_PUBLIC const lw_table loopwright_runtime = {
+    .abi = LW_ABI,
+    .max_arguments = LW_MAX_ARGUMENTS,
+    .main = __tvm_ffi_main,
+    .prepare = __tvm_ffi_prepare,
+    .call = lw_call,
+    .repeat = repeat,
+    .set_threads = lw_set_threads,
+    .threads = lw_threads,
+    .pool = &own_pool,
+    .borrow = borrow,
+};
