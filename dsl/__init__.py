@@ -1,1 +1,1 @@
-"""What to compute: index expressions, tensors, workloads, and a slow evaluator that is the oracle of every test."""
+"""What to compute: index expressions, tensors, workloads, and the oracle of every test."""

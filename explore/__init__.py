@@ -1,1 +1,1 @@
-"""Where to look next: the tuning loop, simulated annealing, diverse batches, and the black-box baselines."""
+"""Where to look next: the tuning loop, annealing, diverse batches, black-box baselines."""

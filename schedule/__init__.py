@@ -1,1 +1,1 @@
-"""How to compute it: the loop tree, the space of programs derived from a workload and a target, and lowering."""
+"""How to compute it: the loop tree, the space derived from a workload and a target, lowering."""

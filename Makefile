@@ -1,0 +1,51 @@
+# make test        the test suite, in a virtual environment made here (.venv)
+# make tune        the main job: tune an operator on this machine
+# make lint        ruff
+# make typecheck   mypy --strict, on the package as it installs
+# make clean       remove what was built; .venv stays
+#
+# PYTHON=python3.12      which Python makes .venv
+# EXTRAS=dev,torch,onnx  what to install beside the package (test, lint, typecheck; default dev)
+# PYTEST_ARGS="-k space" what to hand to pytest (default: two processes)
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?= python3
+EXTRAS ?= dev
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+FOLDERS := codegen|costmodel|dsl|explore|graph|measure|schedule|transfer
+
+.PHONY: test tune lint typecheck clean
+
+test: .venv/installed-$(EXTRAS)
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+tune: .venv/installed-base
+	$(PY) -m loopwright tune
+
+lint: .venv/installed-$(EXTRAS)
+	$(PY) -m ruff check .
+
+# The wheel's files, laid out flat: a checker does not read package-dir. build/lib goes first, or
+# deleted modules would come back from it. Messages name the source file, not its copy.
+typecheck: .venv/installed-$(EXTRAS)
+	rm -rf build/lib build/typecheck
+	$(PIP) install --quiet --no-deps --no-build-isolation --target build/typecheck .
+	$(PY) -m mypy -p loopwright \
+	  | sed -E 's#^build/typecheck/##; s#^loopwright/($(FOLDERS))/#\1/#'
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+$(PY):
+	$(PYTHON) -m venv .venv
+
+# installed-base is the package alone, installed-dev,torch the package with those extras.
+.venv/installed-%: pyproject.toml constraints.txt | $(PY)
+	$(PIP) install --quiet -c constraints.txt -e '.$(if $(filter base,$*),,[$*])'
+	touch '$@'

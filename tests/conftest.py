@@ -1,0 +1,58 @@
+"""How the tests run: Hypothesis's profiles, and what is skipped where something is missing."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Builds and first imports take seconds, so no deadline. HYPOTHESIS_PROFILE=thorough digs deeper.
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True
+)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+_USUAL = "ci" if "CI" in os.environ else "default"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
+
+
+def _modules(*names: str) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in names)
+
+
+def _programs(*names: str) -> bool:
+    return all(shutil.which(name) is not None for name in names)
+
+
+_PRESENT: dict[str, Callable[[], bool]] = {
+    "cuda": lambda: os.path.exists("/dev/nvidiactl"),
+    "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+    "torch": lambda: _modules("torch"),
+    "onnx": lambda: _modules("onnx", "onnxruntime"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what this machine, or this run, cannot do."""
+    skips = {
+        name: pytest.mark.skip(reason=f"no {name} here")
+        for name, present in _PRESENT.items()
+        if not present()
+    }
+    if not config.getoption("--slow"):
+        skips["slow"] = pytest.mark.skip(reason="slow: run with --slow")
+    for item in items:
+        for name, skip in skips.items():
+            if item.get_closest_marker(name) is not None:
+                item.add_marker(skip)
