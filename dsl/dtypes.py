@@ -30,6 +30,7 @@ def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
 
 
 def is_float(dtype: str) -> bool:
+    """Whether a type has fractions."""
     return dtype in FLOATS
 
 
@@ -49,5 +50,5 @@ def limits(dtype: str) -> tuple[float | int, float | int]:
         return float("-inf"), float("inf")
     if dtype == "bool":
         return False, True
-    info = np.iinfo(numpy_dtype(dtype))
+    info = np.iinfo(dtype)
     return int(info.min), int(info.max)

@@ -238,7 +238,9 @@ def _sum_lone_indices(
     for factor in factors:
         wanted = {*result, *(label for f in factors if f is not factor for label in f.labels)}
         kept = tuple(label for label in _distinct([factor]) if label in wanted)
-        lone = [n for label, n in zip(factor.labels, factor.shape, strict=True) if label not in kept]
+        lone = [
+            n for label, n in zip(factor.labels, factor.shape, strict=True) if label not in kept
+        ]
         # Extents of 1 are nothing to sum: the product takes them along.
         summed = math.prod(lone) > 1
         done.append(_contract("einsum_step", [factor], kept, dtype) if summed else factor)
@@ -261,9 +263,7 @@ def _path(factors: list[_Factor], result: tuple[str, ...]) -> list[tuple[int, ..
     return [tuple(step) for step in path]
 
 
-def _contract(
-    name: str, group: Sequence[_Factor], labels: tuple[str, ...], dtype: str
-) -> _Factor:
+def _contract(name: str, group: Sequence[_Factor], labels: tuple[str, ...], dtype: str) -> _Factor:
     """Multiply a group of factors and sum over every index that is not in `labels`."""
     group = sorted(group, key=lambda factor: factor.first)
     extents: dict[str, int] = {}
@@ -285,9 +285,7 @@ def _contract(
     return _Factor(out, labels, group[0].first)
 
 
-def _define_bool(
-    out: Tensor, axes: tuple[Index, ...], reads: list[Expr], reduces: bool
-) -> None:
+def _define_bool(out: Tensor, axes: tuple[Index, ...], reads: list[Expr], reduces: bool) -> None:
     """Products are "and", sums are "or", which is the maximum of bytes 0 and 1."""
     body = functools.reduce(operator.and_, reads)
     if reduces:

@@ -247,7 +247,9 @@ def binary(op: str, x: object, y: object) -> Expr:
     if op == "div" and not is_float(a.dtype):
         raise NotationError(f"{a.dtype} / {b.dtype}: use // for integers, or cast to a float")
     if op in ("floordiv", "mod") and (is_float(a.dtype) or not _nonzero(b)):
-        raise NotationError(f"{sign} is for integers by a constant other than zero; use / or floor")
+        raise NotationError(
+            f"{sign} is for integers by a constant other than zero; use / or floor"
+        )
     return Binary(op, a, b)
 
 

@@ -222,9 +222,7 @@ def indices(names: str = "", **extents: int) -> tuple[Index, ...]:
 def _quotient(value: Affine, divisor: int) -> Affine:
     _check_divisor(value, divisor)
     terms = tuple((a, c // divisor) for a, c in value.terms if c % divisor == 0)
-    rest = Affine(
-        tuple((a, c) for a, c in value.terms if c % divisor != 0), value.const % divisor
-    )
+    rest = Affine(tuple((a, c) for a, c in value.terms if c % divisor != 0), value.const % divisor)
     whole = Affine(terms, value.const // divisor)
     if divisor == 1 or not rest.terms:
         return whole
@@ -233,9 +231,7 @@ def _quotient(value: Affine, divisor: int) -> Affine:
 
 def _remainder(value: Affine, divisor: int) -> Affine:
     _check_divisor(value, divisor)
-    rest = Affine.of(
-        tuple((a, c % divisor) for a, c in value.terms), value.const % divisor
-    )
+    rest = Affine.of(tuple((a, c % divisor) for a, c in value.terms), value.const % divisor)
     if not rest.terms:
         return rest
     return Affine(((Remainder(rest, divisor), 1),), 0)

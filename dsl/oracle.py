@@ -62,7 +62,9 @@ _REDUCE: dict[str, np.ufunc] = {
 }
 
 
-def evaluate(workload: Workload, inputs: Sequence[Array] | Mapping[str, Array]) -> tuple[Array, ...]:
+def evaluate(
+    workload: Workload, inputs: Sequence[Array] | Mapping[str, Array]
+) -> tuple[Array, ...]:
     """The outputs of a workload for NumPy inputs, in the order of `workload.inputs` or by name.
 
     Raises `ShapeError` if an input is missing or has the wrong shape or dtype.
@@ -114,17 +116,17 @@ def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:
 def _evaluate_slab(
     d: Definition, dtype: str, slab: slice, values: Mapping[Tensor, Array]
 ) -> Array:
-    order = (*d.axes, *d.reduce)
+    rank = len(d.extents)
     grid: dict[Index, Array] = {}
     shape = []
-    for position, index in enumerate(order):
-        span = np.arange(index.extent)[slab if position == 0 and d.axes else slice(None)]
+    for position, (index, extent) in enumerate(d.extents.items()):
+        span = np.arange(extent)[slab if position == 0 and d.axes else slice(None)]
         shape.append(len(span))
-        grid[index] = span.reshape([-1 if p == position else 1 for p in range(len(order))])
+        grid[index] = span.reshape([-1 if p == position else 1 for p in range(rank)])
     body = np.broadcast_to(_evaluate(d.body, grid, values), shape)
     if d.reducer is None:
         return body
-    along = tuple(range(len(d.axes), len(order)))
+    along = tuple(range(len(d.axes), rank))
     kind = np.float64 if is_float(dtype) else numpy_dtype(dtype)
     identity = {"sum": 0, "prod": 1, "max": limits(dtype)[0], "min": limits(dtype)[1]}[d.reducer]
     result: Array = _REDUCE[d.reducer].reduce(body, axis=along, dtype=kind, initial=identity)
@@ -142,7 +144,8 @@ def _evaluate(x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Ar
         where = tuple(
             np.clip(_position(a, grid), 0, n - 1) for a, n in zip(x.index, shape, strict=True)
         )
-        return values[x.tensor][where].astype(_work_type(x.dtype))
+        element: Array = values[x.tensor][where].astype(_work_type(x.dtype))
+        return element
     if isinstance(x, e.Cast):
         return _cast(_evaluate(x.x, grid, values), x.type)
     parts = [_evaluate(child, grid, values) for child in e.children(x)]

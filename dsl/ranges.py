@@ -72,9 +72,7 @@ def _declare(
         _agree(evidence, index, extent, f"axis {axis} of {name}")
 
 
-def _agree(
-    evidence: dict[Index, tuple[int, str]], index: Index, extent: int, place: str
-) -> None:
+def _agree(evidence: dict[Index, tuple[int, str]], index: Index, extent: int, place: str) -> None:
     known = evidence.setdefault(index, (extent, place))
     if known[0] != extent:
         raise RangeError(
@@ -100,9 +98,7 @@ def _derive(evidence: dict[Index, tuple[int, str]], positions: list[_Position]) 
         progress = bool(found)
 
 
-def _largest(
-    p: _Position, index: Index, evidence: dict[Index, tuple[int, str]]
-) -> int | None:
+def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]]) -> int | None:
     extents = {i: evidence[i][0] for i in p.position.indices() if i != index}
     extents[index] = 1
     at_zero = p.position.bounds(extents)[1]
@@ -141,9 +137,8 @@ def _check_inside(
     for p in positions:
         low, high = p.position.bounds(extents)
         if not p.guarded and (low < 0 or high >= p.extent):
-            ranges = "; ".join(
-                f"{i} < {extents[i]} by {evidence[i][1]}" for i in dict.fromkeys(p.position.indices())
-            )
+            inside = dict.fromkeys(p.position.indices())
+            ranges = "; ".join(f"{i} < {extents[i]} by {evidence[i][1]}" for i in inside)
             raise RangeError(
                 f"{name}: {p.position} reaches {low} to {high}, outside of {p.where}, which has "
                 f"extent {p.extent} ({ranges}); pad it with lw.pad or guard it with lw.where"

@@ -137,7 +137,8 @@ class _Pending:
     def __init__(self, tensor: Tensor, subscript: tuple[Affine, ...]) -> None:
         self.tensor, self.subscript = tensor, subscript
 
-    def __iadd__(self, value: object) -> Expr:
+    # `+` is refused, so the two need not agree.
+    def __iadd__(self, value: object) -> Expr:  # type: ignore[misc]
         return Reduce("sum", as_expr(value))
 
     def __getattr__(self, name: str) -> Any:

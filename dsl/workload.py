@@ -77,7 +77,7 @@ class Workload:
         """Read what `to_json` wrote; `NotationError` for anything else."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise NotationError(
-                f"not a workload of schema {SCHEMA}: write it with Workload.to_json of this version"
+                f"not a workload of schema {SCHEMA}: write it by Workload.to_json of this version"
             )
         try:
             tensors: dict[str, Tensor] = {}

@@ -1,1 +1,0 @@
-"""Operators, each a few lines of the notation."""

@@ -1,0 +1,162 @@
+"""Softmax, and the normalizations that models use."""
+
+from __future__ import annotations
+
+import math
+
+from loopwright.dsl import expr as e
+from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.dsl.ops.check import (
+    any_shape,
+    axis_of,
+    floating,
+    same_dtype,
+    same_extent,
+    shape_of,
+)
+from loopwright.dsl.ops.elementwise import axes_of
+from loopwright.dsl.tensor import Tensor
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """`out[i, k] = exp(x[i, k] - max_k x[i, k]) / sum_k exp(x[i, k] - max_k x[i, k])`.
+
+    Parameters
+    ----------
+    x: of any shape with one axis or more, of a floating type.
+    axis: the axis of k, along which the result sums to 1.
+    """
+    axes, rows = _rows("softmax", x, axis)
+    shifted = _below_peak("softmax", x, axes, rows)
+    powers = Tensor("softmax_exp")
+    powers[axes] = e.exp(shifted)
+    total = Tensor("softmax_sum")
+    total[rows] += powers[axes]
+    out = Tensor("softmax")
+    out[axes] = powers[axes] / total[rows]
+    return out
+
+
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """`out[i, k] = x[i, k] - peak[i] - log(sum_k exp(x[i, k] - peak[i]))`, peak the maximum.
+
+    Parameters
+    ----------
+    x: of any shape with one axis or more, of a floating type.
+    axis: the axis of k.
+    """
+    axes, rows = _rows("log_softmax", x, axis)
+    shifted = _below_peak("log_softmax", x, axes, rows)
+    total = Tensor("log_softmax_sum")
+    total[rows] += e.exp(shifted)
+    out = Tensor("log_softmax")
+    out[axes] = shifted - e.log(total[rows])
+    return out
+
+
+def layer_norm(
+    x: Tensor,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """`out[i, k] = (x[i, k] - mean[i]) / sqrt(variance[i] + epsilon) * scale[k] + shift[k]`.
+
+    Parameters
+    ----------
+    x: of any shape with one axis or more, of a floating type.
+    scale, shift: of the shape `x.shape[axis:]`, or None for 1 and 0.
+    axis: the first of the axes over which mean and variance are taken; all after it count too.
+    epsilon: what keeps the root away from zero.
+    """
+    floating("layer_norm", "x", x)
+    shape = any_shape("layer_norm", "x", x, least=1)
+    at = axis_of("layer_norm", axis, len(shape))
+    for name, given in (("scale", scale), ("shift", shift)):
+        if given is not None and any_shape("layer_norm", name, given) != shape[at:]:
+            raise ShapeError(
+                f"layer_norm: {name} has shape {given.shape}; it needs {shape[at:]}, that of x "
+                f"from axis {at} on"
+            )
+        same_dtype("layer_norm", None, x=x, **{} if given is None else {name: given})
+    axes = axes_of(shape)
+    rows, inner = axes[:at], axes[at:]
+    count = math.prod(shape[at:])
+    mean = _mean("layer_norm_mean", rows, x[axes], count)
+    centred = x[axes] - mean[rows]
+    variance = _mean("layer_norm_variance", rows, centred * centred, count)
+    out = Tensor("layer_norm")
+    out[axes] = _affine(centred * e.rsqrt(variance[rows] + epsilon), scale, shift, inner)
+    return out
+
+
+def batch_norm(
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """Inference with statistics known from training:
+
+    `out[n, c, …] = (x[n, c, …] - mean[c]) / sqrt(variance[c] + epsilon) * scale[c] + shift[c]`
+
+    Parameters
+    ----------
+    x: of any shape, with C channels at `axis`; of a floating type.
+    mean, variance: (C,).
+    scale, shift: (C,), or None for 1 and 0.
+    epsilon: what keeps the root away from zero.
+    """
+    floating("batch_norm", "x", x)
+    shape = any_shape("batch_norm", "x", x, least=1)
+    at = axis_of("batch_norm", axis, len(shape))
+    channel = {"mean": mean, "variance": variance, "scale": scale, "shift": shift}
+    for name, given in channel.items():
+        if given is not None:
+            (length,) = shape_of("batch_norm", name, given, ("C",))
+            same_extent("batch_norm", (f"axis {at} of x", shape[at]), (f"C of {name}", length))
+            same_dtype("batch_norm", None, x=x, **{name: given})
+    axes = axes_of(shape)
+    c = axes[at : at + 1]
+    unit = (x[axes] - mean[c]) * e.rsqrt(variance[c] + epsilon)
+    out = Tensor("batch_norm")
+    out[axes] = _affine(unit, scale, shift, c)
+    return out
+
+
+def _affine(x: Expr, scale: Tensor | None, shift: Tensor | None, axes: tuple[Index, ...]) -> Expr:
+    if scale is not None:
+        x = x * scale[axes]
+    return x if shift is None else x + shift[axes]
+
+
+def _mean(name: str, rows: tuple[Index, ...], x: Expr, count: int) -> Tensor:
+    """The mean over the indices of x that are not in `rows`."""
+    total = Tensor(f"{name}_sum")
+    total[rows] += x
+    out = Tensor(name)
+    out[rows] = total[rows] / count
+    return out
+
+
+def _rows(op: str, x: Tensor, axis: int) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
+    """Indices for all axes of x, and for those without `axis`."""
+    floating(op, "x", x)
+    shape = any_shape(op, "x", x, least=1)
+    at = axis_of(op, axis, len(shape))
+    axes = axes_of(shape)
+    return axes, axes[:at] + axes[at + 1 :]
+
+
+def _below_peak(op: str, x: Tensor, axes: tuple[Index, ...], rows: tuple[Index, ...]) -> Expr:
+    """x less the greatest of its row, so that no exponential overflows."""
+    peak = Tensor(f"{op}_max")
+    peak[rows] = e.max(x[axes])
+    shifted: Expr = x[axes] - peak[rows]
+    return shifted

@@ -1,0 +1,177 @@
+"""Pooling over the two spatial axes, in layouts NCHW and NHWC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loopwright.dsl import expr as e
+from loopwright.dsl.dtypes import limits
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index, indices
+from loopwright.dsl.ops.check import (
+    Padding,
+    PerAxis,
+    fits,
+    floating,
+    layout_of,
+    pads_of,
+    per_axis,
+    shape_of,
+)
+from loopwright.dsl.tensor import Tensor, pad
+
+LAYOUTS = ("NCHW", "NHWC")
+
+
+def max_pool2d(
+    x: Tensor,
+    window: PerAxis,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
+    layout: str = "NCHW",
+) -> Tensor:
+    """`out[n, c, y, x] = max over r, s of x[n, c, y*stride + r*dilation, x*stride + s*dilation]`.
+
+    Parameters
+    ----------
+    x: (N, C, H, W), or (N, H, W, C) in layout NHWC.
+    window: the extents R, S of the window: an integer, or one an axis.
+    stride: an integer ≥ 1, or one an axis; by default the window.
+    padding: an integer, one an axis, or `((top, bottom), (left, right))`; padded elements are the
+        lowest value of the dtype, so that they never win.
+
+    Returns
+    -------
+    (N, C, (H + top + bottom - dilation * (R - 1) - 1) // stride + 1, likewise for W), or
+    channels last.
+    """
+    f = _options("max_pool2d", x, window, stride, padding, dilation, layout)
+    out = Tensor("max_pool2d")
+    out[f.axes] = e.max(f.element(x, limits(x.dtype)[0]))
+    return out
+
+
+def avg_pool2d(
+    x: Tensor,
+    window: PerAxis,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    count_include_pad: bool = True,
+    layout: str = "NCHW",
+) -> Tensor:
+    """`sum[n, c, y, x] += x[n, c, y*stride + r, x*stride + s]`, then `out = sum / count`.
+
+    Parameters
+    ----------
+    x: (N, C, H, W), or (N, H, W, C) in layout NHWC; of a floating type.
+    window, stride, padding, layout: as for `max_pool2d`; padded elements are 0.
+    count_include_pad: count is R * S; otherwise the number of elements of x in the window.
+
+    Returns
+    -------
+    (N, C, (H + top + bottom - R) // stride + 1, likewise for W), or channels last.
+    """
+    floating("avg_pool2d", "x", x)
+    f = _options("avg_pool2d", x, window, stride, padding, 1, layout)
+    total = Tensor("avg_pool2d_sum")
+    total[f.axes] += f.element(x, 0)
+    count = f.window[0] * f.window[1]
+    out = Tensor("avg_pool2d")
+    if count_include_pad or not any(map(any, f.pads)):
+        out[f.axes] = total[f.axes] / count
+    else:
+        out[f.axes] = total[f.axes] / e.cast(f.inside(x), x.dtype)
+    return out
+
+
+def global_avg_pool2d(x: Tensor, keepdims: bool = False, layout: str = "NCHW") -> Tensor:
+    """`sum[n, c] += x[n, c, y, x]`, then `out = sum / (H * W)`.
+
+    Parameters
+    ----------
+    x: (N, C, H, W), or (N, H, W, C) in layout NHWC; of a floating type.
+    keepdims: keep the spatial axes, of extent 1.
+
+    Returns
+    -------
+    (N, C); with keepdims (N, C, 1, 1), or (N, 1, 1, C) in layout NHWC.
+    """
+    name = "global_avg_pool2d"
+    floating(name, "x", x)
+    shape = shape_of(name, "x", x, layout_of(name, layout, LAYOUTS))
+    height, width = shape[1:3] if layout == "NHWC" else shape[2:]
+    n, c, y, x_ = indices("n c y x")
+    total = Tensor(f"{name}_sum")
+    total[n, c] += x[(n, y, x_, c) if layout == "NHWC" else (n, c, y, x_)]
+    out = Tensor(name)
+    ones = indices(a=1, b=1)
+    kept = (n, *ones, c) if layout == "NHWC" else (n, c, *ones)
+    out[kept if keepdims else (n, c)] = total[n, c] / (height * width)
+    return out
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The options of a pooling operator, checked, and the indices that it is written in."""
+
+    layout: str
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def axes(self) -> tuple[Index, ...]:
+        """The axes of the result."""
+        n, c, y, x = indices("n c y x")
+        return (n, y, x, c) if self.layout == "NHWC" else (n, c, y, x)
+
+    def element(self, x: Tensor, fill: float) -> Expr:
+        """The element of x, padded with `fill`, at place r, s of the window."""
+        n, c, y, x_ = indices("n c y x")
+        r, s = indices(r=self.window[0], s=self.window[1])
+        row = y * self.stride[0] + r * self.dilation[0]
+        column = x_ * self.stride[1] + s * self.dilation[1]
+        last = self.layout == "NHWC"
+        none = (0, 0)
+        padded = pad(x, (none, *self.pads, none) if last else (none, none, *self.pads), fill)
+        element: Expr = padded[(n, row, column, c) if last else (n, c, row, column)]
+        return element
+
+    def inside(self, x: Tensor) -> Expr:
+        """How many elements of the window lie inside x, as an int32 element."""
+        shape = shape_of("avg_pool2d", "x", x, self.layout)
+        spatial = shape[1:3] if self.layout == "NHWC" else shape[2:]
+        counts = []
+        places = zip(indices("y x"), spatial, self.stride, self.pads, self.window, strict=True)
+        for index, extent, step, (before, _), taps in places:
+            first = index * step - before
+            counts.append(e.min(first + taps, extent) - e.max(first, 0))
+        return counts[0] * counts[1]
+
+
+def _options(
+    op: str,
+    x: Tensor,
+    window: PerAxis,
+    stride: PerAxis | None,
+    padding: Padding,
+    dilation: PerAxis,
+    layout: str,
+) -> _Pool:
+    layout_of(op, layout, LAYOUTS)
+    shape = shape_of(op, "x", x, layout)
+    pool = _Pool(
+        layout,
+        per_axis(op, "window", window, 2, 1),
+        per_axis(op, "stride", window if stride is None else stride, 2, 1),
+        pads_of(op, padding, 2),
+        per_axis(op, "dilation", dilation, 2, 1),
+    )
+    spatial = shape[1:3] if layout == "NHWC" else shape[2:]
+    for axis, extent, pads, taps, apart in zip(
+        "HW", spatial, pool.pads, pool.window, pool.dilation, strict=True
+    ):
+        fits(op, extent + pads[0] + pads[1], apart * (taps - 1) + 1, f"{axis} of x")
+    return pool
