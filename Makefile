@@ -9,7 +9,7 @@
 # PYTEST_ARGS="-k space" what to hand to pytest (default: two processes)
 
 SHELL := bash
-.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
 
 PYTHON ?= python3
 EXTRAS ?= dev
@@ -35,7 +35,7 @@ lint: .venv/installed-$(EXTRAS)
 typecheck: .venv/installed-$(EXTRAS)
 	rm -rf build/lib build/typecheck
 	$(PIP) install --quiet --no-deps --no-build-isolation --target build/typecheck .
-	$(PY) -m mypy -p loopwright \
+	set -o pipefail; $(PY) -m mypy -p loopwright \
 	  | sed -E 's#^build/typecheck/##; s#^loopwright/($(FOLDERS))/#\1/#'
 
 clean:
