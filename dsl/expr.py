@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from loopwright.dsl.dtypes import check_dtype, is_float
+import numpy as np
+
+from loopwright.dsl.dtypes import check_dtype, is_float, limits
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 
@@ -33,6 +35,8 @@ REDUCERS = ("sum", "max", "min", "prod")
 
 class Expr:
     """An element expression; Python's operators build larger ones."""
+
+    __array_ufunc__ = None  # `np.float32(2) * A[i]` is ours, not an array of objects
 
     @property
     def dtype(self) -> str:
@@ -130,6 +134,20 @@ class Read(Expr):
     def dtype(self) -> str:
         return self.tensor.dtype
 
+    # `T[i] += x` defines T, whose type may yet be open; that of an input is not.
+    def __iadd__(self, value: object) -> Any:
+        x = as_expr(value, like=self)
+        open_type = self.tensor.open_dtype and x.dtype != self.dtype
+        return Accumulation(self, x) if open_type else self + x
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """What `T[i] += x` is before it is assigned, for a T that takes its type from x."""
+
+    read: Read
+    x: Expr
+
 
 @dataclass(frozen=True)
 class IndexValue(Expr):
@@ -210,16 +228,11 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
         return value
     if isinstance(value, IndexExpr):
         return IndexValue(value.affine())
-    number = value.item() if hasattr(value, "item") else value
+    number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, (bool, int, float)):
         hint = ": write its indices, T[i, j]" if hasattr(value, "shape") else ""
         raise NotationError(f"{type(value).__name__} is not an element expression{hint}")
-    dtype = like.dtype if like is not None else _natural(number)
-    if isinstance(number, float) and not is_float(dtype):
-        raise NotationError(f"the number {number} meets an expression of {dtype}: cast one")
-    if dtype == "bool" and not isinstance(number, bool):
-        raise NotationError(f"the number {number} meets a truth value: cast it, or use ~ & |")
-    return Const(float(number) if is_float(dtype) else number, dtype)
+    return _const(number, like.dtype if like is not None else _natural(number))
 
 
 def unary(op: str, x: object) -> Expr:
@@ -234,8 +247,7 @@ def unary(op: str, x: object) -> Expr:
 
 def binary(op: str, x: object, y: object) -> Expr:
     """Apply an operator to two sides of one type."""
-    a = as_expr(x, like=y if isinstance(y, Expr) else None)
-    b = as_expr(y, like=a)
+    a, b = _sides(x, y)
     sign = {**ARITHMETIC, **COMPARISONS, **LOGICAL}.get(op, op)
     if a.dtype != b.dtype:
         raise NotationError(
@@ -259,11 +271,15 @@ def where(cond: object, x: object, y: object) -> Expr:
     Reads on either side may leave their tensor: such a read gives the nearest element, and the
     condition decides that it is not used.
     """
+    if isinstance(cond, (bool, np.bool_)):
+        raise NotationError(
+            f"where: the condition is Python's {cond}, and == compares notation: write "
+            "lw.equal(i, j), or ~lw.equal(i, j) for !="
+        )
     test = as_expr(cond)
     if test.dtype != "bool":
         raise NotationError(f"where: the condition is {test.dtype}, not a truth value")
-    a = as_expr(x, like=y if isinstance(y, Expr) else None)
-    b = as_expr(y, like=a)
+    a, b = _sides(x, y)
     if a.dtype != b.dtype:
         raise NotationError(f"where: the sides are {a.dtype} and {b.dtype}; cast one")
     return Select(test, a, b)
@@ -281,12 +297,12 @@ def cast(x: object, dtype: str) -> Expr:
 
 def equal(x: object, y: object) -> Expr:
     """Whether two elements, or two index expressions, are equal (`==` compares notation)."""
-    return binary("eq", as_expr(x), y if isinstance(y, (int, float)) else as_expr(y))
+    return binary("eq", x, y)
 
 
 def not_equal(x: object, y: object) -> Expr:
     """Whether two elements, or two index expressions, differ."""
-    return binary("ne", as_expr(x), y if isinstance(y, (int, float)) else as_expr(y))
+    return binary("ne", x, y)
 
 
 def exp(x: object) -> Expr:
@@ -417,6 +433,32 @@ def _extreme(op: str, x: object, others: tuple[Any, ...]) -> Expr:
     for other in others[1:]:
         result = binary(op, result, other)
     return result
+
+
+def _sides(x: object, y: object) -> tuple[Expr, Expr]:
+    """Two operands as expressions; a number takes the type of the other side."""
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)):
+        like = as_expr(float(x)) if isinstance(x, float) or isinstance(y, float) else None
+        return as_expr(x, like), as_expr(y, like)
+    b = None if isinstance(y, (int, float, np.generic)) else as_expr(y)
+    a = as_expr(x, like=b)
+    return a, as_expr(y, like=a) if b is None else b
+
+
+def _const(number: bool | int | float, dtype: str) -> Const:
+    """A constant of a type that can hold it."""
+    if is_float(dtype):
+        return Const(float(number), dtype)
+    if isinstance(number, float):
+        raise NotationError(f"the number {number} meets an expression of {dtype}: cast one")
+    if dtype == "bool":
+        if not isinstance(number, bool):
+            raise NotationError(f"the number {number} meets a truth value: cast it, or use ~ & |")
+        return Const(number, dtype)
+    lowest, highest = limits(dtype)
+    if not lowest <= number <= highest:
+        raise NotationError(f"the number {number} is outside of {dtype}, {lowest} to {highest}")
+    return Const(int(number), dtype)
 
 
 def _natural(number: bool | int | float) -> str:

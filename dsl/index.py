@@ -10,21 +10,28 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from loopwright.dsl.errors import NotationError
 
 if TYPE_CHECKING:
     from loopwright.dsl.expr import Expr
 
 
+_INTEGERS = (int, np.integer)
+
+
 class IndexExpr:
     """What `Index` and `Affine` share: arithmetic that stays affine, and comparison."""
+
+    __array_ufunc__ = None  # `np.int64(2) * i` is ours, not an array of objects
 
     def affine(self) -> Affine:
         """This expression in its normal form."""
         raise TypeError(f"{type(self).__name__} has no affine form")
 
     def __add__(self, other: IndexExpr | int) -> Affine:
-        if not isinstance(other, (IndexExpr, int)):
+        if not isinstance(other, (IndexExpr, *_INTEGERS)):
             return NotImplemented
         left, right = self.affine(), as_affine(other)
         return Affine.of((*left.terms, *right.terms), left.const + right.const)
@@ -35,7 +42,7 @@ class IndexExpr:
         return self * -1
 
     def __sub__(self, other: IndexExpr | int) -> Affine:
-        if not isinstance(other, (IndexExpr, int)):
+        if not isinstance(other, (IndexExpr, *_INTEGERS)):
             return NotImplemented
         return self + as_affine(other) * -1
 
@@ -47,18 +54,20 @@ class IndexExpr:
             raise NotationError(
                 f"{self} * {other} is not affine: multiply an index by an integer constant only"
             )
-        if not isinstance(other, int):
+        if not isinstance(other, _INTEGERS):
             return NotImplemented
-        form = self.affine()
-        return Affine.of(tuple((a, c * other) for a, c in form.terms), form.const * other)
+        form, factor = self.affine(), int(other)
+        return Affine.of(tuple((a, c * factor) for a, c in form.terms), form.const * factor)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: int) -> Affine:
-        return _quotient(self.affine(), divisor)
+        form = self.affine()
+        return _quotient(form, _divisor(form, divisor))
 
     def __mod__(self, divisor: int) -> Affine:
-        return _remainder(self.affine(), divisor)
+        form = self.affine()
+        return _remainder(form, _divisor(form, divisor))
 
     def __truediv__(self, other: object) -> Affine:
         raise NotationError(f"{self} / {other}: an index divides by // (floor) and % only")
@@ -175,13 +184,17 @@ class Affine(IndexExpr):
         return total
 
     def __str__(self) -> str:
-        text = ""
+        if len(self.terms) == 1 and self.const == 0 and self.terms[0][1] == 1:
+            return str(self.terms[0][0])
+        # `2 - r` reads better than `-r + 2`.
+        leads = self.const > 0 and bool(self.terms) and self.terms[0][1] < 0
+        text = str(self.const) if leads else ""
         for atom, coefficient in self.terms:
             name = str(atom) if isinstance(atom, Index) else f"({atom})"
             size = "" if abs(coefficient) == 1 else f"{abs(coefficient)}*"
             sign = " - " if coefficient < 0 else " + "
             text += (sign if text else sign.strip().strip("+")) + size + name
-        if self.const or not text:
+        if (self.const and not leads) or not text:
             sign = " - " if self.const < 0 else " + "
             text += f"{sign}{abs(self.const)}" if text else str(self.const)
         return text
@@ -198,7 +211,7 @@ def as_affine(value: IndexExpr | int) -> Affine:
     return Affine((), int(value.__index__()))
 
 
-def indices(names: str = "", **extents: int) -> tuple[Index, ...]:
+def indices(names: str = "", /, **extents: int) -> tuple[Index, ...]:
     """Make indices from names: `i, j, k = lw.indices("i j k")`.
 
     Ranges are inferred from the tensors that an index indexes. A range that no tensor shows,
@@ -207,7 +220,7 @@ def indices(names: str = "", **extents: int) -> tuple[Index, ...]:
     """
     split = names.replace(",", " ").split()
     for name, extent in extents.items():
-        if not isinstance(extent, int) or extent < 1:
+        if isinstance(extent, bool) or not isinstance(extent, _INTEGERS) or extent < 1:
             raise NotationError(f"the extent of index {name} is {extent!r}; give an integer ≥ 1")
         if name not in split:
             split.append(name)
@@ -216,11 +229,10 @@ def indices(names: str = "", **extents: int) -> tuple[Index, ...]:
             raise NotationError(f"{name!r} cannot name an index: use letters, digits and _")
     if len(set(split)) != len(split):
         raise NotationError(f"an index is named twice in {' '.join(split)!r}")
-    return tuple(Index(name, extents.get(name)) for name in split)
+    return tuple(Index(n, int(extents[n]) if n in extents else None) for n in split)
 
 
 def _quotient(value: Affine, divisor: int) -> Affine:
-    _check_divisor(value, divisor)
     terms = tuple((a, c // divisor) for a, c in value.terms if c % divisor == 0)
     rest = Affine(tuple((a, c) for a, c in value.terms if c % divisor != 0), value.const % divisor)
     whole = Affine(terms, value.const // divisor)
@@ -230,18 +242,18 @@ def _quotient(value: Affine, divisor: int) -> Affine:
 
 
 def _remainder(value: Affine, divisor: int) -> Affine:
-    _check_divisor(value, divisor)
     rest = Affine.of(tuple((a, c % divisor) for a, c in value.terms), value.const % divisor)
     if not rest.terms:
         return rest
     return Affine(((Remainder(rest, divisor), 1),), 0)
 
 
-def _check_divisor(value: Affine, divisor: int) -> None:
-    if not isinstance(divisor, int) or divisor < 1:
+def _divisor(value: Affine, divisor: int) -> int:
+    if isinstance(divisor, bool) or not isinstance(divisor, _INTEGERS) or divisor < 1:
         raise NotationError(
             f"{value} divided by {divisor!r}: an index divides by a positive integer only"
         )
+    return int(divisor)
 
 
 def _atom_bounds(atom: Atom, extents: Mapping[Index, int]) -> tuple[int, int]:
@@ -262,7 +274,7 @@ def _wrapped(value: Affine) -> str:
 def _compare(op: str, left: IndexExpr, right: IndexExpr | int) -> Expr:
     from loopwright.dsl.expr import Binary, IndexValue, as_expr
 
-    if not isinstance(right, (IndexExpr, int)):
+    if not isinstance(right, (IndexExpr, *_INTEGERS)):
         return NotImplemented
     other = IndexValue(as_affine(right)) if isinstance(right, IndexExpr) else right
     value = IndexValue(left.affine())

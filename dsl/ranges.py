@@ -44,7 +44,7 @@ def infer(
         index = p.position.plain()
         if index is not None and not p.guarded:
             _agree(evidence, index, p.extent, p.where)
-    order = list(dict.fromkeys([*axes, *_indices(body)]))
+    order = list(dict.fromkeys([*axes, *indices_in(body)]))
     _derive(evidence, [p for p in positions if not p.guarded])
     _derive(evidence, [p for p in positions if p.guarded])
     for index in order:
@@ -65,7 +65,7 @@ def _declare(
     shape: tuple[int, ...] | None,
     body: Expr,
 ) -> None:
-    for index in (*axes, *_indices(body)):
+    for index in (*axes, *indices_in(body)):
         if index.extent is not None:
             _agree(evidence, index, index.extent, f"its declaration {index}={index.extent}")
     for axis, (index, extent) in enumerate(zip(axes, shape or ())):
@@ -103,7 +103,7 @@ def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]])
     extents[index] = 1
     at_zero = p.position.bounds(extents)[1]
     coefficient = dict(p.position.terms).get(index)
-    if coefficient is None:  # inside a quotient or a remainder
+    if coefficient is None or _within(p.position, index):
         return _by_growing(p, index, extents)
     if coefficient < 0:
         return None
@@ -114,18 +114,25 @@ def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]])
     return (p.extent - 1 - at_zero) // coefficient + 1
 
 
+def _within(position: Affine, index: Index) -> bool:
+    """Whether an index stands inside a quotient or a remainder."""
+    atoms = (atom for atom, _ in position.terms if not isinstance(atom, Index))
+    return any(index in atom.value.indices() for atom in atoms)
+
+
 def _by_growing(p: _Position, index: Index, extents: dict[Index, int]) -> int | None:
     scale = 1
     for atom, _ in p.position.terms:
         if not isinstance(atom, Index):
             scale *= atom.divisor
-    high = p.extent * scale + 1
-    low = 0
+    start = min(0, p.position.bounds({**extents, index: 1})[0])
+    low, limit = 0, (p.extent - start) * scale
+    high = limit + 1
     while low < high:  # the greatest extent whose bounds stay inside
         middle = (low + high + 1) // 2
         inside = p.position.bounds({**extents, index: middle})[1] < p.extent
         low, high = (middle, high) if inside else (low, middle - 1)
-    return low if 0 < low <= p.extent * scale else None
+    return low if 0 < low <= limit else None
 
 
 def _check_inside(
@@ -160,11 +167,12 @@ def _positions(expr: Expr, guarded: bool) -> Iterator[_Position]:
             yield from _positions(child, guarded)
 
 
-def _indices(expr: Expr) -> Iterator[Index]:
+def indices_in(expr: Expr) -> Iterator[Index]:
+    """Every index in an expression, in order of appearance, repeats included."""
     if isinstance(expr, Read):
         for position in expr.index:
             yield from position.indices()
     elif isinstance(expr, IndexValue):
         yield from expr.value.indices()
     for child in children(expr):
-        yield from _indices(child)
+        yield from indices_in(child)

@@ -8,7 +8,7 @@ from typing import Any
 from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.index import Affine, Index, Quotient, Remainder
+from loopwright.dsl.index import Affine, Index, Quotient, as_affine, indices
 from loopwright.dsl.tensor import Tensor
 
 INFINITIES = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
@@ -37,7 +37,8 @@ def tensor_from_json(data: dict[str, Any], known: Mapping[str, Tensor]) -> Tenso
     tensor = Tensor(data["name"], tuple(data["shape"]), data["dtype"], constant)
     if "body" not in data:
         return tensor
-    ranges = {name: Index(name, extent) for name, extent in (*data["axes"], *data["reduce"])}
+    extents = dict((*data["axes"], *data["reduce"]))
+    ranges = {index.name: index for index in indices(**extents)}
     body = expr_from_json(data["body"], known, ranges)
     axes = tuple(ranges[name].affine() for name, _ in data["axes"])
     if data["reducer"] is not None:
@@ -79,7 +80,7 @@ def expr_from_json(
 
     if op == "const":
         value, dtype = rest
-        return e.Const(INFINITIES.get(value, value), check_dtype(dtype))
+        return e.as_expr(INFINITIES.get(value, value), like=e.Const(0, check_dtype(dtype)))
     if op == "read":
         name, index = rest
         read: e.Expr = known[name][tuple(affine_from_json(a, ranges) for a in index)]
@@ -112,13 +113,15 @@ def affine_to_json(value: Affine) -> list[Any]:
 def affine_from_json(data: list[Any], ranges: Mapping[str, Index]) -> Affine:
     """The index expression that `affine_to_json` wrote."""
     terms, const = data
-    total = Affine((), const)
+    total = as_affine(const)
     for atom, coefficient in terms:
         if isinstance(atom, str):
             total = total + ranges[atom] * coefficient
         else:
             inner, sign, divisor = atom
-            made = Quotient if sign == "//" else Remainder
             value = affine_from_json(inner, ranges)
-            total = total + Affine(((made(value, divisor), 1),), 0) * coefficient
+            if sign not in ("//", "%"):
+                raise NotationError(f"a damaged workload: no index operator {sign!r}")
+            part = value // divisor if sign == "//" else value % divisor
+            total = total + part * coefficient
     return total

@@ -42,8 +42,8 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     if isinstance(x, e.Read):
         return f"{x.tensor.name}[{', '.join(map(str, x.index))}]"
     if isinstance(x, e.IndexValue):
-        loose = len(x.value.terms) + bool(x.value.const) > 1 and level > 1
-        return f"({x.value})" if loose else str(x.value)
+        tight = x.value.plain() or not x.value.terms or level <= 1
+        return str(x.value) if tight else f"({x.value})"
     if isinstance(x, e.Unary):
         sign = {"neg": "-", "not": "~"}.get(x.op)
         return f"{sign}{show_expr(x.x, _TIGHT)}" if sign else f"{x.op}({show_expr(x.x)})"
@@ -57,5 +57,6 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     if x.op not in _SIGNS:
         return f"{x.op}({show_expr(x.x)}, {show_expr(x.y)})"
     own = _PRECEDENCE[x.op]
-    text = f"{show_expr(x.x, own)} {_SIGNS[x.op]} {show_expr(x.y, own + 1)}"
+    left = own + (x.op in e.COMPARISONS)  # Python chains comparisons
+    text = f"{show_expr(x.x, left)} {_SIGNS[x.op]} {show_expr(x.y, own + 1)}"
     return f"({text})" if own < level else text

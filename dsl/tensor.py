@@ -7,7 +7,17 @@ from typing import Any
 
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import Binary, Expr, Read, Reduce, as_expr, cast, walk, where
+from loopwright.dsl.expr import (
+    Accumulation,
+    Binary,
+    Expr,
+    Read,
+    Reduce,
+    as_expr,
+    cast,
+    walk,
+    where,
+)
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
 
@@ -61,6 +71,11 @@ class Tensor:
     def dtype(self) -> str:
         return self._dtype or "float32"
 
+    @property
+    def open_dtype(self) -> bool:
+        """Whether a definition may still decide the dtype."""
+        return self._dtype is None
+
     def __getitem__(self, index: Any) -> Any:
         subscript = _subscript(index)
         if self.shape is None:
@@ -76,8 +91,11 @@ class Tensor:
         axes = self._check_left(_subscript(index))
         if isinstance(value, Tensor):
             raise NotationError(f"write the indices of {value.name}: {value.name}[i, j]")
+        own = Read(self, _plain(axes))
+        if isinstance(value, Accumulation) and value.read == own:
+            value = Reduce("sum", value.x)
         body = as_expr(value)
-        if isinstance(body, Binary) and body.op == "add" and body.x == Read(self, _plain(axes)):
+        if isinstance(body, Binary) and body.op == "add" and body.x == own:
             body = Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
         reducer = body.op if isinstance(body, Reduce) else None
         self._define(axes, reducer, body.x if isinstance(body, Reduce) else body)

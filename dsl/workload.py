@@ -12,7 +12,7 @@ from typing import Any
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import Binary, Expr, Read, Unary, map_leaves, walk
+from loopwright.dsl.expr import Binary, Expr, Read, Unary, children, map_leaves, walk
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
@@ -82,9 +82,12 @@ class Workload:
         try:
             tensors: dict[str, Tensor] = {}
             for entry in data["tensors"]:
-                tensors[entry["name"]] = tensor_from_json(entry, tensors)
+                new = tensor_from_json(entry, tensors)
+                if new.name in tensors:
+                    raise NotationError(f"a damaged workload: two tensors are named {new.name}")
+                tensors[new.name] = new
             return workload(*(tensors[name] for name in data["outputs"]))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise NotationError(f"a damaged workload: {type(error).__name__} {error}") from error
 
     def __eq__(self, other: object) -> bool:
@@ -117,8 +120,9 @@ def workload(*outputs: Tensor) -> Workload:
     if len({id(t) for t in outputs}) != len(outputs):
         raise NotationError("the same tensor is named twice as an output")
     copies: dict[Tensor, Tensor] = {}
+    names = _Names()
     for tensor in _in_order(outputs):
-        copies[tensor] = _copy(tensor, copies)
+        copies[tensor] = _copy(tensor, names.fresh(tensor.name), copies)
     new = list(copies.values())
     return Workload(
         inputs=tuple(t for t in new if t.definition is None),
@@ -167,11 +171,22 @@ def _in_order(outputs: tuple[Tensor, ...]) -> list[Tensor]:
     return list(order)
 
 
-def _copy(tensor: Tensor, copies: dict[Tensor, Tensor]) -> Tensor:
-    taken = {t.name for t in copies.values()}
-    name, number = tensor.name, 1
-    while name in taken:
-        name, number = f"{tensor.name}_{number}", number + 1
+class _Names:
+    """Hands out each name once: `C`, then `C_1`, `C_2`, …"""
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+
+    def fresh(self, wanted: str) -> str:
+        name = wanted
+        while name in self.used:
+            self.used[wanted] += 1
+            name = f"{wanted}_{self.used[wanted]}"
+        self.used[name] = 0
+        return name
+
+
+def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
     copy = Tensor(name, tensor.shape, tensor.dtype, tensor.constant)
     if tensor.definition is not None:
         d = tensor.definition
@@ -182,10 +197,10 @@ def _copy(tensor: Tensor, copies: dict[Tensor, Tensor]) -> Tensor:
 
 def _operations(body: Expr) -> int:
     counted = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max"}
-    return sum(
-        isinstance(part, Unary) or (isinstance(part, Binary) and part.op in counted)
-        for part in walk(body)
-    )
+    if not any(isinstance(part, Read) for part in walk(body)):
+        return 0  # nothing but index arithmetic
+    own = isinstance(body, Unary) or (isinstance(body, Binary) and body.op in counted)
+    return own + sum(map(_operations, children(body)))
 
 
 class _Canonical:
