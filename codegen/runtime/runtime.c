@@ -8,11 +8,6 @@
 #include "pool.c"
 #include "workspace.c"
 
-extern lw_kernel __tvm_ffi_main LW_HIDDEN;
-extern lw_kernel __tvm_ffi_prepare __attribute__((weak)) LW_HIDDEN;
-/* Defined by the wrapper of an exported library; Python sets the number itself. */
-extern const int lw_default_threads __attribute__((weak)) LW_HIDDEN;
-
 /* ---- threads ---- */
 
 static const lw_pool own_pool = {run, allocate, release};
@@ -73,24 +68,41 @@ typedef struct {
   uint64_t byte_offset;
 } tensor;
 
-static void pack(const lw_parameter *p, void *data, tensor *t, lw_any *a) {
-  *t = (tensor){data, DEVICE_CPU, 0, 1, {p->code, p->bits, p->lanes}, &p->elements, NULL, 0};
-  *a = (lw_any){TYPE_TENSOR, 0, {t}};
+typedef struct {
+  tensor tensors[LW_MAX_ARGUMENTS];
+  lw_any arguments[LW_MAX_ARGUMENTS];
+} frame;
+
+static int pack(frame *f, const lw_function *function, void *const *pointers) {
+  if (function->count < 0 || function->count > LW_MAX_ARGUMENTS) return LW_BAD_ARGUMENT;
+  for (int i = 0; i < function->count; i++) {
+    const lw_parameter *p = &function->parameters[i];
+    data_type type = {p->code, p->bits, p->lanes};
+    f->tensors[i] = (tensor){pointers[i], DEVICE_CPU, 0, 1, type, &p->elements, NULL, 0};
+    f->arguments[i] = (lw_any){TYPE_TENSOR, 0, {&f->tensors[i]}};
+  }
+  return LW_OK;
 }
 
 /* A kernel built without checks fails only where a workspace cannot be had. */
-static int invoke(lw_kernel *kernel, const lw_any *arguments, int32_t count) {
+static int invoke(frame *f, const lw_function *function) {
   lw_any result = {0, 0, {NULL}};
-  return kernel(NULL, arguments, count, &result) ? LW_OUT_OF_MEMORY : LW_OK;
+  int failed = function->kernel(NULL, f->arguments, function->count, &result);
+  return failed ? LW_OUT_OF_MEMORY : LW_OK;
 }
 
-int lw_call(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
-            void *const *pointers) {
-  tensor tensors[LW_MAX_ARGUMENTS];
-  lw_any arguments[LW_MAX_ARGUMENTS];
-  if (count < 0 || count > LW_MAX_ARGUMENTS) return LW_BAD_ARGUMENT;
-  for (int i = 0; i < count; i++) pack(&parameters[i], pointers[i], &tensors[i], &arguments[i]);
-  return invoke(kernel, arguments, count);
+int lw_call(const lw_function *function, void *const *pointers) {
+  frame f;
+  int status = pack(&f, function, pointers);
+  return status ? status : invoke(&f, function);
+}
+
+int lw_checked_call(const lw_function *function, void *const *pointers) {
+  for (int i = 0; i < function->count; i++) {
+    if (!pointers[i]) return LW_NULL_POINTER;
+    if ((uintptr_t)pointers[i] % (function->parameters[i].bits / 8u)) return LW_MISALIGNED;
+  }
+  return lw_call(function, pointers);
 }
 
 static int64_t clock_ns(clockid_t clock) {
@@ -99,26 +111,15 @@ static int64_t clock_ns(clockid_t clock) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int repeat(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
-                  void *const *pointers, int64_t times, int64_t *elapsed, int64_t *cpu) {
-  tensor tensors[LW_MAX_ARGUMENTS];
-  lw_any arguments[LW_MAX_ARGUMENTS];
-  int status = LW_OK;
-  if (count < 0 || count > LW_MAX_ARGUMENTS) return LW_BAD_ARGUMENT;
-  for (int i = 0; i < count; i++) pack(&parameters[i], pointers[i], &tensors[i], &arguments[i]);
+static int repeat(const lw_function *function, void *const *pointers, int64_t times,
+                  int64_t *elapsed, int64_t *cpu) {
+  frame f;
+  int status = pack(&f, function, pointers);
   int64_t cpu_start = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
-  for (int64_t i = 0; i < times && !status; i++) status = invoke(kernel, arguments, count);
+  for (int64_t i = 0; i < times && !status; i++) status = invoke(&f, function);
   *elapsed = clock_ns(CLOCK_MONOTONIC) - start;
   *cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
   return status;
-}
-
-int lw_check(const lw_parameter *parameters, int32_t count, void *const *pointers) {
-  for (int i = 0; i < count; i++) {
-    if (!pointers[i]) return LW_NULL_POINTER;
-    if ((uintptr_t)pointers[i] % (parameters[i].bits / 8u)) return LW_MISALIGNED;
-  }
-  return LW_OK;
 }
 
 const char *lw_error(int status) {

@@ -51,6 +51,13 @@ typedef struct {
 
 typedef int lw_kernel(void *self, const lw_any *arguments, int32_t count, lw_any *result);
 
+/* A compiled function with its arguments. */
+typedef struct {
+  lw_kernel *kernel;
+  const lw_parameter *parameters;
+  int32_t count;
+} lw_function;
+
 /* The parallel loops of TVM's compiled functions. */
 typedef struct {
   void *sync;
@@ -71,22 +78,26 @@ typedef struct {
   uint32_t max_arguments;
   lw_kernel *main;    /* never null */
   lw_kernel *prepare; /* null where no constant is re-laid */
-  /* Calls `kernel` on `count` pointers; returns one of the statuses above. */
-  int (*call)(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
-              void *const *pointers);
+  /* Calls `function` on its pointers; returns one of the statuses above. */
+  int (*call)(const lw_function *function, void *const *pointers);
   /* The same, `times` times; adds nothing but the loop. Times in nanoseconds: elapsed, and CPU
    * time of the whole process. Stops at the first failure. */
-  int (*repeat)(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
-                void *const *pointers, int64_t times, int64_t *elapsed, int64_t *cpu);
+  int (*repeat)(const lw_function *function, void *const *pointers, int64_t times,
+                int64_t *elapsed, int64_t *cpu);
   int (*set_threads)(int threads);
   int (*threads)(void);
   const lw_pool *pool;                /* this library's own pool */
   void (*borrow)(const lw_pool *pool); /* use another library's; before any call */
 } lw_table;
 
-LW_HIDDEN int lw_call(lw_kernel *kernel, const lw_parameter *parameters, int32_t count,
-                      void *const *pointers);
-LW_HIDDEN int lw_check(const lw_parameter *parameters, int32_t count, void *const *pointers);
+LW_HIDDEN extern lw_kernel __tvm_ffi_main;
+LW_HIDDEN extern lw_kernel __tvm_ffi_prepare __attribute__((weak));
+/* Defined by the wrapper of an exported library; Python sets the number itself. */
+LW_HIDDEN extern const int lw_default_threads __attribute__((weak));
+
+LW_HIDDEN int lw_call(const lw_function *function, void *const *pointers);
+/* The same, after a look at every pointer: not null, aligned to its element. */
+LW_HIDDEN int lw_checked_call(const lw_function *function, void *const *pointers);
 LW_HIDDEN const char *lw_error(int status);
 LW_HIDDEN int lw_set_threads(int threads);
 LW_HIDDEN int lw_threads(void);

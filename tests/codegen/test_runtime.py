@@ -1,0 +1,172 @@
+"""The C run-time: its thread pool and workspaces, alone and inside Python."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopwright.codegen import binary, linker
+from loopwright.codegen.library import Library
+from loopwright.dsl.errors import BuildError, LibraryError, TargetError
+from tests.codegen import kernels
+from tests.codegen.kernels import matrices
+
+CHECK = Path(__file__).with_name("runtime_check.c")
+SANITIZERS = {
+    "plain": (),
+    "thread": ("-fsanitize=thread",),
+    "address": ("-fsanitize=address,undefined",),
+}
+
+
+@pytest.fixture(scope="module")
+def checkers(tmp_path_factory):
+    built = {}
+
+    def build(sanitizer):
+        if sanitizer not in built:
+            program = tmp_path_factory.mktemp(sanitizer) / "check"
+            flags = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
+            command = ["cc", *flags, *SANITIZERS[sanitizer], f"-I{linker.RUNTIME}"]
+            sources = [CHECK, linker.RUNTIME / "runtime.c"]
+            done = subprocess.run(
+                [*command, *sources, "-o", program], capture_output=True, text=True
+            )
+            if done.returncode and sanitizer != "plain":
+                pytest.skip(f"the compiler has no {sanitizer} sanitizer: {done.stderr[-200:]}")
+            assert not done.returncode, done.stderr
+            built[sanitizer] = program
+        return built[sanitizer]
+
+    return build
+
+
+@pytest.mark.parametrize("mode", ["limits", "stress", "fork"])
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_the_runtime_holds_under(checkers, sanitizer, mode):
+    if (sanitizer, mode) == ("thread", "fork"):
+        pytest.skip("ThreadSanitizer starts no threads in a child of a process with threads")
+    program = checkers(sanitizer)
+    done = subprocess.run([program, mode], capture_output=True, text=True, timeout=120)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("ThreadSanitizer does not work with this kernel's address layout")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
+def test_the_runtime_compiles_without_a_warning(compiler, tmp_path):
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler} here")
+    flags = ("-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c")
+    source = linker.RUNTIME / "runtime.c"
+    subprocess.run([compiler, *flags, source, "-o", tmp_path / "runtime.o"], check=True)
+
+
+def test_a_forked_child_has_its_own_threads():
+    lib = kernels.matmul(threads=2)
+    A, W = matrices()
+    expected = lib(A, W)
+    child = os.fork()
+    if child == 0:
+        fine = all(np.array_equal(lib(A, W), expected) for _ in range(20))
+        os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert np.array_equal(lib(A, W), expected)
+
+
+def test_a_kernel_whose_temporaries_do_not_fit_reports_it():
+    huge = kernels.elementwise("float32", temporary=1 << 47)
+    with pytest.raises(LibraryError, match="no memory for the temporary arrays"):
+        huge(np.zeros(40, np.float32))
+
+
+def test_libraries_in_one_process_share_threads_and_not_names():
+    libs = [kernels.matmul(), kernels.matmul(packed=True), kernels.matmul(8, 8, 8)]
+    A, W = matrices()
+    before = threading.active_count(), len(os.listdir("/proc/self/task"))
+    for _ in range(3):
+        for lib in libs[:2]:
+            lib.threads = 2
+            np.testing.assert_allclose(lib(A, W), A @ W, rtol=1e-5, atol=1e-5)
+        a, w = matrices(8, 8, 8)
+        np.testing.assert_allclose(libs[2](a, w), a @ w, rtol=1e-5, atol=1e-5)
+    after = threading.active_count(), len(os.listdir("/proc/self/task"))
+    assert after[1] - before[1] <= 1
+    libs[0].threads = 1
+    assert [lib.threads for lib in libs[:2]] == [1, 2]
+
+
+def mapped() -> int:
+    """How many libraries of ours are in this process."""
+    gc.collect()
+    return len({line.split()[-1] for line in open("/proc/self/maps") if "loopwright-" in line})
+
+
+def test_a_library_that_is_dropped_is_unloaded():
+    first = kernels.matmul()  # may stay, to lend its threads
+    code, signature = kernels.matmul_object(24, 16, 12, False), first.signature
+    before = mapped()
+    for _ in range(5):
+        lib = Library.from_object(code, signature)
+        lib(*matrices())
+        assert mapped() == before + 1
+        del lib
+    assert mapped() == before
+
+
+def test_a_process_with_sleeping_threads_ends_at_once(tmp_path):
+    path = kernels.matmul().export(tmp_path / "mm.so")
+    script = (
+        "import sys, numpy as np, loopwright.codegen.export as e\n"
+        f"lib = e.load({str(path)!r}); lib.threads = 4\n"
+        "lib(np.ones((24, 12), 'f4'), np.ones((12, 16), 'f4'))\n"
+    )
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    assert time.monotonic() - start < 30
+
+
+def test_a_missing_compiler_is_explained(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CC", "wonder-cc -O2")
+    with pytest.raises(BuildError, match=r"wonder-cc -O2, cc, gcc, clang on .* apt-get"):
+        linker.find_compiler()
+    with pytest.raises(BuildError, match="riscv64-linux-gnu-gcc"):
+        linker.find_compiler("riscv64-unknown-linux-gnu")
+    with pytest.raises(TargetError, match="Linux only"):
+        linker.find_compiler("x86_64-apple-darwin")
+
+
+def test_an_object_that_is_none_is_a_build_error():
+    signature = kernels.matmul_signature(24, 16, 12, False, 1)
+    with pytest.raises(BuildError, match="status 1"):
+        Library.from_object(b"nonsense", signature)
+
+
+def test_an_object_that_lacks_a_function_is_a_build_error():
+    signature = kernels.matmul_signature(24, 16, 12, True, 1)
+    with pytest.raises(LibraryError, match="no function 'prepare'"):
+        Library.from_object(kernels.matmul_object(24, 16, 12, False), signature)
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang", "gcc -pipe"])
+def test_any_compiler_and_an_unwritable_cache_will_do(monkeypatch, tmp_path, cc):
+    if not shutil.which(cc.split()[0]):
+        pytest.skip(f"no {cc} here")
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("CC", cc)
+    for cache in (tmp_path / "cache", blocker):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        A, W = matrices()
+        np.testing.assert_allclose(kernels.matmul()(A, W), A @ W, rtol=1e-5, atol=1e-5)
+    assert len(list((tmp_path / "cache").rglob("*.o"))) == 1
