@@ -53,7 +53,8 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
         return f"{x.type}({show_expr(x.x)})"
     if isinstance(x, e.Reduce):
         return f"{x.op}({show_expr(x.x)})"
-    assert isinstance(x, e.Binary), x
+    if not isinstance(x, e.Binary):
+        return str(x)  # a leaf of the loop tree
     if x.op not in _SIGNS:
         return f"{x.op}({show_expr(x.x)}, {show_expr(x.y)})"
     own = _PRECEDENCE[x.op]

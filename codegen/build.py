@@ -1,0 +1,162 @@
+"""`build`: from a workload and a config to a compiled library."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from loopwright.codegen import csource
+from loopwright.codegen.emit import emit_tree
+from loopwright.codegen.library import Library
+from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.target import cpu_features, resolve, tvm_target
+from loopwright.dsl.errors import BuildError
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.lower import lower
+from loopwright.schedule.show import show
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space, space
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree import Tree
+from loopwright.schedule.verify import verify
+
+# Arguments are checked before a call; the checks of TVM's own would only cost build time.
+_OPTIONS = {"tirx.disable_assert": True}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A workload lowered by one config: what is compiled."""
+
+    workload: Workload
+    target: Target
+    config: Config
+    tree: Tree
+
+
+def space_of(
+    workload: Workload,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    threads: int | None = None,
+) -> Space:
+    """Every program that is considered for a workload on a target."""
+    return space(workload, resolve(target, threads))
+
+
+def program(workload: Workload, config: Config | None, target: Target) -> Program:
+    """Lower a workload by a config of its space, the default one if it is None, and verify the
+    result. Raises `ConfigError` if the config is not of the space."""
+    points = space(workload, target)
+    chosen = points.default if config is None else config
+    tree = lower(points.sketch(chosen.sketch), target, chosen)
+    verify(tree)
+    return Program(workload, target, chosen, tree)
+
+
+def build(
+    workload: Workload,
+    config: Config | None = None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    threads: int | None = None,
+    name: str = "kernel",
+) -> Library:
+    """Compile a workload.
+
+    Parameters
+    ----------
+    config: a point of `space_of(workload, target, threads)`; the default one if None.
+    target: "cpu" (this machine), "c" (through C source), or TVM's mapping of another machine,
+        such as {"kind": "llvm", "mcpu": "skylake-avx512"}.
+    threads: how many threads parallel loops run on; all that this process may use if None. With
+        one, nothing is parallel.
+    name: what an exported library's functions are called.
+
+    Raises `ConfigError`, `TargetError`, `BuildError`.
+    """
+    made = program(workload, config, resolve(target, threads))
+    code = compile_program(made)
+    return Library.from_object(
+        code,
+        signature(made, name),
+        target_triple=made.target.triple,
+        target=str(made.target),
+        cpu_features=cpu_features(made.target),
+        sources=_sources(made),
+        extra={
+            "workload": workload.to_json(),
+            "workload_key": workload.key,
+            "config": made.config.to_json(),
+        },
+    )
+
+
+def compile_program(made: Program) -> bytes:
+    """The object file of a program. Raises `BuildError` with the compiler's words."""
+    if made.target.kind == "c":
+        return csource.compile_source(_c_source(made), made.target)
+    try:
+        module = _module(made)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.o"
+            module.write_to_file(str(path))
+            return path.read_bytes()
+    except Exception as error:
+        raise BuildError(f"TVM could not compile {made.config}: {error}") from error
+
+
+def signature(made: Program, name: str) -> Signature:
+    """What the library of a program takes and gives."""
+    tree, workload = made.tree, made.workload
+    constants = {b.name for b in tree.constants} if tree.prepared else set()
+    direct = {b.name for b in tree.inputs}
+
+    def parameter(tensor: Any) -> Parameter:
+        return Parameter(tensor.name, tensor_shape(tensor), tensor.dtype)
+
+    prepared = tuple(
+        Parameter(b.name, tuple(int(e) for e in b.shape), b.dtype) for b in tree.prepared
+    )
+    return Signature(
+        name=name,
+        inputs=tuple(parameter(t) for t in workload.inputs),
+        outputs=tuple(parameter(t) for t in workload.outputs),
+        constants=tuple(t.name for t in workload.constants if t.name in constants - direct),
+        prepared=prepared,
+        threads=made.target.threads,
+    )
+
+
+def _functions(made: Program, vectors: bool = True) -> Any:
+    functions = emit_tree(made.tree, made.target.threads, vectors)
+    return tvm.IRModule(functions)
+
+
+def _module(made: Program) -> Any:
+    with tvm.transform.PassContext(config=_OPTIONS):
+        return tvm.tirx.build(_functions(made), tvm_target(made.target))
+
+
+def _c_source(made: Program) -> str:
+    with tvm.transform.PassContext(config=_OPTIONS):
+        built = tvm.tirx.build(_functions(made, vectors=False), tvm.target.Target("c"))
+    return str(built.inspect_source())
+
+
+def _sources(made: Program) -> dict[str, Callable[[], str]]:
+    texts: dict[str, Callable[[], str]] = {
+        "tree": lambda: show(made.tree),
+        "tir": lambda: str(_functions(made).script()),
+    }
+    if made.target.kind == "c":
+        return texts | {"c": lambda: _c_source(made)}
+    module = functools.cache(lambda: _module(made))
+    return texts | {
+        "llvm": lambda: str(module().inspect_source("ll")),
+        "asm": lambda: str(module().inspect_source("asm")),
+    }

@@ -1,0 +1,241 @@
+"""Emission: the loop tree of one config, written as TIR statements.
+
+Buffers become flat, since the tree's views of one storage differ in shape; parallel loops that
+stand directly inside each other become one; `Let`s that cannot clip lose their `min`. TVM then
+vectorizes, unrolls, parallelizes and compiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+from loopwright.codegen.values import ValueEmitter, storage_type
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.schedule.tree import (
+    Allocate,
+    Buffer,
+    Let,
+    Linear,
+    Loop,
+    Remainder,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+)
+
+_KINDS = {
+    "serial": ForKind.SERIAL,
+    "parallel": ForKind.PARALLEL,
+    "unrolled": ForKind.UNROLLED,
+    "vectorized": ForKind.VECTORIZED,
+}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a variable stands for: an expression, with the range of its values."""
+
+    value: Any
+    low: int
+    high: int
+
+
+def emit(
+    name: str, arguments: tuple[Buffer, ...], body: tuple[Stmt, ...], threads: int, vectors: bool
+) -> Any:
+    """A TIR function over flat arrays, `arguments` in order.
+
+    With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler.
+    """
+    emitter = _Emitter(arguments, threads, vectors)
+    stmt = emitter.block(body)
+    parameters = [emitter.buffers[b.name] for b in arguments]
+    function = tirx.PrimFunc(parameters, stmt)
+    return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
+
+
+def emit_tree(tree: Tree, threads: int, vectors: bool = True) -> dict[str, Any]:
+    """The functions of a tree of one config: "main", and "prepare" if it has anything to do."""
+    functions = {
+        "main": emit("main", (*tree.inputs, *tree.prepared, *tree.outputs), tree.body, threads, vectors)
+    }
+    if tree.prepared:
+        arguments = (*tree.constants, *tree.prepared)
+        functions["prepare"] = emit("prepare", arguments, tree.prepare, 1, vectors)
+    return functions
+
+
+class _Emitter:
+    def __init__(self, arguments: tuple[Buffer, ...], threads: int, vectors: bool) -> None:
+        self.threads, self.vectors = threads, vectors
+        self.known: dict[Var, _Known] = {}
+        self.buffers: dict[str, Any] = {}
+        self.values = ValueEmitter(self.offset, self.linear, self.buffers)
+        for b in arguments:
+            self.buffers[b.name] = self._declare(b)
+
+    def block(self, body: tuple[Stmt, ...]) -> Any:
+        stmts: list[Any] = []
+        for stmt in body:
+            if isinstance(stmt, Loop):
+                stmts.append(self.loop(stmt))
+            elif isinstance(stmt, Let):
+                stmts += self.let(stmt)
+            elif isinstance(stmt, Allocate):
+                self.buffers[stmt.buffer.name] = self._declare(stmt.buffer)
+                stmts.append(tirx.AllocBuffer(self.buffers[stmt.buffer.name]))
+            else:
+                stmts.append(self.store(stmt))
+        return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+
+    def loop(self, loop: Loop) -> Any:
+        if loop.kind == "parallel":
+            return self.parallel(loop)
+        if loop.extent == 1:
+            self.known[loop.var] = _Known(0, 0, 0)
+            return self.block(loop.body)
+        kind = _KINDS[loop.kind]
+        if loop.kind == "vectorized" and not self.vectors:
+            kind = ForKind.SERIAL
+        var, extent = self._counter(loop.var, int(loop.extent)), self.extent(loop)
+        return tirx.For(var, _int(0), extent, kind, self.block(loop.body))
+
+    def extent(self, loop: Loop) -> Any:
+        """min(extent, bound), the bound left out where it never clips."""
+        if loop.bound is None or self._range(loop.bound)[0] >= int(loop.extent):
+            return _int(int(loop.extent))
+        return tirx.Min(_int(int(loop.extent)), self.linear(loop.bound))
+
+    def parallel(self, loop: Loop) -> Any:
+        """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
+        chain = [loop]
+        while len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].kind == "parallel":
+            loop = loop.body[0]
+            chain.append(loop)
+        total = math.prod(int(each.extent) for each in chain)
+        if total == 1 or self.threads == 1:
+            return self._serial(chain)
+        counter = tirx.Var(".".join(each.var.name for each in chain if each.extent != 1), "int32")
+        rest = total
+        for each in chain:
+            size = int(each.extent)
+            rest //= size
+            at = counter if rest == 1 else tirx.floordiv(counter, _int(rest))
+            at = at if size * rest == total else tirx.floormod(at, _int(size))
+            self.known[each.var] = _Known(at if size > 1 else 0, 0, size - 1)
+        body = self.block(chain[-1].body)
+        return tirx.For(counter, _int(0), _int(total), ForKind.PARALLEL, body)
+
+    def _serial(self, chain: list[Loop]) -> Any:
+        if not chain:
+            raise AssertionError
+        loop = chain[0]
+        counter = None
+        if loop.extent == 1:
+            self.known[loop.var] = _Known(0, 0, 0)
+        else:
+            counter = self._counter(loop.var, int(loop.extent))
+        body = self._serial(chain[1:]) if chain[1:] else self.block(loop.body)
+        if counter is None:
+            return body
+        return tirx.For(counter, _int(0), _int(int(loop.extent)), ForKind.SERIAL, body)
+
+    def let(self, let: Let) -> list[Any]:
+        low, high = self._range(let.value)
+        limit = int(let.limit)
+        value = self.linear(let.value)
+        if low == high or not isinstance(value, int) and high <= limit and len(let.value.terms) <= 1:
+            self.known[let.var] = _Known(min(value, limit) if isinstance(value, int) else value, min(low, limit), min(high, limit))
+            return []
+        var = tirx.Var(let.var.name, "int32")
+        self.known[let.var] = _Known(var, min(low, limit), min(high, limit))
+        return [tirx.Bind(var, value if high <= limit else tirx.Min(value, _int(limit)))]
+
+    def store(self, store: Store) -> Any:
+        buffer = self.buffers[store.buffer.name]
+        value = self.values.stored(store.value, store.buffer.dtype)
+        return tirx.BufferStore(buffer, value, [_expr(self.offset(store.buffer, store.index))])
+
+    def offset(self, buffer: Buffer, index: tuple[Linear, ...], clamped: bool = False) -> Any:
+        """The place in flat storage."""
+        if clamped:
+            return self._clamped_offset(buffer, index)
+        total, step = Linear(), 1
+        for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
+            total = total + position * step
+            step *= int(extent)
+        return self.linear(total)
+
+    def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
+        total: Any = 0
+        for position, size in zip(index, buffer.shape, strict=True):
+            at, (low, high) = self.linear(position), self._range(position)
+            if low < 0:
+                at = tirx.Max(_expr(at), _int(0))
+            if high >= int(size):
+                at = tirx.Min(_expr(at), _int(int(size) - 1))
+            total = total * int(size) + at
+        return total
+
+    def linear(self, x: Linear) -> Any:
+        """An index expression: a Python integer where it is constant."""
+        total: Any = int(x.const)
+        for term, coefficient in x.terms:
+            if isinstance(term, Var):
+                value = self.known[term].value
+            else:
+                value = self._divided(term)
+            total = value * int(coefficient) + total
+        return total
+
+    def _divided(self, term: Any) -> Any:
+        value = self.linear(term.value)
+        if isinstance(value, int):
+            return value % term.divisor if isinstance(term, Remainder) else value // term.divisor
+        divide = tirx.floormod if isinstance(term, Remainder) else tirx.floordiv
+        return divide(value, _int(term.divisor))
+
+    def _range(self, x: Linear) -> tuple[int, int]:
+        low = high = int(x.const)
+        for term, coefficient in x.terms:
+            if isinstance(term, Var):
+                first, last = self.known[term].low, self.known[term].high
+            else:
+                first, last = self._range(term.value)
+                if isinstance(term, Remainder):
+                    first, last = 0, term.divisor - 1
+                else:
+                    first, last = first // term.divisor, last // term.divisor
+            ends = (first * int(coefficient), last * int(coefficient))
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def _counter(self, var: Var, extent: int) -> Any:
+        counter = tirx.Var(var.name, "int32")
+        self.known[var] = _Known(counter, 0, extent - 1)
+        return counter
+
+    def _declare(self, b: Buffer) -> Any:
+        size = max(1, int(b.size))
+        scope = "local" if b.scope == "register" else "global"
+        # Arguments may stand anywhere; what we allocate is aligned for every vector.
+        alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
+        return tirx.decl_buffer(
+            (size,), storage_type(b.dtype), b.name, scope=scope, data_alignment=alignment
+        )
+
+
+def _int(value: int) -> Any:
+    return tirx.IntImm("int32", value)
+
+
+def _expr(value: Any) -> Any:
+    return _int(value) if isinstance(value, int) else value
+
+

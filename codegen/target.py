@@ -1,0 +1,199 @@
+"""Targets: from what the user says to what the rules and the compiler need."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from loopwright.codegen.linker import architecture
+from loopwright.dsl.errors import TargetError
+from loopwright.schedule.target import Target
+
+_KEYS = {"kind", "mcpu", "mattr", "mtriple", "num-cores"}
+
+# /proc/cpuinfo's word for a feature, and LLVM's switch for it where the two differ.
+_X86 = {
+    "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "popcnt": "popcnt",
+    "avx": "avx", "avx2": "avx2", "fma": "fma", "f16c": "f16c", "bmi": "bmi1", "bmi2": "bmi2",
+    "lzcnt": "abm", "movbe": "movbe", "avx512f": "avx512f", "avx512bw": "avx512bw",
+    "avx512cd": "avx512cd", "avx512dq": "avx512dq", "avx512vl": "avx512vl",
+    "avx512vnni": "avx512_vnni", "avx512vbmi": "avx512vbmi", "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16", "avxvnni": "avx_vnni", "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8", "amx-bf16": "amx_bf16",
+}  # fmt: skip
+_ARM = {
+    "neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp", "bf16": "bf16", "i8mm": "i8mm",
+    "sve": "sve",
+}  # fmt: skip
+
+
+def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None) -> Target:
+    """The machine that a target names.
+
+    "cpu" (or "llvm") is this machine with the features that it has; "c" is C source for it; a
+    mapping in TVM's form names another: {"kind": "llvm", "mcpu": "skylake-avx512"}, with
+    "mtriple" and "mattr" where it is of another family. `threads` defaults to the processors
+    that this process may use, or to the target's "num-cores".
+
+    Raises `TargetError` for anything else.
+    """
+    if isinstance(target, Target):
+        return target if threads is None else _with_threads(target, threads)
+    if isinstance(target, str):
+        if target not in ("cpu", "llvm", "c"):
+            raise TargetError(
+                f'target {target!r} is not supported; use "cpu" (this machine), "c", or a mapping '
+                'such as {"kind": "llvm", "mcpu": "skylake-avx512"}'
+            )
+        return _host("c" if target == "c" else "llvm", _checked(threads))
+    if not isinstance(target, Mapping):
+        raise TargetError(f"a target is a name or a mapping, not {type(target).__name__}")
+    return _explicit(target, _checked(threads))
+
+
+def tvm_target(target: Target) -> Any:
+    """TVM's object for a target that emits machine code."""
+    return _tvm_target(target.triple, target.mcpu, target.features)
+
+
+def cpu_features(target: Target) -> tuple[str, ...]:
+    """What the processor must have to run code for a target, in the words of /proc/cpuinfo;
+    empty where that is not known (a named `mcpu`)."""
+    names = _X86 if architecture(target.triple) == "x86_64" else _ARM
+    return tuple(names[f[1:]] for f in target.features if f[1:] in names)
+
+
+@functools.cache
+def _tvm_target(triple: str, mcpu: str, features: tuple[str, ...]) -> Any:
+    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "num-cores": 1}
+    if mcpu:
+        config["mcpu"] = mcpu
+    if features:
+        config["mattr"] = list(features)
+    return tvm.target.Target(config)
+
+
+def _with_threads(target: Target, threads: int) -> Target:
+    from dataclasses import replace
+
+    return replace(target, threads=_checked(threads))
+
+
+def _checked(threads: int | None) -> int:
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise TargetError(f"threads = {threads!r}: give an integer of at least 1")
+    return threads
+
+
+@functools.cache
+def _host(kind: str, threads: int) -> Target:
+    family = architecture()
+    if platform.system() != "Linux" or family not in ("x86_64", "aarch64"):
+        raise TargetError(f"this machine ({platform.system()}, {family}) is not supported yet")
+    flags = _cpu_flags()
+    names = _X86 if family == "x86_64" else _ARM
+    features = tuple(f"+{llvm}" for llvm, word in names.items() if word in flags)
+    mcpu = _host_cpu(family)
+    return Target(
+        kind,
+        f"{family}-unknown-linux-gnu",
+        mcpu,
+        features,
+        *_vectors(family, set(features)),
+        threads,
+        *_caches(),
+    )
+
+
+def _host_cpu(family: str) -> str:
+    """LLVM's name for this processor; the features are ours, since a virtual machine may hide
+    some, and LLVM's table may miss others."""
+    name = str(tvm.target.codegen.llvm_get_system_cpu())
+    return name if family == "x86_64" else ""
+
+
+def _explicit(config: Mapping[str, Any], threads: int) -> Target:
+    unknown = sorted(set(config) - _KEYS)
+    if unknown or config.get("kind") not in ("llvm", "c"):
+        raise TargetError(
+            f'{dict(config)} is not a supported target: "kind" is "llvm" or "c", and the other '
+            f"keys are {', '.join(sorted(_KEYS - {'kind'}))}"
+        )
+    triple = str(config.get("mtriple", f"{architecture()}-unknown-linux-gnu"))
+    mcpu = str(config.get("mcpu", ""))
+    features = tuple(config.get("mattr", ()))
+    _check_cpu(triple, mcpu, features)
+    has = _features_of(triple, mcpu, features)
+    threads = int(config.get("num-cores", threads))
+    family = architecture(triple)
+    return Target(config["kind"], triple, mcpu, features, *_vectors(family, has), threads)
+
+
+def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
+    """TVM takes a wrong `mcpu` for the generic one with no more than a line in its log."""
+    probe = _tvm_target(triple, "", ())
+    try:
+        known = {str(c) for c in tvm.target.codegen.llvm_get_cpu_archlist(probe)}
+    except Exception as error:
+        raise TargetError(f"LLVM does not know the triple {triple!r}: {error}") from error
+    if mcpu and mcpu not in known:
+        close = sorted(c for c in known if c[:3] == mcpu[:3])
+        raise TargetError(
+            f"LLVM knows no processor {mcpu!r} for {triple}; similar ones: {', '.join(close[:20])}"
+        )
+    for feature in features:
+        if feature[:1] not in "+-":
+            raise TargetError(f'feature {feature!r}: write "+{feature}" or "-{feature}"')
+
+
+def _features_of(triple: str, mcpu: str, features: tuple[str, ...]) -> set[str]:
+    target = _tvm_target(triple, mcpu, features)
+    wanted = ("avx512f", "avx2", "avx", "sve", "neon")
+    codegen = tvm.target.codegen
+    return {f"+{f}" for f in wanted if codegen.llvm_cpu_has_features([f], target)}
+
+
+def _vectors(family: str, features: set[str]) -> tuple[int, int]:
+    """Bytes of a vector register, and how many there are."""
+    if family != "x86_64":
+        return 16, 32
+    if "+avx512f" in features:
+        return 64, 32
+    return (32, 16) if "+avx2" in features or "+avx" in features else (16, 16)
+
+
+@functools.cache
+def _cpu_flags() -> frozenset[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(words.split())
+    return frozenset()
+
+
+@functools.cache
+def _caches() -> tuple[int, int]:
+    """Bytes of one core's first- and second-level data caches."""
+    sizes = {1: 32 << 10, 2: 512 << 10}
+    for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            level, kind, size = (
+                (entry / name).read_text().strip() for name in ("level", "type", "size")
+            )
+        except OSError:
+            continue
+        if kind != "Instruction" and int(level) in sizes and size.endswith("K"):
+            sizes[int(level)] = int(size[:-1]) << 10
+    return sizes[1], sizes[2]

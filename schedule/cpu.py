@@ -1,0 +1,300 @@
+"""The CPU's rules: which structures and which sizes are worth considering for a nest.
+
+Nothing here knows operators by name; the rules look at strides, reuse and extents:
+
+ - the *vector axis* is one along which every operand is contiguous, constant, or can be packed so;
+ - the *register tile* adds axes along which the vector operand is used again;
+ - operands with reuse are *packed*: always if constant (it happens ahead of time), if they must be
+   for the vector axis, and as an alternative otherwise;
+ - the *middle loops* keep either the vector operand's panel or the other one's rows in cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.schedule.nest import Nest, extent, stride
+from loopwright.schedule.plan import has_reuse
+from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
+from loopwright.schedule.target import Target
+
+_PACK_PAYS = 8  # uses of an element that repay copying it
+_MAX_UNROLL = 16
+_SMALL = 1 << 15  # steps below which starting threads costs more than it saves
+_GATHER, _SCATTER = 4.0, 4.0  # cost of an access that is not a vector, in steps
+
+
+@dataclass(frozen=True)
+class NestContext:
+    """What the rules need besides the nest: the machine, and what stands around."""
+
+    target: Target
+    rows: tuple[Index, ...] = ()
+    known_ahead: frozenset[str] = frozenset()
+
+    def lanes(self, nest: Nest) -> int:
+        types = {r.tensor.dtype for r in nest.reads()} | {nest.out.dtype, nest.result.dtype}
+        return self.target.lanes(max(map(item_bytes, types)))
+
+
+def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
+    """The structures for one nest, the most promising first."""
+    found = [
+        NestSketch(nest, vector, tiled, order, reduce, packed)
+        for vector in _vector_axes(nest, context)
+        for tiled in (_tiled(nest, vector),)
+        for packed in _packings(nest, vector, tiled, context)
+        for order in _orders(nest, vector, tiled)
+        for reduce in _reduce_orders(nest)
+    ]
+    return tuple(dict.fromkeys(found)) if has_reuse(nest) else tuple(found[:1])
+
+
+def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
+    """The knobs of one nest: "tile", "block<axis>_" and "unroll"."""
+    nest = sketch.nest
+    if sketch.tile:
+        yield Knob("tile", tuple(_tiles(sketch, context)))
+    if not context.rows:
+        for place, axis in enumerate(nest.axes):
+            yield Knob(f"block{place}_", tuple((q,) for q in _counts(extent(axis))))
+    unrollable = [k for k in sketch.reduce if k is not sketch.vector][-2:]
+    if unrollable:
+        yield Knob("unroll", tuple(_unrolls([extent(k) for k in unrollable])))
+
+
+def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choice]:
+    """A choice for every knob by rules of thumb: full registers, panels in cache, work for all
+    threads, no threads for little work."""
+    knobs = {k.name: k for k in nest_knobs(sketch, context)}
+    chosen: dict[str, Choice] = {}
+    if "tile" in knobs:
+        chosen["tile"] = max(knobs["tile"].choices, key=lambda t: _tile_score(sketch, t, context))
+    sizes = dict(zip(sketch.tile, chosen.get("tile", ()), strict=True))
+    if not context.rows:
+        for axis, wanted in _default_blocks(sketch, sizes, context).items():
+            name = f"block{sketch.nest.axes.index(axis)}_"
+            fitting = [c for c in knobs[name].choices if c[0] <= max(1, wanted)]
+            chosen[name] = fitting[-1]
+    if "unroll" in knobs:
+        small = [c for c in knobs["unroll"].choices if math.prod(c) <= _MAX_UNROLL // 2]
+        chosen["unroll"] = max(small, key=math.prod)
+    return chosen
+
+
+def _vector_axes(nest: Nest, context: NestContext) -> list[Index | None]:
+    """Candidates for the vector axis, cheapest first."""
+    axes = [*nest.axes, *nest.reduce]
+    cost = {axis: _vector_cost(nest, axis, context) for axis in axes}
+    ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
+    if not ranked:
+        return [None]
+    good = [a for a in ranked if cost[a] <= cost[ranked[0]] + 1][:3]
+    return list(good)
+
+
+def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
+    """Extra work per step if `axis` is the vector axis."""
+    lanes, size = context.lanes(nest), extent(axis)
+    cost = 0.5 * max(0.0, lanes / size - 1) + 0.1 * (1 - size / (-(-size // lanes) * lanes))
+    for read in set(nest.reads()):
+        step = stride(read.tensor, read.index, axis)
+        if step not in (0, 1):
+            packable = _packable(nest, read, axis, context)
+            ahead = read.tensor.name in context.known_ahead
+            cost += (0.0 if ahead else 4 / _uses(nest, read)) if packable else _GATHER
+    if axis in nest.reduce:
+        return cost + 0.3 + 4 * lanes / size
+    if stride(nest.out, nest.index, axis) != 1:
+        cost += _SCATTER / math.prod(extent(k) for k in nest.reduce)
+    return cost
+
+
+def _uses(nest: Nest, read: Read) -> float:
+    """How often an element that a read touches is used."""
+    used = {i for p in read.index for i in p.indices()}
+    return nest.steps / math.prod(extent(i) for i in used if i in nest.extents)
+
+
+def _packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
+    """Whether a copy in another layout is no larger than the tensor, and repaid."""
+    used = {i for p in read.index for i in p.indices()}
+    if axis not in used or not used <= set(nest.extents) or read.tensor is nest.result:
+        return False
+    if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
+        return False
+    for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        low, high = p.bounds(nest.extents)
+        if low < 0 or high >= size:
+            return False
+    if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
+        return False
+    return read.tensor.name in context.known_ahead or _uses(nest, read) >= _PACK_PAYS
+
+
+def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
+    """Axes of the register tile beside the vector axis: those along which the vector operand is
+    used again, else the innermost other axis, for independent accumulators."""
+    others = [a for a in nest.axes if a != vector]
+    if nest.reducer is None or not others:
+        return ()
+    reused = [
+        a
+        for a in others
+        if any(
+            vector in _indices(r) and a not in _indices(r)
+            for r in nest.reads()
+            if r.tensor is not nest.result
+        )
+    ]
+    return tuple(reused[-2:]) if reused else (others[-1],)
+
+
+def _indices(read: Read) -> set[Index]:
+    return {i for p in read.index for i in p.indices()}
+
+
+def _packings(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
+) -> list[tuple[Packed, ...]]:
+    """Which operands are packed: what must be and what is free, then with what may be."""
+    if not has_reuse(nest) or context.rows:
+        return [()]
+    always: list[Packed] = []
+    maybe: list[Packed] = []
+    for read in dict.fromkeys(r for r in nest.reads() if r.tensor is not nest.result):
+        axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in _indices(read)]
+        if not axes or axes[0] in nest.reduce or not _packable(nest, read, axes[0], context):
+            continue
+        packed = _packed(nest, read, axes[0])
+        forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
+        ahead = read.tensor.name in context.known_ahead
+        (always if forced or ahead else maybe).append(packed)
+    vectors = [p for p in maybe if p.axis == vector]
+    options = [tuple(always)]
+    if vectors:
+        options = [(*always, *vectors), tuple(always)]
+        if tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
+            options.reverse()
+    if len(maybe) > len(vectors):
+        options.append((*always, *maybe))
+    return options
+
+
+def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
+    used = _indices(read)
+    outer = tuple(a for a in nest.axes if a in used and a != axis)
+    inner = tuple(k for k in nest.reduce if k in used)
+    return Packed(read.tensor, read.index, axis, outer, inner)
+
+
+def _orders(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...]
+) -> list[tuple[Index, ...]]:
+    """Orders of the middle loops: the vector axis outside of the tiled ones, or inside."""
+    if vector not in nest.axes:
+        return [nest.axes]
+    rest = tuple(a for a in nest.axes if a != vector and a not in tiled)
+    inside = (*rest, *tiled, vector)
+    outside = (*rest, vector, *tiled)
+    return [outside, inside] if tiled and has_reuse(nest) else [inside]
+
+
+def _reduce_orders(nest: Nest) -> list[tuple[Index, ...]]:
+    """Orders of the reduction loops: as written, and with the longest one innermost."""
+    longest = sorted(nest.reduce, key=extent)[-1:]
+    rotated = (*(k for k in nest.reduce if k not in longest), *longest)
+    return [nest.reduce] if rotated == nest.reduce else [nest.reduce, rotated]
+
+
+def _tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
+    """Register tiles: accumulators, one row of vector operands and a broadcast fit the vector
+    registers."""
+    lanes, vector = context.lanes(sketch.nest), sketch.vector
+    assert vector is not None
+    widths = _widths(sketch, lanes)
+    registers = context.target.vector_registers
+    spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
+    if len(spans) == 2:
+        spans[0] = range(1, min(4, len(spans[0])) + 1)
+    for sizes in itertools.product(*spans):
+        for width in widths:
+            columns = -(-width // lanes)
+            if math.prod(sizes) * columns + columns + 1 <= registers or _least(sizes, width, widths):
+                yield (*sizes, width)
+
+
+def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
+    return math.prod(sizes) == 1 and width == widths[0]
+
+
+def _widths(sketch: NestSketch, lanes: int) -> list[int]:
+    """Sizes of the tile along the vector axis: whole vectors, or a power of two below one."""
+    vector, nest = sketch.vector, sketch.nest
+    assert vector is not None
+    size = extent(vector)
+    counts = (1, 2, 3, 4, 6, 8) if vector in nest.axes else (1, 2, 4, 8)
+    whole = [c * lanes for c in counts if c * lanes <= size]
+    return whole or [1 << (size.bit_length() - 1)]
+
+
+def _counts(most: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16, … up to `most`, and `most` itself."""
+    steps = itertools.chain([1], *([2 << e, 3 << e] for e in range(40)))
+    return [*itertools.takewhile(lambda q: q < most, steps), most]
+
+
+def _unrolls(extents: list[int]) -> list[Choice]:
+    """Unroll factors of the last two reduction loops: divisors, the outer one's only if the
+    inner one is unrolled whole."""
+    last = [u for u in range(1, _MAX_UNROLL + 1) if extents[-1] % u == 0]
+    if len(extents) == 1:
+        return [(u,) for u in last]
+    both = [(1, u) for u in last]
+    if extents[-1] in last:
+        most = _MAX_UNROLL // extents[-1]
+        both += [(u, extents[-1]) for u in range(2, most + 1) if extents[0] % u == 0]
+    return both
+
+
+def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float:
+    """Multiply-adds per load, times the share of the tiles' elements that are wanted, times the
+    share of the multiply-adds' latency that is hidden."""
+    lanes = context.lanes(sketch.nest)
+    *rows, width = tile
+    columns = -(-width // lanes)
+    vectors = math.prod(rows) * columns
+    useful = 1.0
+    for axis, size in zip(sketch.tile, tile, strict=True):
+        useful *= extent(axis) / (-(-extent(axis) // size) * size)
+    if sketch.nest.reducer is None:
+        return useful * min(columns, 4)
+    hidden = min(1.0, vectors / 8)
+    return vectors / (columns + math.prod(rows)) * useful**2 * hidden
+
+
+def _default_blocks(
+    sketch: NestSketch, sizes: dict[Index, int], context: NestContext
+) -> dict[Index, int]:
+    """Tiles to a block for every axis: enough blocks for the threads, rows of the innermost
+    middle axis within half of the second-level cache."""
+    nest, target = sketch.nest, context.target
+    blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
+    wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
+    for axis in sorted(nest.axes, key=lambda a: a == sketch.vector):
+        parts = min(blocks[axis], wanted)
+        blocks[axis] = -(-blocks[axis] // parts)
+        wanted = -(-wanted // parts)
+    if sketch.tiled and has_reuse(nest):
+        axis = sketch.order[-1]
+        depth = math.prod(extent(k) for k in nest.reduce)
+        row = sizes.get(axis, 1) * depth * item_bytes(nest.result.dtype)
+        blocks[axis] = min(blocks[axis], max(1, target.l2_bytes // 2 // row))
+    return blocks

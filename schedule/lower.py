@@ -1,0 +1,136 @@
+"""Lowering: x = g(e, s), from a sketch and a batch of configs to one batched loop tree.
+
+Every spatial axis of extent E has register tiles of R elements, T = ⌈E/R⌉ of them, Q to a block,
+P = ⌈T/Q⌉ blocks that run in parallel:
+
+    for block < P:                      parallel
+      for within < min(Q, T - Q·block):
+        tile = Q·block + within
+        base = min(R·tile, E - R)       the last tile overlaps the one before it
+        …  elements base … base + R - 1, all inside
+
+so that no element needs a guard and every tile is full: where R does not divide E, a few elements
+are computed twice, to the same value. Reads of packed operands use `tile`, all others `base`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.lower_nest import NestLowering
+from loopwright.schedule.lower_pack import lower_pack
+from loopwright.schedule.plan import Group
+from loopwright.schedule.sketch import Config, NestSketch, Sketch
+from loopwright.schedule.storage import Storage
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree import (
+    Allocate,
+    Column,
+    Linear,
+    Loop,
+    Stmt,
+    Tree,
+    Var,
+)
+
+
+def lower(sketch: Sketch, target: Target, configs: Config | np.ndarray[Any, Any]) -> Tree:
+    """The loop tree of one config, or of a batch given as numbers of shape (configs, knobs)."""
+    if isinstance(configs, Config):
+        if configs.sketch != sketch.name:
+            raise ConfigError(f"the config is of sketch {configs.sketch!r}, not {sketch.name!r}")
+        numbers = np.array([sketch.numbers(configs)], np.int64).reshape(1, -1)
+        return _Lowering(sketch, target, numbers).tree().row(0)
+    return _Lowering(sketch, target, np.asarray(configs)).tree()
+
+
+class _Lowering:
+    def __init__(self, sketch: Sketch, target: Target, numbers: np.ndarray[Any, Any]) -> None:
+        self.sketch, self.target, self.n = sketch, target, len(numbers)
+        self.values = sketch.columns(numbers)
+        self.known_ahead = known_ahead(sketch.workload, sketch.groups)
+        self.storage = Storage(sketch.workload, self.known_ahead)
+
+    def tree(self) -> Tree:
+        prepare: list[Stmt] = []
+        body: list[Stmt] = []
+        number = 0
+        for group in self.sketch.groups:
+            ahead = group.nests[0].out.name in self.known_ahead
+            section = prepare if ahead else body
+            sketches = self.sketch.nests[number : number + len(group.nests)]
+            for offset, sketch in enumerate(sketches):
+                prepare_pack, pack = self._pack(sketch, number + offset)
+                prepare += prepare_pack
+                section += pack
+            section += self._group(group, sketches, number)
+            number += len(group.nests)
+        return self._assembled(prepare, body)
+
+    def _assembled(self, prepare: list[Stmt], body: list[Stmt]) -> Tree:
+        workload, storage = self.sketch.workload, self.storage
+        used = storage.used
+        prepared = [b for b in storage.ahead.values() if b.name in used["body"]]
+        raw = {t.name for t in workload.constants} & used["body"]
+        return Tree(
+            n=self.n,
+            inputs=tuple(
+                storage.buffer(t) for t in workload.inputs if not t.constant or t.name in raw
+            ),
+            prepared=tuple(prepared),
+            outputs=tuple(storage.buffer(t) for t in workload.outputs),
+            constants=tuple(storage.buffer(t) for t in workload.constants),
+            prepare=(*storage.scratch("prepare", prepared), *prepare),
+            body=(*storage.scratch("body", prepared), *body),
+        )
+
+    def _values(self, number: int) -> dict[str, tuple[Column, ...]]:
+        """The knobs of one nest, without its number."""
+        suffix = str(number)
+        names = {k: k.removesuffix(suffix) for k in self.values if _number(k) == suffix}
+        return {short: self.values[k] for k, short in names.items()}
+
+    def _pack(self, sketch: NestSketch, number: int) -> tuple[list[Stmt], list[Stmt]]:
+        prepare: list[Stmt] = []
+        body: list[Stmt] = []
+        tile = dict(zip(sketch.tile, self._values(number).get("tile", ()), strict=True))
+        for packed in sketch.packed:
+            ahead = packed.tensor.name in self.known_ahead
+            part = "prepare" if ahead else "body"
+            buffer = self.storage.add_packed(packed, number, tile[packed.axis], ahead)
+            stmts = lower_pack(packed, buffer, tile[packed.axis], self.storage, part)
+            (prepare if ahead else body).extend(stmts)
+        return prepare, body
+
+    def _group(self, group: Group, sketches: tuple[NestSketch, ...], number: int) -> list[Stmt]:
+        part = "prepare" if group.nests[0].out.name in self.known_ahead else "body"
+        rows = {axis: Var(axis.name) for axis in group.shared}
+        at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
+        inner: list[Stmt] = [Allocate(self.storage.add_local(t)) for t in group.local]
+        for offset, sketch in enumerate(sketches):
+            values = self._values(number + offset)
+            nest = NestLowering(sketch, values, self.storage, part, self.target, at, number + offset)
+            inner += nest.lower()
+        for axis, var in reversed(rows.items()):
+            inner = [Loop(var, axis.extent or 1, "parallel", tuple(inner))]
+        return inner
+
+
+def _number(knob: str) -> str:
+    return knob[len(knob.rstrip("0123456789")) :]
+
+
+def known_ahead(workload: Workload, groups: tuple[Group, ...]) -> frozenset[str]:
+    """The constants, and every tensor that follows from constants alone, outputs excepted."""
+    known = {t.name for t in workload.constants}
+    outputs = {t.name for t in workload.outputs}
+    for group in groups:
+        names = {r.tensor.name for n in group.nests for r in n.reads()}
+        made = {n.out.name for n in group.nests}
+        if names and names <= known | made and not made & outputs:
+            known |= made
+    return frozenset(known)

@@ -1,0 +1,304 @@
+"""Lowering of one nest: register tiles, reductions, write-back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.dsl.dtypes import item_bytes, limits
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.access import to_linear
+from loopwright.schedule.nest import extent
+from loopwright.schedule.sketch import NestSketch
+from loopwright.schedule.storage import Storage
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree import (
+    Allocate,
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Position,
+    Stmt,
+    Store,
+    Var,
+    ceildiv,
+)
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+_HALVINGS = 7  # partial results per lane: at most 2**7
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The levels of one spatial axis."""
+
+    axis: Index
+    tile: Column
+    blocks: Column
+    within: Column
+    block: Var
+    inner: Var
+    number: Var
+    base: Var
+
+    @property
+    def tiles(self) -> Column:
+        return ceildiv(extent(self.axis), self.tile)
+
+
+class NestLowering:
+    """Lowers one nest for a batch of knob values.
+
+    Inside the shared rows of a group (`rows` is not empty) nothing is parallel: the rows are.
+    """
+
+    def __init__(
+        self,
+        sketch: NestSketch,
+        values: Mapping[str, tuple[Column, ...]],
+        storage: Storage,
+        part: str,
+        target: Target,
+        rows: Mapping[Index, Linear],
+        number: int,
+    ) -> None:
+        self.sketch, self.nest, self.values = sketch, sketch.nest, values
+        self.storage, self.part, self.rows, self.number = storage, part, rows, number
+        self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
+        self.lanes = self._lanes(target)
+        self.axes = {a: self._axis(a) for a in self.nest.axes}
+        self.packed = {(p.tensor, p.index): p for p in sketch.packed}
+
+    def lower(self) -> list[Stmt]:
+        """Blocks, tiles of a block, and the register tile inside."""
+        lets: list[Stmt] = []
+        for level in self.axes.values():
+            lets += self._lets(level)
+        body: tuple[Stmt, ...] = (*lets, *self._register_tile())
+        for axis in reversed(self.sketch.order):
+            level = self.axes[axis]
+            ragged = Linear(((level.block, -level.within),), level.tiles)
+            body = (Loop(level.inner, level.within, "serial", body, ragged),)
+        kind = "serial" if self.rows or self.part == "prepare" else "parallel"
+        for axis in reversed(self.nest.axes):
+            body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
+        return list(body)
+
+    def _var(self, name: str) -> Var:
+        return Var(f"{name}{self.number}" if self.number else name)
+
+    def _lanes(self, target: Target) -> Column:
+        vector = self.sketch.vector
+        if vector is None:
+            return 1
+        types = [self.nest.result.dtype, self.nest.out.dtype]
+        widest = max(item_bytes(t) for t in types)
+        return np.minimum(target.lanes(widest), self.sizes[vector])
+
+    def _axis(self, axis: Index) -> _Axis:
+        tile = self.sizes.get(axis, 1)
+        tiles = ceildiv(extent(axis), tile)
+        place = self.nest.axes.index(axis)
+        (wanted,) = self.values.get(f"block{place}_", (tiles,))
+        within = tiles if self.rows else np.minimum(wanted, tiles)
+        names = (self._var(f"{axis.name}.{part}") for part in ("block", "in", "tile", "base"))
+        return _Axis(axis, tile, ceildiv(tiles, within), within, *names)
+
+    def _lets(self, level: _Axis) -> list[Stmt]:
+        number = Linear(((level.block, level.within), (level.inner, 1)))
+        lets: list[Stmt] = [Let(level.number, number, level.tiles - 1)]
+        if level.axis in self.sizes:
+            base = Linear(((level.number, level.tile),))
+            lets.append(Let(level.base, base, extent(level.axis) - level.tile))
+        return lets
+
+    def _register_tile(self) -> list[Stmt]:
+        if self.nest.reducer is None:
+            return self._tile_loops(self.sketch.tile, lambda at: self._write(at, None), "")
+        tile = self.sketch.tile
+        across = self.sketch.vector if self.sketch.vector in self.nest.reduce else None
+        shape = tuple(self.sizes[a] for a in tile)
+        acc = Buffer(f"acc{self.number or ''}", shape, self.nest.result.dtype, "register")
+        stmts: list[Stmt] = [Allocate(acc)]
+        stmts += self._tile_loops(tile, lambda at: self._start(acc, at), "init")
+        stmts += self._reduction(acc, across)
+        if across is None:
+            return stmts + self._tile_loops(tile, lambda at: self._write(at, acc), "out")
+        spatial = self.sketch.tiled
+        stmts += self._combine_lanes(acc, across)
+        stmts += self._tail(acc, across)
+        return stmts + self._tile_loops(spatial, lambda at: self._write(at, acc), "out")
+
+    def _tile_loops(
+        self, tile: tuple[Index, ...], make: Callable[[dict[Index, Linear]], Stmt], name: str
+    ) -> list[Stmt]:
+        """Unrolled loops over the places of a register tile, the innermost one in vectors."""
+        at: dict[Index, Linear] = {}
+        loops: list[tuple[Var, Column, str]] = []
+        for axis in tile:
+            size = self.sizes[axis]
+            var = self._var(f"{axis.name}.{name}")
+            if axis is self.sketch.vector:
+                lane = self._var(f"{axis.name}.{name}lane")
+                loops += [(var, size // self.lanes, "unrolled"), (lane, self.lanes, "vectorized")]
+                at[axis] = Linear(((var, self.lanes), (lane, 1)))
+            else:
+                loops.append((var, size, "unrolled"))
+                at[axis] = Linear(((var, 1),))
+        body = make(at)
+        for var, size, kind in reversed(loops):
+            body = Loop(var, size, kind, (body,))
+        return [body]
+
+    def _place(self, at: dict[Index, Linear]) -> dict[Index, Linear]:
+        """Where every spatial axis stands, given the place within the register tile."""
+        place = dict(self.rows)
+        for axis, level in self.axes.items():
+            if axis in at:
+                place[axis] = Linear(((level.base, 1),)) + at[axis]
+            else:
+                place[axis] = Linear(((level.base if axis in self.sizes else level.number, 1),))
+        return place
+
+    def _start(self, acc: Buffer, at: dict[Index, Linear]) -> Stmt:
+        low, high = limits(acc.dtype)
+        identity = {"sum": 0, "prod": 1, "max": low, "min": high}[self.nest.reducer or "sum"]
+        value = float(identity) if isinstance(low, float) else identity
+        return Store(acc, tuple(at.values()), Const(value, acc.dtype))
+
+    def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
+        """The reduction loops around the register tile; `across` is vectorized inside of it."""
+        outer: list[tuple[Var, Column, str]] = []
+        unrolled: list[tuple[Var, Column, str]] = []
+        place: dict[Index, Linear] = {}
+        factors = dict(zip(reversed(self.sketch.reduce), reversed(self.values.get("unroll", ()))))
+        for axis in self.sketch.reduce:
+            var, size = self._var(axis.name), extent(axis)
+            if axis is across:
+                outer.append((var, size // self.sizes[axis], "serial"))
+                place[axis] = Linear(((var, self.sizes[axis]),))
+                continue
+            factor = factors.get(axis, 1)
+            inner = self._var(f"{axis.name}.in")
+            outer.append((var, size // factor, "serial"))
+            unrolled.append((inner, factor, "unrolled"))
+            place[axis] = Linear(((var, factor), (inner, 1)))
+
+        def update(at: dict[Index, Linear]) -> Stmt:
+            return self._update(acc, tuple(at.values()), at, place)
+
+        body = self._tile_loops(self.sketch.tile, update, "at")
+        for var, size, kind in reversed(outer + unrolled):
+            body = [Loop(var, size, kind, tuple(body))]
+        return body
+
+    def _update(
+        self,
+        acc: Buffer,
+        where: tuple[Linear, ...],
+        at: dict[Index, Linear],
+        reduce: dict[Index, Linear],
+    ) -> Stmt:
+        place = self._place(at)
+        for axis, linear in reduce.items():
+            place[axis] = linear + at[axis] if axis in at else linear
+        value = self._value(self.nest.body, place, at, None)
+        return Store(acc, where, Binary(COMBINE[self.nest.reducer or "sum"], Load(acc, where), value))
+
+    def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
+        """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
+        stmts: list[Stmt] = []
+        combine = COMBINE[self.nest.reducer or "sum"]
+        for step in range(1, _HALVINGS + 1):
+            half = self.sizes[across] >> step
+            lane = self._var(f"{across.name}.half{step}")
+
+            def fold(
+                at: dict[Index, Linear], half: Column = half, lane: Var = lane
+            ) -> Stmt:
+                here = (*at.values(), Linear(((lane, 1),)))
+                there = (*at.values(), Linear(((lane, 1),), half))
+                value = Binary(combine, Load(acc, here), Load(acc, there))
+                return Loop(lane, half, "vectorized", (Store(acc, here, value),))
+
+            loops = self._tile_loops(self.sketch.tiled, fold, f"half{step}")
+            guard = self._var(f"{across.name}.step{step}")
+            stmts.append(Loop(guard, np.minimum(half, 1), "serial", tuple(loops)))
+        return stmts
+
+    def _tail(self, acc: Buffer, across: Index) -> list[Stmt]:
+        """What is left of a reduction axis that is not a multiple of its tile, into lane 0."""
+        size = extent(across)
+        rest = size % self.sizes[across]
+        tail = self._var(f"{across.name}.tail")
+        place = {axis: Linear(((self._var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce}
+        loops = [(next(iter(p.terms))[0], extent(a)) for a, p in place.items() if a is not across]
+        place[across] = Linear(((tail, 1),), size - rest)
+
+        def update(at: dict[Index, Linear]) -> Stmt:
+            return self._update(acc, (*at.values(), Linear()), at, place)
+
+        body = self._tile_loops(self.sketch.tiled, update, "rest")
+        body = [Loop(tail, rest, "serial", tuple(body))]
+        for var, count in reversed(loops):
+            assert isinstance(var, Var)
+            body = [Loop(var, np.where(np.equal(rest, 0), 0, count), "serial", tuple(body))]
+        return body
+
+    def _write(self, at: dict[Index, Linear], acc: Buffer | None) -> Stmt:
+        place = self._place(at)
+        value: Expr = self.nest.body
+        held = None
+        if acc is not None:
+            missing = len(acc.shape) - len(at)
+            held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
+            value = held if self.nest.epilogue is None else self.nest.epilogue
+        if not isinstance(value, Load):
+            value = self._value(value, place, at, held)
+        buffer = self.storage.touch(self.nest.out, self.part)
+        return Store(buffer, tuple(to_linear(p, place) for p in self.nest.index), value)
+
+    def _value(
+        self, x: Expr, place: Mapping[Index, Linear], at: Mapping[Index, Linear], held: Load | None
+    ) -> Expr:
+        """An element expression of the notation over the loops."""
+        if isinstance(x, IndexValue):
+            return Position(to_linear(x.value, place))
+        if isinstance(x, Read):
+            return held if held is not None and x.tensor is self.nest.result else self._load(
+                x, place, at
+            )
+        return rebuild(x, lambda child: self._value(child, place, at, held))
+
+    def _load(
+        self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]
+    ) -> Load:
+        packed = self.packed.get((read.tensor, read.index))
+        if packed is not None:
+            buffer = self.storage.packed[packed, self.number]
+            index = (
+                *(place[a] for a in packed.outer),
+                Linear(((self.axes[packed.axis].number, 1),)),
+                *(place[a] for a in packed.inner),
+                at.get(packed.axis, Linear()),
+            )
+            return Load(buffer, index)
+        index = tuple(to_linear(p, place) for p in read.index)
+        return Load(self.storage.touch(read.tensor, self.part), index, self._leaves(read))
+
+    def _leaves(self, read: Read) -> bool:
+        extents = self.nest.extents | {row: extent(row) for row in self.rows}
+        for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+            low, high = position.bounds(extents)
+            if low < 0 or high >= size:
+                return True
+        return False
+
+

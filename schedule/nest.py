@@ -1,0 +1,145 @@
+"""`Nest`: one loop nest to be scheduled, `out[…] = epilogue(reducer over reduce of body)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.expr import Expr, IndexValue, Read, Select, children, map_leaves
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, defined, tensor_shape
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One definition on its way to loops, in the notation's own expressions.
+
+    Attributes
+    ----------
+    out, index: what is written and where, in terms of `axes`.
+    axes, reduce: the loops, with their extents.
+    reducer: sum, max, min, prod; None for an element-wise nest, whose `body` is the value itself.
+    result: the tensor that the reduction defines; in `epilogue` a read of it stands for the
+        accumulator.
+    epilogue: what is written, or None for the reduction's value itself.
+    """
+
+    out: Tensor
+    index: tuple[Affine, ...]
+    axes: tuple[Index, ...]
+    reduce: tuple[Index, ...]
+    reducer: str | None
+    body: Expr
+    result: Tensor
+    epilogue: Expr | None = None
+
+    @property
+    def extents(self) -> dict[Index, int]:
+        return {i: extent(i) for i in (*self.axes, *self.reduce)}
+
+    @property
+    def size(self) -> int:
+        """Elements written."""
+        return math.prod(extent(i) for i in self.axes)
+
+    @property
+    def steps(self) -> int:
+        """Evaluations of the body."""
+        return math.prod(self.extents.values())
+
+    def expressions(self) -> tuple[Expr, ...]:
+        """Body and epilogue."""
+        return (self.body,) if self.epilogue is None else (self.body, self.epilogue)
+
+    def reads(self) -> Iterator[Read]:
+        """Every read but those of the accumulator."""
+        for expr in self.expressions():
+            yield from (read for read, _ in guarded_reads(expr) if read.tensor is not self.result)
+
+    def map(
+        self,
+        axes: tuple[Index, ...],
+        reduce: tuple[Index, ...],
+        read: Callable[[Read], Expr],
+        position: Callable[[Affine], Affine],
+    ) -> Nest:
+        """The same nest over other loops, its reads and index expressions replaced."""
+        after = self.epilogue
+        return replace(
+            self,
+            index=tuple(position(p) for p in self.index),
+            axes=axes,
+            reduce=reduce,
+            body=map_leaves(self.body, read, position),
+            epilogue=None if after is None else map_leaves(after, read, position),
+        )
+
+
+def nests(workload: Workload) -> tuple[Nest, ...]:
+    """One nest per stage, in order."""
+    result = []
+    for stage in workload.stages:
+        d = defined(stage)
+        index = tuple(axis.affine() for axis in d.axes)
+        nest = Nest(stage, index, d.axes, d.reduce, d.reducer, d.body, stage)
+        result.append(_resolved(nest))
+    return tuple(result)
+
+
+def _resolved(nest: Nest) -> Nest:
+    """Give every index in the expressions the extent that its loop has."""
+    known = {i: i for i in nest.extents}
+
+    def position(p: Affine) -> Affine:
+        return p.replace(known.__getitem__)
+
+    def read(r: Read) -> Expr:
+        return Read(r.tensor, tuple(position(p) for p in r.index))
+
+    return nest.map(nest.axes, nest.reduce, read, position)
+
+
+def extent(index: Index) -> int:
+    """The extent of an index that has one."""
+    assert index.extent is not None, index
+    return index.extent
+
+
+def guarded_reads(expr: Expr, guarded: bool = False) -> Iterator[tuple[Read, bool]]:
+    """Every read, and whether a `where` stands over it, so that it may leave its tensor."""
+    if isinstance(expr, Read):
+        yield expr, guarded
+    for part, child in enumerate(children(expr)):
+        yield from guarded_reads(child, guarded or (isinstance(expr, Select) and part > 0))
+
+
+def positions(nest: Nest) -> Iterator[Affine]:
+    """Every index expression of a nest outside of subscripts: values of indices."""
+
+    def within(expr: Expr) -> Iterator[Affine]:
+        if isinstance(expr, IndexValue):
+            yield expr.value
+        for child in children(expr):
+            yield from within(child)
+
+    for expr in nest.expressions():
+        yield from within(expr)
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def stride(tensor: Tensor, index: tuple[Affine, ...], axis: Index) -> int | None:
+    """By how many elements an access moves when `axis` grows by one; None if that varies."""
+    total = 0
+    for position, step in zip(index, strides(tensor_shape(tensor)), strict=True):
+        for atom, coefficient in position.terms:
+            if isinstance(atom, Index):
+                total += coefficient * step * (atom == axis)
+            elif axis in set(atom.value.indices()):
+                return None
+    return total

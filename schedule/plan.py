@@ -1,0 +1,246 @@
+"""From a workload to the nests that will be scheduled: what is inlined, fused, and grouped.
+
+These choices are the same for every sketch; `docs/design.md` says why each is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.expr import Binary, Expr, Read, Select, Unary, walk
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.nest import Nest, extent, nests, stride
+from loopwright.schedule.rewrite import (
+    Program,
+    can_inline,
+    drop_units,
+    fuse_epilogue,
+    inline,
+    merge_axes,
+    split_divisions,
+    split_fill,
+    substitute_axes,
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nests that run one after the other inside common outer loops.
+
+    Attributes
+    ----------
+    shared: the common loops, outermost first; none for a nest on its own.
+    nests: what runs inside; their `axes` do not include the shared ones.
+    local: tensors that only this group touches; one slice of each exists at a time.
+    """
+
+    shared: tuple[Index, ...]
+    nests: tuple[Nest, ...]
+    local: tuple[Tensor, ...] = ()
+
+
+def plan(workload: Workload) -> tuple[Group, ...]:
+    """The groups of a workload, in an order in which they can run."""
+    program = tuple(drop_units(nest) for nest in nests(workload))
+    program = _inline_all(program, workload.outputs)
+    program = _fuse_all(program, workload.outputs)
+    return tuple(_finish(group) for group in _grouped(program, workload.outputs))
+
+
+def has_reuse(nest: Nest) -> bool:
+    """Whether a reduction reads some operand again for another element of the result, so that
+    register tiles pay."""
+    if nest.reducer is None:
+        return False
+    within = {k for k in nest.axes if extent(k) > 1}
+    return any(within - _used(r) for r in nest.reads() if r.tensor is not nest.result)
+
+
+def _finish(group: Group) -> Group:
+    done = []
+    for nest in group.nests:
+        parts = split_fill(nest) if not group.shared else (nest,)
+        done += [merge_axes(split_divisions(drop_units(part))) for part in parts]
+    return replace(group, nests=tuple(done))
+
+
+def _used(read: Read) -> set[Index]:
+    return {i for p in read.index for i in p.indices()}
+
+
+def _inline_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
+    for nest in program:
+        if nest.out not in outputs and can_inline(program, nest) and _pays(program, nest):
+            return _inline_all(inline(program, nest), outputs)
+    return program
+
+
+def _pays(program: Program, producer: Nest) -> bool:
+    """Inline what costs nothing to recompute, and what is computed once either way."""
+    if any(_leaves(r, producer) for r in producer.reads()):
+        return False  # a guard that cannot be dropped would stand in the innermost loop
+    if not any(isinstance(x, (Unary, Binary, Select)) for x in walk(producer.body)):
+        return True
+    uses = [(n, r) for n in program for r in n.reads() if r.tensor is producer.out]
+    if len(uses) != 1:
+        return False
+    consumer, read = uses[0]
+    return set(consumer.extents) <= _used(read)
+
+
+def _leaves(read: Read, nest: Nest) -> bool:
+    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        low, high = position.bounds(nest.extents)
+        if low < 0 or high >= size:
+            return True
+    return False
+
+
+def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
+    for producer in program:
+        if producer.out in outputs or producer.reducer is None:
+            continue
+        readers = [n for n in program if any(r.tensor is producer.out for r in n.reads())]
+        fused = fuse_epilogue(producer, readers[0]) if len(readers) == 1 else None
+        if fused is not None:
+            kept = (n for n in program if n is not producer)
+            return _fuse_all(tuple(fused if n is readers[0] else n for n in kept), outputs)
+    return program
+
+
+def _grouped(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+    """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
+    start = 0
+    while start < len(program):
+        run, best = 1, _alone(program[start])
+        for stop in range(start + 2, len(program) + 1):
+            group = _share(program[start:stop], program, outputs)
+            if group is None or (run > 1 and _rows(group) < _rows(best)):
+                break
+            run, best = stop - start, group
+        yield best
+        start += run
+
+
+def _alone(nest: Nest) -> Group:
+    return Group((), (nest,))
+
+
+def _rows(group: Group) -> int:
+    total = 1
+    for axis in group.shared:
+        total *= extent(axis)
+    return total
+
+
+def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group | None:
+    """The run under the axes that all of it shares; None if there are none worth it."""
+    if any(has_reuse(n) or not _writes_plainly(n) for n in run):
+        return None
+    made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
+    if any(not _linked(n, made) for n in run[1:]):
+        return None
+    classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
+    classes = [c for c in classes if not _keeps_rows_contiguous(c, run)]
+    while classes and all(len(n.axes) + len(n.reduce) == len(classes) for n in run):
+        classes.pop()  # something must be left to vectorize
+    if not classes:
+        return None
+    shared = tuple(Index(f"row{d}", extent(c[0])) for d, c in enumerate(classes))
+    inner = tuple(_under(n, shared, [c[i] for c in classes]) for i, n in enumerate(run))
+    elsewhere = {r.tensor for n in program if n not in run for r in n.reads()}
+    local = {t for t in made if t not in outputs and t not in elsewhere}
+    return Group(*_localized(shared, inner, local))
+
+
+def _writes_plainly(nest: Nest) -> bool:
+    return tuple(p.plain() for p in nest.index if p.terms) == nest.axes
+
+
+def _linked(nest: Nest, made: dict[Tensor, int]) -> bool:
+    return any(r.tensor in made for r in nest.reads())
+
+
+def _class_of(
+    axis: Index, run: Program, made: dict[Tensor, int]
+) -> tuple[Index, ...] | None:
+    """The axis of each nest of the run that is `axis` of the first one, followed along the data;
+    None if some nest reads other rows than the one that it writes."""
+    known: dict[int, Index] = {0: axis}
+    for number, nest in enumerate(run):
+        for read in nest.reads():
+            source = made.get(read.tensor)
+            if source is None or source not in known:
+                continue
+            at = _position_of(known[source], run[source])
+            here = read.index[at].plain()
+            if here not in nest.axes or known.setdefault(number, here) != here:
+                return None
+            if any(here in p.indices() for d, p in enumerate(read.index) if d != at):
+                return None
+    if len(known) != len(run) or len({extent(a) for a in known.values()}) != 1:
+        return None
+    return tuple(known[number] for number in range(len(run)))
+
+
+def _position_of(axis: Index, nest: Nest) -> int:
+    return next(d for d, p in enumerate(nest.index) if p.plain() == axis)
+
+
+def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program) -> bool:
+    """Whether this shared axis is the contiguous one and the reductions run across it: then it
+    is better left inside, as the vector axis."""
+    for axis, nest in zip(axes, run, strict=True):
+        if nest.reducer is None:
+            continue
+        for r in nest.reads():
+            steps = [stride(r.tensor, r.index, k) for k in nest.reduce]
+            if stride(r.tensor, r.index, axis) == 1 and 1 not in steps:
+                return True
+    return False
+
+
+def _under(nest: Nest, shared: tuple[Index, ...], own: list[Index]) -> Nest:
+    """The nest inside of the shared loops: its own axes for them become the shared ones."""
+    rest = tuple(a for a in nest.axes if a not in own)
+    names = dict(zip(own, shared, strict=True))
+    whole = substitute_axes(nest, (*shared, *rest), nest.reduce, names)
+    return replace(whole, axes=rest)
+
+
+def _localized(
+    shared: tuple[Index, ...], inner: tuple[Nest, ...], local: set[Tensor]
+) -> tuple[tuple[Index, ...], tuple[Nest, ...], tuple[Tensor, ...]]:
+    """Keep one slice of each local tensor: its shared axes go.
+
+    `for row: E[row, k] = …; S[row] += E[row, k]  ↦  for row: E[k] = …; S += E[k]`
+    """
+    slices: dict[Tensor, Tensor] = {}
+
+    def dims(index: tuple[Affine, ...]) -> list[int]:
+        return [d for d, p in enumerate(index) if p.plain() not in shared]
+
+    def sliced(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
+        if t not in local:
+            return t, index
+        kept = dims(index)
+        shape = tuple(tensor_shape(t)[d] for d in kept)
+        view = slices.setdefault(t, Tensor(t.name, shape, t.dtype))
+        return view, tuple(index[d] for d in kept)
+
+    def read(r: Read) -> Expr:
+        return Read(*sliced(r.tensor, r.index))
+
+    done = []
+    for nest in inner:
+        out, index = sliced(nest.out, nest.index)
+        result = out if nest.result is nest.out else nest.result
+        moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
+        done.append(replace(moved, out=out, index=index, result=result))
+    return shared, tuple(done), tuple(slices.values())
+
+
+__all__ = ["Group", "has_reuse", "plan"]

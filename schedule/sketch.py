@@ -1,0 +1,188 @@
+"""Sketches, knobs, configs: the structure of a program, its open numbers, and a choice of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.nest import Nest
+from loopwright.schedule.plan import Group
+from loopwright.schedule.tree import Column
+
+Choice = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One open choice of a sketch: one of `choices`, each a tuple of integers."""
+
+    name: str
+    choices: tuple[Choice, ...]
+
+    def number(self, value: object) -> int:
+        """Which choice a value is; an integer stands for a tuple of one."""
+        choice = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        if choice not in self.choices:
+            shown = ", ".join(map(_plain, self.choices[:12]))
+            more = f", … ({len(self.choices)} in all)" if len(self.choices) > 12 else ""
+            raise ConfigError(f"{self.name} = {value!r} is not allowed; use one of {shown}{more}")
+        return self.choices.index(choice)
+
+    @functools.cached_property
+    def table(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The choices as an array of shape (choices, numbers of a choice)."""
+        return np.array(self.choices, np.int64).reshape(len(self.choices), -1)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An operand that is re-laid out before its nest, in the order in which the tile reads it.
+
+    The operand is read as `tensor[index]`. The copy has axes [outer…, tile of `axis`, inner…,
+    within the tile]; its last tile overlaps the one before it where tiles do not divide.
+    """
+
+    tensor: Tensor
+    index: tuple[Affine, ...]
+    axis: Index
+    outer: tuple[Index, ...]
+    inner: tuple[Index, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.tensor.name}_packed"
+
+
+@dataclass(frozen=True)
+class NestSketch:
+    """How one nest becomes loops; the sizes are left to knobs.
+
+    Attributes
+    ----------
+    vector: the axis whose neighbours share a vector register: a spatial one, or a reduction
+        axis (partial results per lane, combined at the end); None for scalar code.
+    tiled: further spatial axes of the register tile.
+    order: the middle loops, outermost first.
+    reduce: the reduction loops, outermost first.
+    packed: operands that are re-laid out first.
+    """
+
+    nest: Nest
+    vector: Index | None
+    tiled: tuple[Index, ...]
+    order: tuple[Index, ...]
+    reduce: tuple[Index, ...]
+    packed: tuple[Packed, ...] = ()
+
+    @property
+    def tile(self) -> tuple[Index, ...]:
+        """The axes of the register tile, the vector axis last; the "tile" knob has their sizes."""
+        return self.tiled if self.vector is None else (*self.tiled, self.vector)
+
+    def __str__(self) -> str:
+        names = [*self.nest.axes, *self.nest.reduce]
+        parts = [f"vector={'-' if self.vector is None else names.index(self.vector)}"]
+        for label, axes in (("tile", self.tiled), ("order", self.order), ("reduce", self.reduce)):
+            if axes:
+                parts.append(f"{label}={'.'.join(str(names.index(a)) for a in axes)}")
+        reads = list(dict.fromkeys(r.tensor for r in self.nest.reads()))
+        if self.packed:
+            parts.append(f"pack={'.'.join(str(reads.index(p.tensor)) for p in self.packed)}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A structure for a whole workload: one nest sketch per nest, and their knobs.
+
+    `name` says every choice by numbers of axes and operands, in the order of the workload's
+    canonical form, so that it means the same for equal workloads whatever their names.
+    """
+
+    name: str
+    workload: Workload
+    groups: tuple[Group, ...]
+    nests: tuple[NestSketch, ...]
+    knobs: tuple[Knob, ...]
+    default: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Configs of this sketch."""
+        return math.prod(len(k.choices) for k in self.knobs)
+
+    def config(self, **values: object) -> Config:
+        """The default config with some knobs set: `sketch.config(tile0=(6, 16))`."""
+        return self.at(self.default).replace(self, **values)
+
+    def at(self, numbers: Sequence[int]) -> Config:
+        """The config with these choices, by number."""
+        pairs = zip(self.knobs, numbers, strict=True)
+        return Config(self.name, tuple((k.name, k.choices[int(n)]) for k, n in pairs))
+
+    def numbers(self, config: Config) -> tuple[int, ...]:
+        """The choices of a config, by number; `ConfigError` if it is not one of this sketch."""
+        given = dict(config.values)
+        missing = [k.name for k in self.knobs if k.name not in given]
+        unknown = sorted(set(given) - {k.name for k in self.knobs})
+        if missing or unknown:
+            raise ConfigError(
+                f"the knobs of this sketch are {', '.join(k.name for k in self.knobs)}; the config"
+                + (f" lacks {', '.join(missing)}" if missing else "")
+                + (f" has an unknown {', '.join(unknown)}" if unknown else "")
+            )
+        return tuple(k.number(given[k.name]) for k in self.knobs)
+
+    def columns(self, numbers: np.ndarray[Any, Any]) -> dict[str, tuple[Column, ...]]:
+        """Knob values for a batch: `numbers` has shape (configs, knobs); columns come back."""
+        result: dict[str, tuple[Column, ...]] = {}
+        for d, knob in enumerate(self.knobs):
+            values = knob.table[numbers[:, d]]
+            result[knob.name] = tuple(np.ascontiguousarray(v) for v in values.T)
+        return result
+
+
+@dataclass(frozen=True)
+class Config:
+    """One point of a space, the paper's s: a sketch by name and a choice for every knob."""
+
+    sketch: str
+    values: tuple[tuple[str, Choice], ...]
+
+    def replace(self, sketch: Sketch, **values: object) -> Config:
+        """The same config with some knobs set to other choices."""
+        known = {k.name: k for k in sketch.knobs}
+        new = dict(self.values)
+        for name, value in values.items():
+            if name not in known:
+                raise ConfigError(f"no knob {name!r}; this sketch has {', '.join(known)}")
+            new[name] = known[name].choices[known[name].number(value)]
+        return Config(self.sketch, tuple(new.items()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"sketch": self.sketch, "values": {k: list(v) for k, v in self.values}}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Config:
+        """What `to_json` wrote; whether it fits a space is checked when it is used there."""
+        try:
+            values = tuple((str(k), tuple(int(n) for n in v)) for k, v in data["values"].items())
+            return Config(str(data["sketch"]), values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"a damaged config: {error!r} in {data!r}") from error
+
+    def __str__(self) -> str:
+        return f"[{self.sketch}] " + " ".join(f"{k}={_plain(v)}" for k, v in self.values)
+
+
+def _plain(choice: Choice) -> str:
+    return str(choice[0]) if len(choice) == 1 else f"({', '.join(map(str, choice))})"

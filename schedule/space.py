@@ -1,0 +1,108 @@
+"""`Space`: every program that is considered for a workload on a target, the paper's S_e."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.cpu import NestContext, default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.lower import known_ahead
+from loopwright.schedule.plan import Group, plan
+from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
+from loopwright.schedule.split import split_reductions
+from loopwright.schedule.target import Target
+
+_MOST_SKETCHES = 256
+
+
+@dataclass(frozen=True)
+class Space:
+    """The sketches of a workload; each has knobs, and a config sets them.
+
+    `sketches[0].default` is the default config, chosen by rules of thumb.
+    """
+
+    workload: Workload
+    target: Target
+    sketches: tuple[Sketch, ...]
+
+    @property
+    def size(self) -> int:
+        """Configs in all."""
+        return sum(s.size for s in self.sketches)
+
+    @property
+    def default(self) -> Config:
+        """The config that is used when none is given."""
+        return self.sketches[0].at(self.sketches[0].default)
+
+    def config(self, sketch: int | str = 0, **values: object) -> Config:
+        """A sketch's default config with some knobs set; sketches go by number or by name."""
+        chosen = self.sketches[sketch] if isinstance(sketch, int) else self.sketch(sketch)
+        return chosen.config(**values)
+
+    def sketch(self, name: str) -> Sketch:
+        """The sketch of a name; `ConfigError` if there is none."""
+        for sketch in self.sketches:
+            if sketch.name == name:
+                return sketch
+        known = "\n  ".join(s.name for s in self.sketches[:8])
+        raise ConfigError(
+            f"this workload has no sketch {name!r} on this target; among its "
+            f"{len(self.sketches)} sketches are\n  {known}"
+        )
+
+    def sample(self, rng: np.random.Generator) -> Config:
+        """A config drawn evenly over sketches, and then over the choices of each knob."""
+        sketch = self.sketches[rng.integers(len(self.sketches))]
+        return sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs])
+
+
+@functools.lru_cache(maxsize=256)
+def space(workload: Workload, target: Target) -> Space:
+    """Derive the space of a workload: the union of the spaces of its rewrites."""
+    sketches: list[Sketch] = []
+    for label, form in split_reductions(workload, target):
+        groups = plan(form)
+        sketches += [
+            replace(s, name=f"{label}{s.name}") for s in _sketches(form, groups, target)
+        ]
+    return Space(workload, target, tuple(sketches))
+
+
+def _sketches(
+    workload: Workload, groups: tuple[Group, ...], target: Target
+) -> list[Sketch]:
+    ahead = known_ahead(workload, groups)
+    options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
+    for group in groups:
+        context = NestContext(target, group.shared, ahead)
+        options += [(nest_sketches(nest, context), context) for nest in group.nests]
+    contexts = [context for _, context in options]
+    choices = itertools.product(*(sketches for sketches, _ in options))
+    return [
+        _sketch(workload, groups, nests, contexts)
+        for nests in itertools.islice(choices, _MOST_SKETCHES)
+    ]
+
+
+def _sketch(
+    workload: Workload,
+    groups: tuple[Group, ...],
+    nests: tuple[NestSketch, ...],
+    contexts: list[NestContext],
+) -> Sketch:
+    knobs: list[Knob] = []
+    default: list[int] = []
+    for number, (nest, context) in enumerate(zip(nests, contexts, strict=True)):
+        chosen = default_choices(nest, context)
+        for knob in nest_knobs(nest, context):
+            knobs.append(replace(knob, name=f"{knob.name}{number}"))
+            default.append(knob.number(chosen[knob.name]))
+    name = "; ".join(map(str, nests))
+    return Sketch(name, workload, groups, nests, tuple(knobs), tuple(default))

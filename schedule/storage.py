@@ -1,0 +1,82 @@
+"""Where each tensor of a workload lives while it is lowered: argument, heap, or ahead of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.nest import extent
+from loopwright.schedule.sketch import Packed
+from loopwright.schedule.tree import Allocate, Buffer, Column, ceildiv
+
+
+@dataclass
+class Storage:
+    """Buffers by name, filled in as lowering meets them.
+
+    `ahead` holds what the "prepare" part makes and the "body" part may read; `used` tells which
+    names each part touches.
+    """
+
+    workload: Workload
+    known_ahead: frozenset[str]
+    ahead: dict[str, Buffer] = field(default_factory=dict)
+    packed: dict[tuple[Packed, int], Buffer] = field(default_factory=dict)
+    local: set[str] = field(default_factory=set)
+    in_body: dict[str, Buffer] = field(default_factory=dict)
+    used: dict[str, set[str]] = field(default_factory=lambda: {"prepare": set(), "body": set()})
+
+    def __post_init__(self) -> None:
+        self._arguments = {t.name for t in (*self.workload.inputs, *self.workload.outputs)}
+        for stage in self.workload.stages:
+            if stage.name in self.known_ahead:
+                self.ahead[stage.name] = self.buffer(stage)
+
+    def buffer(self, tensor: Tensor) -> Buffer:
+        """The buffer of a tensor, seen with the shape of this view of it."""
+        scope = "argument" if tensor.name in self._arguments else "heap"
+        return Buffer(tensor.name, tensor_shape(tensor), tensor.dtype, scope)
+
+    def touch(self, tensor: Tensor, part: str) -> Buffer:
+        """The buffer of a tensor that a part of the program reads or writes."""
+        self.used[part].add(tensor.name)
+        return self.buffer(tensor)
+
+    def add_local(self, tensor: Tensor) -> Buffer:
+        """A tensor that lives inside a group's rows only."""
+        self.local.add(tensor.name)
+        return self.buffer(tensor)
+
+    def add_packed(self, packed: Packed, number: int, tile: Column, ahead: bool) -> Buffer:
+        """The re-laid copy of an operand, for register tiles of `tile` elements."""
+        shape = (
+            *(extent(a) for a in packed.outer),
+            ceildiv(extent(packed.axis), tile),
+            *(extent(a) for a in packed.inner),
+            tile,
+        )
+        taken = {t.name for t in (*self.workload.inputs, *self.workload.stages)}
+        taken |= {b.name for b in self.packed.values()}
+        name = packed.name
+        while name in taken:
+            name += "_"
+        buffer = Buffer(name, shape, packed.tensor.dtype, "heap")
+        self.packed[packed, number] = buffer
+        self.used["body"].add(name)
+        (self.ahead if ahead else self.in_body)[name] = buffer
+        return buffer
+
+    def scratch(self, part: str, prepared: list[Buffer]) -> list[Allocate]:
+        """Allocations for what a part makes that is neither an argument, nor handed over by
+        `prepare`, nor local to a group."""
+        names = {b.name for b in prepared}
+        if part == "prepare":
+            made = [b for b in self.ahead.values() if b.name not in names]
+        else:
+            stages = (t for t in self.workload.stages if t.name in self.used["body"])
+            kept = self._arguments | self.known_ahead | self.local
+            made = [self.buffer(t) for t in stages if t.name not in kept]
+            made += self.in_body.values()
+        return [Allocate(b) for b in made]
+

@@ -1,0 +1,276 @@
+"""The loop tree: what every sketch lowers to, what codegen emits and what the models read.
+
+    tree   = Tree(inputs, prepared, outputs, prepare: stmt*, body: stmt*)
+    stmt   = Loop(var, extent, kind, body: stmt*, bound)      extent may be 0: no iteration
+           | Let(var, value, limit)                           var = min(value, limit), to the end
+           | Allocate(buffer)                                                   of this block
+           | Store(buffer, index*, value)
+    kind   = "serial" | "parallel" | "unrolled" | "vectorized"
+    value  = the element expressions of the notation, with these leaves:
+             Const | Load(buffer, index*, clamped) | Position(linear)
+    index  = Linear: const + Σ coefficient · (Var | Quotient | Remainder)
+    buffer = Buffer(name, shape, dtype, scope)
+    scope  = "argument" | "heap" | "register"
+
+The tree is *batched*: extents, coefficients, shapes are columns, NumPy int64 arrays of shape
+(n,), or plain integers where all configs agree. Lowering n configs of one sketch makes one tree;
+`Tree.row(i)` is the tree of one of them, with integers throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.expr import Expr, rebuild
+
+Column = int | np.ndarray[Any, np.dtype[np.int64]]
+KINDS = ("serial", "parallel", "unrolled", "vectorized")
+
+
+@dataclass(frozen=True, eq=False)
+class Var:
+    """An integer variable: a loop's counter or the name of a `Let`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """const + Σ coefficient · term, over loop variables, with columns for numbers."""
+
+    terms: tuple[tuple[Term, Column], ...] = ()
+    const: Column = 0
+
+    def __add__(self, other: Linear | Column) -> Linear:
+        if not isinstance(other, Linear):
+            return Linear(self.terms, self.const + other)
+        merged: dict[Term, Column] = dict(self.terms)
+        for term, coefficient in other.terms:
+            merged[term] = merged[term] + coefficient if term in merged else coefficient
+        return Linear(tuple(merged.items()), self.const + other.const)
+
+    def __mul__(self, factor: Column) -> Linear:
+        return Linear(tuple((t, c * factor) for t, c in self.terms), self.const * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """The term ⌊value / divisor⌋."""
+
+    value: Linear
+    divisor: int
+
+
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """The term value mod divisor, in 0 … divisor-1."""
+
+    value: Linear
+    divisor: int
+
+
+Term = Var | Quotient | Remainder
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Storage, seen with a shape (row-major); buffers of one name are views of one storage."""
+
+    name: str
+    shape: tuple[Column, ...]
+    dtype: str
+    scope: str
+
+    @property
+    def size(self) -> Column:
+        """Elements."""
+        total: Column = 1
+        for extent in self.shape:
+            total = total * extent
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """An element of a buffer; a clamped load moves each subscript to the nearest legal one."""
+
+    buffer: Buffer
+    index: tuple[Linear, ...]
+    clamped: bool = False
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Position(Expr):
+    """The value of an index expression, as an int32 element."""
+
+    value: Linear
+
+    @property
+    def dtype(self) -> str:
+        return "int32"
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """`buffer[index] = value`."""
+
+    buffer: Buffer
+    index: tuple[Linear, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Let:
+    """`var = min(value, limit)` for the rest of the block."""
+
+    var: Var
+    value: Linear
+    limit: Column
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate:
+    """A buffer that lives to the end of the block."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """`for var in range(min(extent, bound))`; `bound` is None where extent always holds."""
+
+    var: Var
+    extent: Column
+    kind: str
+    body: tuple[Stmt, ...]
+    bound: Linear | None = None
+
+
+Stmt = Loop | Let | Allocate | Store
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A batch of n loop programs of one structure.
+
+    `prepare` re-lays constants out, once, into `prepared`; `body` computes `outputs` from
+    `inputs` (constants that were re-laid out are not among them) and `prepared`.
+    """
+
+    n: int
+    inputs: tuple[Buffer, ...]
+    prepared: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
+    prepare: tuple[Stmt, ...]
+    body: tuple[Stmt, ...]
+
+    def row(self, i: int) -> Tree:
+        """The tree of config `i` alone, loops without iterations left out."""
+        return _Row(i).tree(self)
+
+
+def column(value: Column, n: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A column as an array of shape (n,)."""
+    return np.broadcast_to(np.asarray(value, np.int64), (n,))
+
+
+def ceildiv(a: Column, b: Column) -> Column:
+    """⌈a / b⌉."""
+    return -(-a // b)
+
+
+def variables(linear: Linear) -> Iterator[Var]:
+    """Every variable in an index expression, inside quotients and remainders too."""
+    for term, _ in linear.terms:
+        if isinstance(term, Var):
+            yield term
+        else:
+            yield from variables(term.value)
+
+
+def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
+    """The same element expression with its loads and positions replaced."""
+    if isinstance(expr, (Load, Position)):
+        return leaf(expr)
+    return rebuild(expr, lambda child: map_values(child, leaf))
+
+
+def substitute(linear: Linear, values: Mapping[Var, Linear]) -> Linear:
+    """The same index expression with variables replaced."""
+    total = Linear((), linear.const)
+    for term, coefficient in linear.terms:
+        if isinstance(term, Var):
+            new = values.get(term, Linear(((term, 1),)))
+        else:
+            new = Linear(((replace(term, value=substitute(term.value, values)), 1),))
+        total = total + new * coefficient
+    return total
+
+
+class _Row:
+    """Picks one config out of a batched tree: columns become integers."""
+
+    def __init__(self, i: int) -> None:
+        self.i = i
+
+    def tree(self, t: Tree) -> Tree:
+        return Tree(
+            1,
+            tuple(map(self.buffer, t.inputs)),
+            tuple(map(self.buffer, t.prepared)),
+            tuple(map(self.buffer, t.outputs)),
+            tuple(map(self.buffer, t.constants)),
+            self.block(t.prepare),
+            self.block(t.body),
+        )
+
+    def number(self, value: Column) -> int:
+        return int(value[self.i]) if isinstance(value, np.ndarray) else int(value)
+
+    def buffer(self, b: Buffer) -> Buffer:
+        return replace(b, shape=tuple(self.number(s) for s in b.shape))
+
+    def linear(self, x: Linear) -> Linear:
+        terms = []
+        for term, coefficient in x.terms:
+            new = term if isinstance(term, Var) else replace(term, value=self.linear(term.value))
+            if number := self.number(coefficient):
+                terms.append((new, number))
+        return Linear(tuple(terms), self.number(x.const))
+
+    def value(self, x: Expr) -> Expr:
+        if isinstance(x, Load):
+            index = tuple(self.linear(p) for p in x.index)
+            return Load(self.buffer(x.buffer), index, x.clamped)
+        if isinstance(x, Position):
+            return Position(self.linear(x.value))
+        return rebuild(x, self.value)
+
+    def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(new for stmt in body if (new := self.stmt(stmt)) is not None)
+
+    def stmt(self, s: Stmt) -> Stmt | None:
+        if isinstance(s, Loop):
+            extent = self.number(s.extent)
+            if extent == 0:
+                return None
+            bound = None if s.bound is None else self.linear(s.bound)
+            return Loop(s.var, extent, s.kind, self.block(s.body), bound)
+        if isinstance(s, Let):
+            return Let(s.var, self.linear(s.value), self.number(s.limit))
+        if isinstance(s, Allocate):
+            return Allocate(self.buffer(s.buffer))
+        index = tuple(self.linear(p) for p in s.index)
+        return Store(self.buffer(s.buffer), index, self.value(s.value))
