@@ -1,0 +1,33 @@
+"""Evaluate what a test defines, and draw the numbers for it."""
+
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.dtypes import is_float, numpy_dtype
+from loopwright.dsl.oracle import evaluate
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, workload
+
+Array = np.ndarray[Any, Any]
+
+
+def draw(t: Tensor, seed: int = 0) -> Array:
+    """Small numbers of a tensor's shape and dtype; other tensors, other numbers."""
+    rng = np.random.default_rng([seed, *t.name.encode()])
+    dtype = numpy_dtype(t.dtype)
+    assert t.shape is not None
+    if is_float(t.dtype):
+        return rng.uniform(-1, 1, t.shape).astype(dtype)
+    low, high = (0, 2) if t.dtype in ("bool", "uint8") else (-4, 5)
+    return rng.integers(low, high, t.shape).astype(dtype)
+
+
+def compute(out: Tensor, given: dict[Tensor, Array]) -> Array:
+    """The elements of one tensor, through JSON too, which must not change them."""
+    made = workload(out)
+    again = Workload.from_json(made.to_json())
+    assert again == made
+    assert str(again) == str(made)
+    (result,) = evaluate(again, {t.name: array for t, array in given.items()})
+    return result

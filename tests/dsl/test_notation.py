@@ -1,0 +1,332 @@
+"""Tensors, definitions, reductions, guards, padding, printing, and what the notation refuses."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import expr as e
+from loopwright.dsl.errors import NotationError
+from loopwright.dsl.show import show_definition, show_expr, show_tensor
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import defined
+from tests.dsl.compute import compute, draw
+
+i, j, k = lw.indices("i j k")
+A = lw.tensor("A", (5, 7))
+B = lw.tensor("B", (7, 3))
+V = lw.tensor("V", (5,))
+N = lw.tensor("N", (5,), "int32")
+P = lw.tensor("P", (5,), "bool")
+Q = lw.tensor("Q", (5,), "bool")
+
+
+def shown(t: Tensor) -> str:
+    return show_definition(t, defined(t)).split("    ")[0]
+
+
+def test_a_matrix_product_is_summed_over_the_absent_index() -> None:
+    c = lw.tensor("C")
+    c[i, j] += A[i, k] * B[k, j]
+    assert (c.shape, c.dtype) == ((5, 3), "float32")
+    assert show_definition(c, defined(c)) == (
+        "C[i, j] += A[i, k] * B[k, j]    i < 5, j < 3, k < 7"
+    )
+    a, b = draw(A), draw(B)
+    np.testing.assert_allclose(compute(c, {A: a, B: b}), a @ b, rtol=1e-6, atol=1e-6)
+
+
+def test_a_tensor_with_a_declared_shape_sums_the_same_way() -> None:
+    c = lw.tensor("C", (5, 3))
+    c[i, j] += A[i, k] * B[k, j]
+    assert shown(c) == "C[i, j] += A[i, k] * B[k, j]"
+    d = lw.tensor("C", (5, 3), "float32")
+    d[i, j] = d[i, j] + A[i, k] * B[k, j]
+    assert lw.workload(d) == lw.workload(c)
+
+
+def test_a_declared_shape_leaves_the_dtype_open() -> None:
+    c = lw.tensor("C", (5,))
+    c[i] += lw.cast(A[i, k], "int32")
+    assert c.dtype == "int32"
+    d = lw.tensor("D", (5,))
+    d[i] = N[i] * 2
+    assert d.dtype == "int32"
+
+
+def test_an_input_takes_no_other_dtype_by_accumulation() -> None:
+    x = A[i, k]
+    x += lw.cast(N[i], "int32")
+    with pytest.raises(NotationError, match="Accumulation is not an element expression"):
+        assign(undefined(), i, x)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "function"),
+    [(lw.sum, np.sum), (lw.max, np.max), (lw.min, np.min), (lw.prod, np.prod)],
+)
+def test_reductions_reduce_over_the_absent_indices(
+    reduction: Callable[..., Any], function: Callable[..., Any]
+) -> None:
+    t = lw.tensor("T")
+    t[k] = reduction(A[i, k])
+    a = draw(A)
+    np.testing.assert_allclose(compute(t, {A: a}), function(a, axis=0), rtol=1e-6)
+    s = lw.tensor("S")
+    s[()] = reduction(A[i, k])
+    np.testing.assert_allclose(compute(s, {A: a}), function(a), rtol=1e-5)
+    assert s.shape == ()
+
+
+def test_a_reduction_over_nothing_is_the_element() -> None:
+    t = lw.tensor("T")
+    t[i] += V[i]
+    assert defined(t).reducer is None
+    assert shown(t) == "T[i] = V[i]"
+
+
+def test_a_definition_may_transpose_and_take_the_diagonal() -> None:
+    square = lw.tensor("X", (5, 5))
+    d, t = lw.tensor("D"), lw.tensor("T")
+    d[i] = square[i, i]
+    t[k, i] = A[i, k]
+    x, a = draw(square), draw(A)
+    np.testing.assert_array_equal(compute(d, {square: x}), np.diag(x))
+    np.testing.assert_array_equal(compute(t, {A: a}), a.T)
+
+
+ARITHMETIC: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
+    (lambda v: 2 - v * 3, lambda v: 2 - v * 3),
+    (lambda v: (v + 2) / 4 - 1, lambda v: (v + 2) / 4 - 1),
+    (lambda v: 1 / (v + 3), lambda v: 1 / (v + 3)),
+    (lambda v: -v + lw.abs(v), lambda v: -v + np.abs(v)),
+    (lambda v: v**3, lambda v: v**3),
+    (lambda v: lw.exp(v) * lw.tanh(v), lambda v: np.exp(v) * np.tanh(v)),
+    (lambda v: lw.sqrt(v + 2) * lw.rsqrt(v + 3), lambda v: np.sqrt((v + 2) / (v + 3))),
+    (lambda v: lw.log(v + 2), lambda v: np.log(v + 2)),
+    (lambda v: lw.erf(v), lambda v: np.vectorize(math.erf)(v)),
+    (lambda v: lw.sigmoid(v), lambda v: 1 / (1 + np.exp(-v))),
+    (lambda v: lw.floor(v * 4), lambda v: np.floor(v * 4)),
+    (lambda v: lw.relu(v), lambda v: np.maximum(v, 0)),
+    (lambda v: lw.max(v, 0.5, -v), lambda v: np.maximum(np.maximum(v, 0.5), -v)),
+    (lambda v: lw.min(0.25, v), lambda v: np.minimum(v, 0.25)),
+    (lambda v: np.float32(2) * v + np.float64(0.5), lambda v: 2 * v + 0.5),
+    (lambda v: lw.where((v > 0) & ~(v >= 0.5), 1.0, 0), lambda v: (v > 0) & (v < 0.5)),
+    (lambda v: lw.where((v < -0.5) | (v > 0.5), v, -v), lambda v: np.where(abs(v) > 0.5, v, -v)),
+    (lambda v: lw.where(lw.equal(v, v), 0, 1.0), lambda v: 0 * v),
+]
+
+
+@pytest.mark.parametrize(("ours", "numpy"), ARITHMETIC)
+def test_element_functions_are_those_of_numpy(
+    ours: Callable[[Any], Any], numpy: Callable[[Any], Any]
+) -> None:
+    t = lw.tensor("T")
+    t[i] = ours(V[i])
+    v = draw(V)
+    np.testing.assert_allclose(
+        compute(t, {V: v}), numpy(v.astype(np.float64)), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_integers_divide_by_floor() -> None:
+    t, u = lw.tensor("T"), lw.tensor("U")
+    t[i] = N[i] // 3
+    u[i] = N[i] % 3
+    n = draw(N)
+    np.testing.assert_array_equal(compute(t, {N: n}), n // 3)
+    np.testing.assert_array_equal(compute(u, {N: n}), n % 3)
+
+
+def test_casts_truncate_and_wrap() -> None:
+    big = lw.tensor("G", (3,), "int32")
+    t, u, b = lw.tensor("T"), lw.tensor("U"), lw.tensor("Z")
+    t[i] = lw.cast(V[i] * 8, "int8")
+    u[i] = lw.cast(big[i], "int8")
+    b[i] = lw.cast(big[i], "bool")
+    v, g = draw(V), np.array([300, -129, 0], np.int32)
+    np.testing.assert_array_equal(compute(t, {V: v}), np.trunc(v * 8))
+    np.testing.assert_array_equal(compute(u, {big: g}), [44, 127, 0])
+    np.testing.assert_array_equal(compute(b, {big: g}), [True, True, False])
+    assert lw.cast(V[i], "float32") == V[i]
+
+
+def test_index_values_are_int32_elements() -> None:
+    t = lw.tensor("T")
+    t[i] = lw.cast(2 * i + 1, "float32") * V[i]
+    v = draw(V)
+    np.testing.assert_allclose(compute(t, {V: v}), (2 * np.arange(5) + 1) * v, rtol=1e-6)
+    assert (N[i] + i).dtype == "int32"
+    assert (i - N[i]).dtype == "int32"
+
+
+def test_where_guards_reads_that_leave_their_tensor() -> None:
+    t = lw.tensor("T", (8,))
+    t[i] = lw.where((i >= 2) & (i < 7), V[i - 2], 9)
+    v = draw(V)
+    np.testing.assert_array_equal(compute(t, {V: v}), [9, 9, *v, 9])
+
+
+def test_tensors_are_joined_by_where() -> None:
+    other = lw.tensor("W", (3,))
+    (n,) = lw.indices(n=8)
+    t = lw.tensor("T")
+    t[n] = lw.where(n < 5, V[n], other[n - 5])
+    v, w = draw(V), draw(other)
+    np.testing.assert_array_equal(compute(t, {V: v, other: w}), [*v, *w])
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 0), (0, 3), (1, 4)])
+def test_pad_surrounds_with_a_value(before: int, after: int) -> None:
+    widths = ((before, after), (after, before))
+    t = lw.tensor("T")
+    t[i, j] = lw.pad(A, widths, -math.inf)[i, j]
+    a = draw(A)
+    np.testing.assert_array_equal(compute(t, {A: a}), np.pad(a, widths, constant_values=-np.inf))
+    if before == after == 0:
+        assert lw.pad(A, widths) is A
+
+
+def test_a_padded_constant_is_constant() -> None:
+    w = lw.tensor("W", (3,), constant=True)
+    assert lw.pad(w, [(1, 1)]).constant
+
+
+def test_reshapes_are_said_by_quotient_and_remainder() -> None:
+    (n,) = lw.indices(n=35)
+    t = lw.tensor("T")
+    t[n] = A[n // 7, n % 7]
+    a = draw(A)
+    np.testing.assert_array_equal(compute(t, {A: a}), a.reshape(-1))
+
+
+SHOWN = [
+    ((V[i] + 1) * 2 - (V[i] - 3), "(V[i] + 1.0) * 2.0 - (V[i] - 3.0)"),
+    (V[i] - V[i] - V[i], "V[i] - V[i] - V[i]"),
+    (V[i] / (V[i] / 2), "V[i] / (V[i] / 2.0)"),
+    (-(V[i] + 1), "-(V[i] + 1.0)"),
+    (lw.max(V[i], -math.inf), "max(V[i], -inf)"),
+    (lw.max(V[i]), "max(V[i])"),
+    (lw.exp(V[i] + 1), "exp(V[i] + 1.0)"),
+    ((V[i] < 1) & (V[i] > 0) | P[i], "(V[i] < 1.0) & (V[i] > 0.0) | P[i]"),
+    (P[i] & (P[i] | Q[i]), "P[i] & (P[i] | Q[i])"),
+    (lw.equal(V[i] < 1, Q[i]), "(V[i] < 1.0) == Q[i]"),
+    (lw.where(~P[i], V[i], 0), "where(~P[i], V[i], 0.0)"),
+    (lw.cast(V[i], "int32") * (i + 1), "int32(V[i]) * (i + 1)"),
+    (N[i] * (2 * i), "N[i] * (2*i)"),
+    (N[i] + i // 2, "N[i] + (i // 2)"),
+    (2 * i + 1 < j, "2*i + 1 < j"),
+    (lw.equal(i % 2, 0), "i % 2 == 0"),
+]
+
+
+@pytest.mark.parametrize(("expression", "text"), SHOWN)
+def test_expressions_print_with_the_parentheses_they_need(expression: e.Expr, text: str) -> None:
+    assert show_expr(expression) == text
+
+
+def test_tensors_and_reductions_print() -> None:
+    t = lw.tensor("T")
+    t[i] = lw.max(A[i, k])
+    assert shown(t) == "T[i] = max(A[i, k])"
+    assert show_tensor(lw.tensor("W", (2, 3), "int8", constant=True)) == "W: int8[2, 3] constant"
+    assert repr(A) == "Tensor(A: float32[5, 7])"
+
+
+def undefined() -> Tensor:
+    return lw.tensor("U")
+
+
+def assign(t: Tensor, index: Any, body: Any) -> None:
+    t[index] = body
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: lw.tensor("2x", (3,)), "'2x' cannot name a tensor"),
+    (lambda: lw.tensor("x", (3, 0)), "extents are integers ≥ 1"),
+    (lambda: lw.tensor("x", (True,)), "extents are integers ≥ 1"),
+    (lambda: lw.tensor("x", (3,), "float31"), "'float31' is not supported; use one of float64"),
+    (lambda: A[i], r"A has 2 axes.* indexed by 1"),
+    (lambda: A[i, 1.5], "1.5 is not an index expression"),
+    (lambda: list(A), "A is not iterable"),
+    (lambda: undefined()[i] + 1, "U is read before"),
+    (lambda: V[i] * undefined()[i], "U is read before"),
+    (lambda: V[i] + V, "Tensor is not an element expression: write its indices"),
+    (lambda: V[i] + np.ones(3), "ndarray is not an element expression: write its indices"),
+    (lambda: V[i] + "x", "str is not an element expression"),
+    (lambda: V[i] + N[i], r"float32 \+ int32: the sides differ"),
+    (lambda: V[i] < N[i], "float32 < int32"),
+    (lambda: N[i] + 1.5, "the number 1.5 meets an expression of int32"),
+    (lambda: lw.cast(N[i], "int8") + 300, "300 is outside of int8, -128 to 127"),
+    (lambda: lw.cast(N[i], "uint8") - -1, "-1 is outside of uint8"),
+    (lambda: P[i] + 1, "1 meets a truth value"),
+    (lambda: P[i] + Q[i], r"bool \+ bool is not in the notation"),
+    (lambda: V[i] & V[i], "float32 & float32 is not in the notation"),
+    (lambda: N[i] / 2, "use // for integers"),
+    (lambda: V[i] // 2, "// is for integers"),
+    (lambda: N[i] // 0, "other than zero"),
+    (lambda: N[i] % N[i], "by a constant"),
+    (lambda: V[i] ** 0.5, "only integer powers"),
+    (lambda: ~V[i], "not of float32"),
+    (lambda: -P[i], "neg of bool"),
+    (lambda: lw.exp(N[i]), "exp of int32: cast"),
+    (lambda: lw.sum(P[i]), "sum over truth values"),
+    (lambda: lw.cast(V[i], "complex64"), "'complex64' is not supported"),
+    (lambda: V[i] and V[i], "no truth value"),
+    (lambda: V[i] < 1 < V[i], "no truth value"),
+    (lambda: lw.where(i == j, V[i], 0), "Python's False.*lw.equal"),
+    (lambda: lw.where(V[i], V[i], 0), "the condition is float32"),
+    (lambda: lw.where(P[i], V[i], N[i]), "the sides are float32 and int32"),
+    (lambda: assign(undefined(), 2 * i, V[i]), "not a plain index"),
+    (lambda: assign(undefined(), (i, i), A[i, i]), "twice on the left of U"),
+    (lambda: assign(undefined(), i, V), r"write the indices of V: V\[i, j\]"),
+    (lambda: assign(undefined(), i, A[i, k]), r"k only on the right of =; sum with \+="),
+    (lambda: assign(undefined(), i, lw.sum(A[i, k]) / 7), "must be the whole right-hand side"),
+    (lambda: assign(lw.tensor("T", (5,)), i, lw.tensor("T", (5,), "int8")[i] + V[i]), "int8"),
+    (lambda: assign(lw.tensor("T", (5,), "float16"), i, V[i]), "declared float16"),
+    (lambda: lw.pad(A, [(1, 1)]), "one .before, after. for each axis"),
+    (lambda: lw.pad(A, [(1, 1), (0, -1)]), "must not be negative"),
+]
+
+
+@pytest.mark.parametrize(("attempt", "message"), REFUSED)
+def test_what_the_notation_refuses_is_explained(attempt: Callable[[], Any], message: str) -> None:
+    with pytest.raises(NotationError, match=message):
+        attempt()
+
+
+def test_a_tensor_is_defined_once_and_not_by_itself() -> None:
+    t = lw.tensor("T", (5,), "float32")
+    with pytest.raises(NotationError, match="in terms of itself"):
+        t[i] = t[i] * 2
+    t[i] = V[i]
+    with pytest.raises(NotationError, match="already defined"):
+        t[i] += V[i]
+
+
+def test_a_failed_definition_leaves_the_tensor_undefined() -> None:
+    t = lw.tensor("T")
+    with pytest.raises(NotationError):
+        t[i] = A[i, k]
+    t[i] += A[i, k]
+    assert t.shape == (5,)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int8"])
+def test_every_dtype_is_computed_in(dtype: str) -> None:
+    x, y = lw.tensor("x", (3, 5), dtype), lw.tensor("y", (5,), dtype)
+    t = lw.tensor("T")
+    t[i] += x[i, k] * y[k]
+    a, b = draw(x), draw(y)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    result = compute(t, {x: a, y: b})
+    assert result.dtype == a.dtype
+    np.testing.assert_array_equal(result, exact.astype(a.dtype))
+
+
+def test_numpys_dtypes_name_ours() -> None:
+    x: Any = np.float16
+    assert lw.tensor("x", (3,), x).dtype == "float16"
