@@ -26,8 +26,10 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "div": lambda x, y: x / y,
     "floordiv": tirx.floordiv,
     "mod": tirx.floormod,
-    "min": tirx.Min,
-    "max": tirx.Max,
+    # TVM gives the second operand where the comparison fails: so NaN on the left comes through,
+    # and relu(NaN) is NaN.
+    "min": lambda x, y: tirx.Min(y, x),
+    "max": lambda x, y: tirx.Max(y, x),
     "lt": lambda x, y: x < y,
     "le": lambda x, y: x <= y,
     "gt": lambda x, y: x > y,

@@ -90,14 +90,15 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, 
 def tolerance(workload: Workload) -> tuple[float, float]:
     """`(rtol, atol)` for comparing a program of this workload with the oracle.
 
-    The error of a sum of K rounded products of numbers of magnitude 1 grows like ε·√K when signs
-    vary and at most like ε·K; stages in a row add up. The coarsest type on the way decides ε.
+    A sum of K numbers of magnitude 1 and varying sign walks away as √K does, and each of its K
+    roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
+    times. Stages in a row add up. The coarsest type on the way decides ε.
     """
     eps = max((epsilon(t.dtype) for t in (*workload.inputs, *workload.stages)), default=0.0)
     steps = 0.0
     for stage in workload.stages:
-        steps += 2 + math.sqrt(math.prod(i.extent or 1 for i in defined(stage).reduce))
-    return 8 * eps * (1 + len(workload.stages)), 2 * eps * steps
+        steps += 4 + math.prod(i.extent or 1 for i in defined(stage).reduce) / 2
+    return 8 * eps * (1 + len(workload.stages)), eps * steps
 
 
 def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:

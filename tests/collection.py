@@ -1,0 +1,446 @@
+"""Workloads that tests build: every operator, odd and prime extents, several stages, every type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import loopwright as lw
+from loopwright.dsl import ops
+from loopwright.dsl.tensor import Tensor
+
+WORKLOADS: dict[str, Callable[[], lw.Workload]] = {}
+
+
+def case(make: Callable[[], Tensor | tuple[Tensor, ...]]) -> Callable[[], lw.Workload]:
+    """Register a function that returns output tensors as a named workload."""
+
+    def workload() -> lw.Workload:
+        outputs = make()
+        return lw.workload(*outputs) if isinstance(outputs, tuple) else lw.workload(outputs)
+
+    WORKLOADS[make.__name__] = workload
+    return workload
+
+
+def T(name: str, *shape: int, dtype: str = "float32", constant: bool = False) -> Tensor:
+    return lw.tensor(name, shape, dtype, constant)
+
+
+@case
+def matmul_of_odd_extents():
+    return ops.matmul(T("A", 37, 53), T("B", 53, 29))
+
+
+@case
+def matmul_of_one_row():
+    return ops.matmul(T("A", 1, 301), T("B", 301, 77))
+
+
+@case
+def matmul_of_four_rows_with_constant_weights():
+    return ops.matmul(T("A", 4, 100), T("B", 100, 61, constant=True))
+
+
+@case
+def matmul_with_both_transposed():
+    return ops.matmul(T("A", 41, 23), T("B", 31, 41), transpose_a=True, transpose_b=True)
+
+
+@case
+def matmul_of_a_matrix_with_itself():
+    A, C = T("A", 24, 24), lw.tensor("C")
+    i, j, k = lw.indices("i j k")
+    C[i, j] += A[i, k] * A[j, k]
+    return C
+
+
+@case
+def matmul_in_float64():
+    return ops.matmul(T("A", 19, 33, dtype="float64"), T("B", 33, 21, dtype="float64"))
+
+
+@case
+def matmul_in_float16():
+    return ops.matmul(T("A", 17, 16, dtype="float16"), T("B", 16, 23, dtype="float16"))
+
+
+@case
+def matmul_in_float16_accumulated_in_float32():
+    A, B = T("A", 17, 31, dtype="float16"), T("B", 31, 23, dtype="float16")
+    return ops.matmul(A, B, accumulate="float32")
+
+
+@case
+def matmul_in_bfloat16_accumulated_in_float32():
+    A, B = T("A", 17, 31, dtype="bfloat16"), T("B", 31, 23, dtype="bfloat16")
+    return ops.matmul(A, B, accumulate="float32")
+
+
+@case
+def matmul_in_int8_accumulated_in_int32():
+    A, B = T("A", 19, 45, dtype="int8"), T("B", 45, 33, dtype="int8", constant=True)
+    return ops.matmul(A, B, accumulate="int32")
+
+
+@case
+def matmul_in_int8_that_wraps():
+    return ops.matmul(T("A", 19, 45, dtype="int8"), T("B", 45, 33, dtype="int8"))
+
+
+@case
+def batch_matmul():
+    return ops.batch_matmul(T("A", 3, 17, 19), T("B", 3, 19, 23))
+
+
+@case
+def dense_with_bias_and_relu():
+    y = ops.dense(T("X", 5, 67), T("W", 43, 67, constant=True), T("bias", 43))
+    return ops.relu(y)
+
+
+@case
+def dense_of_batch_1_with_weights_unknown():
+    return ops.dense(T("X", 1, 131), T("W", 59, 131))
+
+
+@case
+def conv2d():
+    return ops.conv2d(T("X", 1, 5, 13, 13), T("W", 19, 5, 3, 3), padding=1)
+
+
+@case
+def conv2d_with_constant_weights_bias_and_relu():
+    W = T("W", 21, 8, 3, 3, constant=True)
+    return ops.relu(ops.conv2d(T("X", 1, 8, 11, 17), W, padding=1, bias=T("b", 21)))
+
+
+@case
+def conv2d_with_stride_2_and_batch_2():
+    W = T("W", 16, 3, 7, 7, constant=True)
+    return ops.conv2d(T("X", 2, 3, 23, 23), W, stride=2, padding=3)
+
+
+@case
+def conv2d_pointwise():
+    return ops.conv2d(T("X", 1, 24, 7, 7), T("W", 18, 24, 1, 1, constant=True))
+
+
+@case
+def conv2d_pointwise_with_stride_2():
+    return ops.conv2d(T("X", 1, 12, 14, 14), T("W", 18, 12, 1, 1, constant=True), stride=2)
+
+
+@case
+def conv2d_with_dilation():
+    return ops.conv2d(T("X", 1, 4, 15, 15), T("W", 9, 4, 3, 3), dilation=2, padding=2)
+
+
+@case
+def conv2d_in_groups():
+    return ops.conv2d(T("X", 1, 12, 9, 9), T("W", 18, 4, 3, 3), groups=3, padding=1)
+
+
+@case
+def conv2d_channels_last():
+    X, W = T("X", 1, 12, 13, 7), T("W", 3, 3, 7, 24, constant=True)
+    return ops.conv2d(X, W, padding=1, layout="NHWC")
+
+
+@case
+def conv2d_of_three_output_channels():
+    return ops.conv2d(T("X", 1, 9, 10, 10), T("W", 3, 9, 3, 3, constant=True), padding=1)
+
+
+@case
+def conv2d_in_int8_accumulated_in_int32():
+    X, W = T("X", 1, 7, 9, 9, dtype="int8"), T("W", 11, 7, 3, 3, dtype="int8", constant=True)
+    return ops.conv2d(X, W, padding=1, accumulate="int32")
+
+
+@case
+def conv2d_with_residual():
+    x = T("X", 1, 8, 9, 9)
+    y = ops.conv2d(x, T("W", 8, 8, 3, 3, constant=True), padding=1, bias=T("b", 8))
+    return ops.relu(ops.add(y, x))
+
+
+@case
+def two_convolutions_in_a_row():
+    x = ops.relu(ops.conv2d(T("X", 1, 6, 10, 10), T("W", 10, 6, 3, 3, constant=True), padding=1))
+    return ops.conv2d(x, T("V", 9, 10, 1, 1, constant=True))
+
+
+@case
+def depthwise_conv2d():
+    return ops.depthwise_conv2d(T("X", 1, 11, 13, 13), T("W", 11, 1, 3, 3, constant=True), padding=1)
+
+
+@case
+def depthwise_conv2d_with_stride_and_multiplier():
+    return ops.depthwise_conv2d(T("X", 1, 6, 15, 15), T("W", 12, 1, 3, 3), stride=2, padding=1)
+
+
+@case
+def conv2d_transpose():
+    x, w = T("X", 1, 7, 5, 5), T("W", 7, 9, 4, 4, constant=True)
+    return ops.conv2d_transpose(x, w, stride=2, padding=1)
+
+
+@case
+def conv1d():
+    return ops.conv1d(T("X", 2, 5, 37), T("W", 13, 5, 5), stride=2, padding=2)
+
+
+@case
+def max_pool2d():
+    return ops.max_pool2d(T("X", 1, 5, 15, 15), 3, stride=2, padding=1)
+
+
+@case
+def max_pool2d_in_int8():
+    return ops.max_pool2d(T("X", 1, 5, 11, 11, dtype="int8"), 3, stride=1, padding=1)
+
+
+@case
+def avg_pool2d():
+    return ops.avg_pool2d(T("X", 1, 5, 14, 14), 2, stride=2)
+
+
+@case
+def global_avg_pool2d():
+    return ops.global_avg_pool2d(T("X", 2, 13, 7, 7))
+
+
+@case
+def softmax():
+    return ops.softmax(T("X", 7, 101))
+
+
+@case
+def softmax_of_the_middle_axis():
+    return ops.softmax(T("X", 3, 11, 17), axis=1)
+
+
+@case
+def log_softmax():
+    return ops.log_softmax(T("X", 5, 19))
+
+
+@case
+def layer_norm():
+    return ops.layer_norm(T("X", 9, 67), T("gamma", 67), T("beta", 67))
+
+
+@case
+def batch_norm():
+    v, variance = T("v", 7), lw.tensor("variance")
+    (c,) = lw.indices("c")
+    variance[c] = lw.abs(v[c]) + 0.1
+    return ops.relu(ops.batch_norm(T("X", 2, 7, 5, 5), T("m", 7), variance, T("g", 7), T("b", 7)))
+
+
+@case
+def attention_with_a_causal_mask():
+    return ops.attention(T("Q", 2, 13, 8), T("K", 2, 13, 8), T("V", 2, 13, 8), causal=True)
+
+
+@case
+def gelu_of_a_product():
+    return ops.gelu(ops.matmul(T("A", 11, 31), T("B", 31, 37)))
+
+
+@case
+def elementwise_chain_with_broadcasting():
+    return ops.mul(ops.sigmoid(ops.add(T("A", 5, 1, 33), T("B", 7, 1))), T("C", 5, 7, 33))
+
+
+@case
+def transposition_with_a_cast():
+    A, B = T("A", 19, 37), lw.tensor("B")
+    i, j = lw.indices("i j")
+    B[j, i] = lw.cast(A[i, j], "float64")
+    return B
+
+
+@case
+def einsum_of_three_operands():
+    return lw.einsum("abc,cd,bde->ae", T("A", 7, 5, 11), T("B", 11, 3), T("C", 5, 3, 13))
+
+
+@case
+def einsum_of_a_trace():
+    return lw.einsum("ii->", T("A", 37, 37))
+
+
+@case
+def einsum_of_a_batched_diagonal():
+    return lw.einsum("bii->bi", T("A", 5, 17, 17))
+
+
+@case
+def contraction_of_four_axes():
+    return lw.einsum("abef,cdfe->abcd", T("A", 5, 7, 9, 4), T("B", 3, 6, 4, 9))
+
+
+@case
+def sum_of_everything():
+    A, S = T("A", 67, 1031), lw.tensor("S")
+    i, j = lw.indices("i j")
+    S[()] = lw.sum(A[i, j])
+    return S
+
+
+@case
+def long_dot_product_over_threads():
+    A, B, S = T("A", 3, 65536), T("B", 65536), lw.tensor("S")
+    i, k = lw.indices("i k")
+    S[i] += A[i, k] * B[k]
+    return S
+
+
+@case
+def product_and_minimum_along_rows():
+    A, P, M = T("A", 13, 9), lw.tensor("P"), lw.tensor("M")
+    i, k = lw.indices("i k")
+    P[i] = lw.prod(A[i, k] + 1)
+    M[k] = lw.min(A[i, k])
+    return P, M
+
+
+@case
+def sliding_window_maximum_of_a_row():
+    A, M = T("A", 301), lw.tensor("M")
+    i, r = lw.indices("i r", r=7)
+    M[i] = lw.max(A[i + r])
+    return M
+
+
+@case
+def comparison_to_truth_values():
+    A, B, C = T("A", 17, 9), T("B", 9), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = (A[i, j] < B[j]) | (A[i, j] > 0.5)
+    return C
+
+
+@case
+def selection_by_truth_values():
+    M, A, C = T("M", 5, 33, dtype="bool"), T("A", 5, 33), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = lw.where(M[i, j], A[i, j], -A[i, j])
+    return C
+
+
+@case
+def triangular_mask_by_index():
+    A, C = T("A", 17, 17), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = lw.where(j <= i, A[i, j], float("-inf"))
+    return C
+
+
+@case
+def guarded_stencil():
+    A, C = T("A", 11, 19), lw.tensor("C", (11, 19))
+    i, j = lw.indices("i j")
+    C[i, j] = lw.where((j >= 1) & (j < 18), A[i, j - 1] + A[i, j + 1], A[i, j])
+    return C
+
+
+@case
+def index_values_in_the_elements():
+    A, C = T("A", 7, 13), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = A[i, j] * lw.cast(2 * i + j, "float32")
+    return C
+
+
+@case
+def reshape_by_division():
+    A, C = T("A", 6, 35), lw.tensor("C", (210,))
+    (i,) = lw.indices("i")
+    C[i] = lw.exp(A[i // 35, i % 35])
+    return C
+
+
+@case
+def division_that_does_not_divide():
+    A, C = T("A", 5, 7), lw.tensor("C", (31,))
+    (i,) = lw.indices("i")
+    C[i] = A[i // 7, i % 7]
+    return C
+
+
+@case
+def reversed_rows():
+    A, C = T("A", 5, 37), lw.tensor("C", (5, 37))
+    i, j = lw.indices("i j")
+    C[i, j] = A[i, 36 - j]
+    return C
+
+
+@case
+def every_elementary_function():
+    A, C = T("A", 3, 41), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x = A[i, j]
+    positive = lw.abs(x) + 0.5
+    C[i, j] = (
+        lw.exp(x) + lw.log(positive) + lw.sqrt(positive) + lw.rsqrt(positive) + lw.tanh(x)
+        + lw.sigmoid(x) + lw.erf(x) + lw.floor(4 * x) + lw.max(x, 0.25) + lw.min(x, -0.25)
+    )
+    return C
+
+
+@case
+def every_elementary_function_in_float16():
+    A, C = T("A", 3, 41, dtype="float16"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x = A[i, j]
+    C[i, j] = lw.exp(x) + lw.tanh(x) + lw.sigmoid(x) + lw.erf(x)
+    return C
+
+
+@case
+def every_elementary_function_in_float64():
+    A, C = T("A", 3, 41, dtype="float64"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x = A[i, j]
+    positive = lw.abs(x) + 0.5
+    C[i, j] = (
+        lw.exp(x) + lw.log(positive) + lw.rsqrt(positive) + lw.tanh(x) + lw.sigmoid(x) + lw.erf(x)
+    )
+    return C
+
+
+@case
+def integer_arithmetic():
+    A, B, C = T("A", 9, 23, dtype="int32"), T("B", 23, dtype="int32"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = (A[i, j] * 5 + B[j]) // 3 + A[i, j] % 4 - lw.abs(B[j])
+    return C
+
+
+@case
+def bytes_widened_and_narrowed():
+    A, C = T("A", 5, 57, dtype="uint8"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = lw.cast(lw.cast(A[i, j], "int32") * 70 - 100, "uint8")
+    return C
+
+
+@case
+def a_scalar_from_a_scalar():
+    A, C = T("A", 1), lw.tensor("C")
+    (i,) = lw.indices("i")
+    C[i] = A[i] + 1
+    return C
+
+
+@case
+def weights_computed_from_constants():
+    X, W, g = T("X", 13, 31), T("W", 17, 31, constant=True), T("g", 17, constant=True)
+    V = lw.tensor("V")
+    o, k = lw.indices("o k")
+    V[o, k] = lw.exp(W[o, k]) * g[o]
+    return ops.dense(X, V)
