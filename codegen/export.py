@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,33 @@ def load(path: str | os.PathLike[str]) -> Library:
     signature = Signature.from_json(manifest["signature"])
     features = tuple(manifest["target"]["cpu_features"])
     _check_features(path, features)
-    binary = Binary(path, functions_of(signature))
+    with _loadable(path, code) as file:
+        binary = Binary(file, functions_of(signature))
     binary.threads = min(signature.threads, usable_processors())
     target, extra = manifest["target"], dict(manifest["extra"])
     origin = Origin(target["triple"], target["description"], features, (), extra)
     return Library(signature, binary, origin, _kept_sources(extra))
+
+
+_loaded: set[Path] = set()
+
+
+@contextmanager
+def _loadable(path: Path, code: bytes) -> Iterator[Path]:
+    """A file with `code` to load: `path` itself the first time, then a copy that soon goes.
+
+    The system's loader goes by name: asked for the same path again, it would hand out the
+    library that it has loaded already, though the file may have been replaced since.
+    """
+    path = path.absolute()
+    if path not in _loaded:
+        _loaded.add(path)
+        yield path
+        return
+    with scratch() as folder:
+        copy = folder / path.name
+        copy.write_bytes(code)
+        yield copy
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

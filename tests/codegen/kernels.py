@@ -147,13 +147,12 @@ def elementwise(
     dtype: str,
     shape: tuple[int, ...] = (40,),
     compute: Callable[[Any], Any] = doubled,
-    temporary: int = 0,
 ) -> Library:
     """Y = compute(X) and Z = X, over flat arrays, through a temporary array and two threads."""
     size = int(np.prod(shape))
     X, Y, Z = (Parameter(n, shape, dtype) for n in "XYZ")
     x, y, z = (parameter(Parameter(n, (size,), dtype)) for n in "XYZ")
-    t = tirx.decl_buffer((max(size, temporary),), dtype, "T")
+    t = tirx.decl_buffer((size,), dtype, "T")
     first = loop("i", size, lambda i: store(t, compute(load(x, i)), i), ForKind.PARALLEL)
     second = loop(
         "j",

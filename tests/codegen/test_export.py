@@ -1,0 +1,303 @@
+"""Libraries as files: exported, loaded, called from C, damaged, taken elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loopwright.codegen.export import load
+from loopwright.codegen.header import header, wrapper
+from loopwright.codegen.signature import Parameter, Signature
+from loopwright.dsl.errors import BuildError, LibraryError, TargetError
+from tests.codegen import kernels
+from tests.codegen.kernels import AARCH64, matrices
+
+EXAMPLE = Path(__file__).parents[2] / "examples/c/main.c"
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "packed"])
+def exported(request, tmp_path):
+    lib = kernels.matmul(packed=request.param, extra={"note": [1, "two"]}, target="a test")
+    return lib.export(tmp_path / "matmul.so")
+
+
+def test_what_is_exported_loads_and_computes(exported):
+    A, W = matrices()
+    lib = load(exported)
+    np.testing.assert_allclose(lib(A, W), A @ W, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(lib.bind(W=W)(A), A @ W, rtol=1e-5, atol=1e-5)
+    assert lib.origin.extra == {"note": [1, "two"]}
+    assert lib.origin.target == "a test"
+    assert lib.threads == min(2, len(os.sched_getaffinity(0)))
+
+
+def test_it_loads_where_there_is_no_compiler_and_no_tuner(exported):
+    script = (
+        "import sys, numpy as np\n"
+        "from loopwright.codegen.export import load\n"
+        f"lib = load({str(exported)!r})\n"
+        "C = lib(np.ones((24, 12), 'f4'), np.ones((12, 16), 'f4'))\n"
+        "assert (C == 12).all()\n"
+        "heavy = {'tvm', 'tvm_ffi', 'xgboost', 'torch', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": "/nowhere", "CC": "none"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_shared_object_needs_libc_alone_and_shows_its_own_names_alone(exported):
+    def lines(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    needed = [t for t in lines("readelf", "-d", exported).splitlines() if "NEEDED" in t]
+    assert all("libc.so" in t or "ld-linux" in t for t in needed), needed
+    shown = {t.split()[-1] for t in lines("nm", "-D", "--defined-only", exported).splitlines()}
+    declared = exported.with_suffix(".h").read_text()
+    assert shown - {"loopwright_runtime"} == {s for s in shown if f"{s}(" in declared}
+    assert {"matmul", "matmul_error", "matmul_set_threads", "matmul_threads"} <= shown
+
+
+def test_the_c_example_runs(tmp_path):
+    kernels.matmul(packed=True).export(tmp_path / "matmul.so")
+    build_and_run("cc", tmp_path)
+
+
+def build_and_run(compiler, folder, *runner):
+    program = folder / "main"
+    flags = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{folder}")
+    subprocess.run(
+        [compiler, *flags, EXAMPLE, folder / "matmul.so", "-o", program, "-Wl,-rpath,$ORIGIN"],
+        check=True,
+    )
+    done = subprocess.run([*runner, program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "null: a pointer is null" in done.stdout
+    assert "misaligned: a pointer is not aligned" in done.stdout
+
+
+@pytest.mark.aarch64
+@pytest.mark.skipif(
+    not (shutil.which("qemu-aarch64") and shutil.which(f"{AARCH64}-gcc")),
+    reason="needs qemu-aarch64 and aarch64-linux-gnu-gcc (Debian: qemu-user and the gcc of that)",
+)
+def test_a_library_for_aarch64_runs_there(tmp_path):
+    lib = kernels.matmul(packed=True, triple="aarch64-unknown-linux-gnu")
+    with pytest.raises(TargetError, match="built for aarch64-unknown-linux-gnu"):
+        lib(*matrices())
+    path = lib.export(tmp_path / "matmul.so")
+    with pytest.raises(LibraryError, match="made for aarch64; this machine is"):
+        load(path)
+    build_and_run(f"{AARCH64}-gcc", tmp_path, "qemu-aarch64", "-L", f"/usr/{AARCH64}")
+
+
+def test_the_header_compiles_as_c_and_as_cpp(tmp_path):
+    kinds = (
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "int8",
+        "uint8",
+        "bool",
+    )
+    inputs = tuple(
+        Parameter(n, (2, 3), d)
+        for n, d in zip(("x", "int", "a b", "a_b", "class", "3", "é", "prepared", "status"), kinds)
+    )
+    scalar = Parameter("loss", (), "float32")
+    signature = Signature("f", inputs, (scalar,), ("int", "a b"), (Parameter("P", (7,), "int8"),))
+    (tmp_path / "f.h").write_text(header("f", signature))
+    (tmp_path / "f.c").write_text('#include "f.h"\nint use(void) { return f_threads(); }\n')
+    (tmp_path / "f.cc").write_text('#include "f.h"\nint use() { return f_threads(); }\n')
+    (tmp_path / "w.c").write_text('#include "f.h"\n' + wrapper("f", signature))
+    runtime = Path(__file__).parents[2] / "codegen/runtime"
+    for compiler, file in (("cc", "f.c"), ("c++", "f.cc"), ("cc", "w.c")):
+        if not shutil.which(compiler):
+            pytest.skip(f"no {compiler} here")
+        flags = ("-Wall", "-Wextra", "-Werror", "-c", f"-I{runtime}")
+        subprocess.run([compiler, *flags, tmp_path / file, "-o", tmp_path / "o"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("mat-mul.so", "mat_mul.so"),
+        ("3d.so", "lw_3d.so"),
+        ("int.so", "lw_int.so"),
+        ("main.so", "lw_main"),
+    ],
+)
+def test_a_name_that_c_cannot_have_is_refused_with_a_better_one(tmp_path, name, hint):
+    with pytest.raises(LibraryError, match=f"try {hint}"):
+        kernels.matmul().export(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_without_so_is_refused(tmp_path):
+    with pytest.raises(LibraryError, match=r"ends in \.so"):
+        kernels.matmul().export(tmp_path / "matmul")
+    with pytest.raises(LibraryError, match=r"ends in \.so"):
+        load(tmp_path / "matmul")
+
+
+def test_a_bound_library_is_not_exported(tmp_path):
+    _, W = matrices()
+    with pytest.raises(LibraryError, match="bound inputs cannot be exported"):
+        kernels.matmul(packed=True).bind(W=W).export(tmp_path / "matmul.so")
+
+
+def test_a_loaded_library_says_that_it_is_an_export_already(exported):
+    with pytest.raises(LibraryError, match="is an export already"):
+        load(exported).export(exported.with_name("other.so"))
+
+
+def test_nothing_is_left_behind_when_an_export_fails(tmp_path, monkeypatch):
+    lib = kernels.matmul()
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(BuildError):
+        lib.export(tmp_path / "matmul.so")
+    monkeypatch.delenv("CC")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LibraryError, match="cannot write"):
+        lib.export(tmp_path / "file" / "matmul.so")
+
+
+def test_an_export_replaces_another_one(tmp_path):
+    path = kernels.matmul().export(tmp_path / "new" / "matmul.so")
+    old = load(path)
+    kernels.matmul(8, 8, 8).export(path)
+    A, W = matrices(8, 8, 8)
+    np.testing.assert_allclose(load(path)(A, W), A @ W, rtol=1e-5, atol=1e-5)
+    A, W = matrices()
+    np.testing.assert_allclose(old(A, W), A @ W, rtol=1e-5, atol=1e-5)
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        "matmul.h",
+        "matmul.json",
+        "matmul.so",
+    ]
+
+
+def edit(path, **changes):
+    manifest = path.with_suffix(".json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+
+
+def test_a_damaged_library_is_not_run(exported):
+    code = bytearray(exported.read_bytes())
+    code[len(code) // 2] ^= 1
+    exported.write_bytes(code)
+    with pytest.raises(LibraryError, match="is damaged, or is not the file"):
+        load(exported)
+
+
+def test_a_truncated_library_is_not_run(exported):
+    exported.write_bytes(exported.read_bytes()[:100])
+    with pytest.raises(LibraryError, match="is damaged"):
+        load(exported)
+
+
+def test_a_library_without_its_manifest_is_explained(exported):
+    exported.with_suffix(".json").unlink()
+    with pytest.raises(LibraryError, match="its manifest is missing"):
+        load(exported)
+    exported.unlink()
+    with pytest.raises(LibraryError, match="there is no such library"):
+        load(exported)
+
+
+def test_a_manifest_without_its_library_is_explained(exported):
+    exported.unlink()
+    with pytest.raises(LibraryError, match="cannot read the library: No such file"):
+        load(exported)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is damaged"),
+        ("[]", "not the manifest of a Loopwright library"),
+        ('{"format": "other"}', "not the manifest of a Loopwright library"),
+        (
+            '{"format": "loopwright-library", "schema": 99, "version": "9"}',
+            "schema 99, this version",
+        ),
+        ('{"format": "loopwright-library", "schema": 1}', "fields are missing"),
+    ],
+)
+def test_a_bad_manifest_is_explained(exported, text, message):
+    exported.with_suffix(".json").write_text(text)
+    with pytest.raises(LibraryError, match=message):
+        load(exported)
+
+
+def test_a_foreign_shared_object_is_refused(exported, tmp_path):
+    import hashlib
+
+    source = tmp_path / "foreign.c"
+    source.write_text("int matmul(void) { return 0; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", exported], check=True)
+    edit(exported, sha256=hashlib.sha256(exported.read_bytes()).hexdigest())
+    with pytest.raises(LibraryError, match="not made by Loopwright"):
+        load(exported)
+    exported.write_bytes(b"text")
+    edit(exported, sha256=hashlib.sha256(b"text").hexdigest())
+    with pytest.raises(LibraryError, match="the system cannot load it"):
+        load(exported)
+
+
+def test_a_processor_that_lacks_something_is_named(tmp_path):
+    path = kernels.matmul(cpu_features=("warp_drive",)).export(tmp_path / "matmul.so")
+    with pytest.raises(LibraryError, match="features that this machine lacks: warp_drive"):
+        load(path)
+
+
+def test_a_loaded_library_shows_the_sources_that_its_manifest_keeps(tmp_path):
+    lib = kernels.matmul(extra={"sources": {"config": "tile = 4"}}, sources={"tir": lambda: "x"})
+    loaded = load(lib.export(tmp_path / "matmul.so"))
+    assert loaded.source("config") == "tile = 4"
+    with pytest.raises(LibraryError, match="no source of kind 'tir'; there are: config"):
+        loaded.source("tir")
+    loaded = load(kernels.matmul().export(tmp_path / "other.so"))
+    with pytest.raises(LibraryError, match="none are kept in an exported library"):
+        loaded.source("tir")
+
+
+def test_two_exported_libraries_serve_one_program(tmp_path):
+    kernels.matmul(packed=True).export(tmp_path / "one.so")
+    kernels.matmul(8, 8, 8).export(tmp_path / "two.so")
+    (tmp_path / "both.c").write_text(
+        """#include "one.h"
+#include "two.h"
+static float A[24 * 12], W[12 * 16], C[24 * 16], S[64];
+int main(void) {
+  for (int i = 0; i < 24 * 12; i++) A[i] = 1;
+  for (int i = 0; i < 12 * 16; i++) W[i] = 1;
+  one_set_threads(2), two_set_threads(3);
+  for (int i = 0; i < 100; i++) {
+    if (one(A, W, C) || two(A, W, S) || C[383] != 12 || S[63] != 8) return 1;
+  }
+  return one_threads() != 2 || two_threads() != 3;
+}
+"""
+    )
+    libraries = (tmp_path / "one.so", tmp_path / "two.so")
+    program = tmp_path / "both"
+    subprocess.run(
+        ["cc", tmp_path / "both.c", *libraries, "-o", program, "-Wl,-rpath,$ORIGIN"], check=True
+    )
+    subprocess.run([program], check=True, timeout=60)
