@@ -42,6 +42,8 @@ def einsum(spec: str, *tensors: Tensor) -> Tensor:
     Raises `NotationError` for a spec that cannot be read or does not fit the tensors, and
     `RangeError` for extents that disagree.
     """
+    if not isinstance(spec, str):
+        raise NotationError(f"einsum: the first argument is {spec!r}; give a string, 'ij,jk->ik'")
     equation = parse(spec)
     factors, result = _resolve(equation, tensors)
     dtype = _promote(spec, tensors)
@@ -96,8 +98,6 @@ class _Factor:
 @functools.lru_cache(maxsize=1024)
 def parse(spec: str) -> Equation:
     """Read an einsum string; `NotationError` says what is wrong with it and what is allowed."""
-    if not isinstance(spec, str):
-        raise NotationError(f"einsum: the first argument is {spec!r}; give a string, 'ij,jk->ik'")
     left, arrow, right = spec.partition("->")
     operands = tuple(
         _parse_part(spec, part, f"operand {n}") for n, part in enumerate(left.split(","))

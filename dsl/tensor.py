@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
@@ -184,18 +185,19 @@ def tensor(
     constant: the values are known ahead of time (weights); a schedule may re-lay them out once,
         outside the measured kernel.
     """
+    if isinstance(shape, SupportsIndex):
+        raise NotationError(f"shape {shape!r} of {name}: give a tuple of extents, ({shape},)")
     return Tensor(name, None if shape is None else tuple(shape), dtype, constant)
 
 
-def pad(
-    x: Tensor, widths: tuple[tuple[int, int], ...] | list[tuple[int, int]], value: float = 0
-) -> Tensor:
+def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
     """A tensor with `(before, after)` more elements on each axis, all equal to `value`."""
-    if x.shape is None or len(widths) != len(x.shape):
+    if x.shape is None or not isinstance(widths, Sequence) or len(widths) != len(x.shape):
         raise NotationError(f"pad: {x!r} needs one (before, after) for each axis, got {widths}")
-    if any(w < 0 for pair in widths for w in pair):
-        raise NotationError(f"pad: widths must not be negative, got {widths}")
-    if not any(w for pair in widths for w in pair):
+    for pair in widths:
+        if not isinstance(pair, Sequence) or len(pair) != 2 or min(pair) < 0:
+            raise NotationError(f"pad: {pair!r} in {widths}; give (before, after), neither < 0")
+    if not any(map(any, widths)):
         return x
     axes = tuple(Index(f"i{d}") for d in range(len(x.shape)))
     out = Tensor(

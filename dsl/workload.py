@@ -56,7 +56,7 @@ class Workload:
         for stage in self.stages:
             definition = defined(stage)
             steps = math.prod(definition.extents.values())
-            total += steps * (_operations(definition.body) + (definition.reducer is not None))
+            total += steps * (_operations(definition.body)[0] + (definition.reducer is not None))
         return total
 
     @functools.cached_property
@@ -195,12 +195,14 @@ def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
     return copy
 
 
-def _operations(body: Expr) -> int:
+def _operations(body: Expr) -> tuple[int, bool]:
+    """How many operators work on elements, and whether any element is read at all: without one
+    it is index arithmetic, which is free."""
     counted = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max"}
-    if not any(isinstance(part, Read) for part in walk(body)):
-        return 0  # nothing but index arithmetic
+    inner = [_operations(child) for child in children(body)]
+    reading = isinstance(body, Read) or any(found for _, found in inner)
     own = isinstance(body, Unary) or (isinstance(body, Binary) and body.op in counted)
-    return own + sum(map(_operations, children(body)))
+    return sum(count for count, _ in inner) + (own and reading), reading
 
 
 class _Canonical:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import Expr, where
+from loopwright.dsl.expr import Expr, as_expr, where
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.check import any_shape, floating, same_dtype, same_extent
 from loopwright.dsl.ops.elementwise import axes_of, broadcast_shapes, read
@@ -73,5 +73,6 @@ def _masked(value: Expr, mask: Tensor, shape: tuple[int, ...], axes: tuple[Index
             f"attention: mask is {mask.dtype}; use bool, or {value.dtype}, which is added"
         )
     if mask.dtype == "bool":
-        return where(read(mask, axes), value, -math.inf)
+        # Added, so that a workload has its inputs in one order for both kinds of mask.
+        return value + where(read(mask, axes), as_expr(0, like=value), -math.inf)
     return value + read(mask, axes)

@@ -288,7 +288,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: assign(lw.tensor("T", (5,)), i, lw.tensor("T", (5,), "int8")[i] + V[i]), "int8"),
     (lambda: assign(lw.tensor("T", (5,), "float16"), i, V[i]), "declared float16"),
     (lambda: lw.pad(A, [(1, 1)]), "one .before, after. for each axis"),
-    (lambda: lw.pad(A, [(1, 1), (0, -1)]), "must not be negative"),
+    (lambda: lw.pad(A, [(1, 1), (0, -1)]), r"\(0, -1\) in .*neither < 0"),
+    (lambda: lw.pad(A, 1), "one .before, after. for each axis"),
+    (lambda: lw.pad(A, [1, 1]), r"1 in \[1, 1\]; give \(before, after\)"),
+    (lambda: lw.tensor("x", 5), r"shape 5 of x: give a tuple of extents, \(5,\)"),
 ]
 
 
