@@ -18,6 +18,14 @@ def compile_source(source: str, target: Target) -> bytes:
         text, code = Path(folder) / "kernel.c", Path(folder) / "kernel.o"
         text.write_text(source)
         find_compiler(target.triple).run(
-            "-O3", "-march=native", "-fPIC", "-fno-math-errno", f"-I{include}", "-c", text, "-o", code
+            "-O3",
+            "-march=native",
+            "-fPIC",
+            "-fno-math-errno",
+            f"-I{include}",
+            "-c",
+            text,
+            "-o",
+            code,
         )
         return code.read_bytes()

@@ -63,7 +63,9 @@ def emit(
 def emit_tree(tree: Tree, threads: int, vectors: bool = True) -> dict[str, Any]:
     """The functions of a tree of one config: "main", and "prepare" if it has anything to do."""
     functions = {
-        "main": emit("main", (*tree.inputs, *tree.prepared, *tree.outputs), tree.body, threads, vectors)
+        "main": emit(
+            "main", (*tree.inputs, *tree.prepared, *tree.outputs), tree.body, threads, vectors
+        )
     }
     if tree.prepared:
         arguments = (*tree.constants, *tree.prepared)
@@ -115,7 +117,11 @@ class _Emitter:
     def parallel(self, loop: Loop) -> Any:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
         chain = [loop]
-        while len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].kind == "parallel":
+        while (
+            len(loop.body) == 1
+            and isinstance(loop.body[0], Loop)
+            and loop.body[0].kind == "parallel"
+        ):
             loop = loop.body[0]
             chain.append(loop)
         total = math.prod(int(each.extent) for each in chain)
@@ -150,8 +156,14 @@ class _Emitter:
         low, high = self._range(let.value)
         limit = int(let.limit)
         value = self.linear(let.value)
-        if low == high or not isinstance(value, int) and high <= limit and len(let.value.terms) <= 1:
-            self.known[let.var] = _Known(min(value, limit) if isinstance(value, int) else value, min(low, limit), min(high, limit))
+        if low == high or (
+            not isinstance(value, int) and high <= limit and len(let.value.terms) <= 1
+        ):
+            self.known[let.var] = _Known(
+                min(value, limit) if isinstance(value, int) else value,
+                min(low, limit),
+                min(high, limit),
+            )
             return []
         var = tirx.Var(let.var.name, "int32")
         self.known[let.var] = _Known(var, min(low, limit), min(high, limit))
@@ -237,5 +249,3 @@ def _int(value: int) -> Any:
 
 def _expr(value: Any) -> Any:
     return _int(value) if isinstance(value, int) else value
-
-

@@ -1,5 +1,10 @@
 """Loopwright: from Einstein notation to the fastest code it can find for the machine at hand."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from loopwright.dsl import ops
 from loopwright.dsl.einsum import einsum
 from loopwright.dsl.errors import LoopwrightError
@@ -26,12 +31,36 @@ from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import pad, tensor
 from loopwright.dsl.workload import Workload, workload
 
+if TYPE_CHECKING:
+    from loopwright.codegen.build import build
+    from loopwright.codegen.build import space_of as space
+    from loopwright.codegen.export import load
+    from loopwright.codegen.library import Library
+
 __version__ = "0.1.0"
 
+# What needs TVM, or is seldom needed, is imported when it is first used.
+_LATER = {
+    "Library": ("loopwright.codegen.library", "Library"),
+    "build": ("loopwright.codegen.build", "build"),
+    "load": ("loopwright.codegen.export", "load"),
+    "space": ("loopwright.codegen.build", "space_of"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'loopwright' has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
 __all__ = [
+    "Library",
     "LoopwrightError",
     "Workload",
     "abs",
+    "build",
     "cast",
     "einsum",
     "equal",
@@ -39,6 +68,7 @@ __all__ = [
     "exp",
     "floor",
     "indices",
+    "load",
     "log",
     "max",
     "min",
@@ -48,6 +78,7 @@ __all__ = [
     "relu",
     "rsqrt",
     "sigmoid",
+    "space",
     "sqrt",
     "sum",
     "tanh",

@@ -65,9 +65,8 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
     if not context.rows:
         for place, axis in enumerate(nest.axes):
             yield Knob(f"block{place}_", tuple((q,) for q in _counts(extent(axis))))
-    unrollable = [k for k in sketch.reduce if k is not sketch.vector][-2:]
-    if unrollable:
-        yield Knob("unroll", tuple(_unrolls([extent(k) for k in unrollable])))
+    if sketch.unrolled:
+        yield Knob("unroll", tuple(_unrolls([extent(k) for k in sketch.unrolled])))
 
 
 def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choice]:
@@ -195,9 +194,7 @@ def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
     return Packed(read.tensor, read.index, axis, outer, inner)
 
 
-def _orders(
-    nest: Nest, vector: Index | None, tiled: tuple[Index, ...]
-) -> list[tuple[Index, ...]]:
+def _orders(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> list[tuple[Index, ...]]:
     """Orders of the middle loops: the vector axis outside of the tiled ones, or inside."""
     if vector not in nest.axes:
         return [nest.axes]
@@ -227,7 +224,9 @@ def _tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
     for sizes in itertools.product(*spans):
         for width in widths:
             columns = -(-width // lanes)
-            if math.prod(sizes) * columns + columns + 1 <= registers or _least(sizes, width, widths):
+            if math.prod(sizes) * columns + columns + 1 <= registers or _least(
+                sizes, width, widths
+            ):
                 yield (*sizes, width)
 
 
@@ -257,7 +256,7 @@ def _unrolls(extents: list[int]) -> list[Choice]:
     last = [u for u in range(1, _MAX_UNROLL + 1) if extents[-1] % u == 0]
     if len(extents) == 1:
         return [(u,) for u in last]
-    both = [(1, u) for u in last]
+    both: list[Choice] = [(1, u) for u in last]
     if extents[-1] in last:
         most = _MAX_UNROLL // extents[-1]
         both += [(u, extents[-1]) for u in range(2, most + 1) if extents[0] % u == 0]

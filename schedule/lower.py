@@ -113,7 +113,9 @@ class _Lowering:
         inner: list[Stmt] = [Allocate(self.storage.add_local(t)) for t in group.local]
         for offset, sketch in enumerate(sketches):
             values = self._values(number + offset)
-            nest = NestLowering(sketch, values, self.storage, part, self.target, at, number + offset)
+            nest = NestLowering(
+                sketch, values, self.storage, part, self.target, at, number + offset
+            )
             inner += nest.lower()
         for axis, var in reversed(rows.items()):
             inner = [Loop(var, axis.extent or 1, "parallel", tuple(inner))]

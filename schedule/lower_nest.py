@@ -178,7 +178,8 @@ class NestLowering:
         outer: list[tuple[Var, Column, str]] = []
         unrolled: list[tuple[Var, Column, str]] = []
         place: dict[Index, Linear] = {}
-        factors = dict(zip(reversed(self.sketch.reduce), reversed(self.values.get("unroll", ()))))
+        unroll = self.values.get("unroll", ())
+        factors: dict[Index, Column] = dict(zip(self.sketch.unrolled, unroll, strict=True))
         for axis in self.sketch.reduce:
             var, size = self._var(axis.name), extent(axis)
             if axis is across:
@@ -210,7 +211,9 @@ class NestLowering:
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
         value = self._value(self.nest.body, place, at, None)
-        return Store(acc, where, Binary(COMBINE[self.nest.reducer or "sum"], Load(acc, where), value))
+        return Store(
+            acc, where, Binary(COMBINE[self.nest.reducer or "sum"], Load(acc, where), value)
+        )
 
     def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
         """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
@@ -220,9 +223,7 @@ class NestLowering:
             half = self.sizes[across] >> step
             lane = self._var(f"{across.name}.half{step}")
 
-            def fold(
-                at: dict[Index, Linear], half: Column = half, lane: Var = lane
-            ) -> Stmt:
+            def fold(at: dict[Index, Linear], half: Column = half, lane: Var = lane) -> Stmt:
                 here = (*at.values(), Linear(((lane, 1),)))
                 there = (*at.values(), Linear(((lane, 1),), half))
                 value = Binary(combine, Load(acc, here), Load(acc, there))
@@ -238,7 +239,9 @@ class NestLowering:
         size = extent(across)
         rest = size % self.sizes[across]
         tail = self._var(f"{across.name}.tail")
-        place = {axis: Linear(((self._var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce}
+        place = {
+            axis: Linear(((self._var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce
+        }
         loops = [(next(iter(p.terms))[0], extent(a)) for a, p in place.items() if a is not across]
         place[across] = Linear(((tail, 1),), size - rest)
 
@@ -272,14 +275,14 @@ class NestLowering:
         if isinstance(x, IndexValue):
             return Position(to_linear(x.value, place))
         if isinstance(x, Read):
-            return held if held is not None and x.tensor is self.nest.result else self._load(
-                x, place, at
+            return (
+                held
+                if held is not None and x.tensor is self.nest.result
+                else self._load(x, place, at)
             )
         return rebuild(x, lambda child: self._value(child, place, at, held))
 
-    def _load(
-        self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]
-    ) -> Load:
+    def _load(self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]) -> Load:
         packed = self.packed.get((read.tensor, read.index))
         if packed is not None:
             buffer = self.storage.packed[packed, self.number]
@@ -300,5 +303,3 @@ class NestLowering:
             if low < 0 or high >= size:
                 return True
         return False
-
-

@@ -53,4 +53,3 @@ def lower_pack(
     for axis in reversed(packed.outer):
         body = (Loop(loops[axis], extent(axis), kind, body),)
     return list(body)
-

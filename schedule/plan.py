@@ -164,9 +164,7 @@ def _linked(nest: Nest, made: dict[Tensor, int]) -> bool:
     return any(r.tensor in made for r in nest.reads())
 
 
-def _class_of(
-    axis: Index, run: Program, made: dict[Tensor, int]
-) -> tuple[Index, ...] | None:
+def _class_of(axis: Index, run: Program, made: dict[Tensor, int]) -> tuple[Index, ...] | None:
     """The axis of each nest of the run that is `axis` of the first one, followed along the data;
     None if some nest reads other rows than the one that it writes."""
     known: dict[int, Index] = {0: axis}

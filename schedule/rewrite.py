@@ -5,6 +5,7 @@ A program is a tuple of nests, executed in order. Each docstring shows *before â
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -31,7 +32,10 @@ def simplify(value: Affine, extents: dict[Index, int]) -> Affine:
 
 
 def substitute_axes(
-    nest: Nest, axes: tuple[Index, ...], reduce: tuple[Index, ...], values: Mapping[Index, IndexExpr]
+    nest: Nest,
+    axes: tuple[Index, ...],
+    reduce: tuple[Index, ...],
+    values: Mapping[Index, IndexExpr],
 ) -> Nest:
     """The same nest over other loops, old indices expressed by new ones."""
     extents = {i: extent(i) for i in (*axes, *reduce)}
@@ -76,7 +80,7 @@ def merge_axes(nest: Nest) -> Nest:
     `for y < 7: for x < 7: Y[c, y, x] = X[c, y, x]  â†¦  for yx < 49: Y[c, yx] = X[c, yx]`
     """
     for loops in (nest.axes, nest.reduce):
-        for first, second in zip(loops, loops[1:]):
+        for first, second in itertools.pairwise(loops):
             merged = _merge(nest, first, second)
             if merged is not None:
                 return merge_axes(merged)
@@ -239,7 +243,12 @@ def _comparison(op: str, sign: int, const: int, size: int) -> _Span | None:
     if sign < 0:
         op = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
         const = -const
-    edges = {"lt": (0, -const), "le": (0, 1 - const), "gt": (1 - const, size), "ge": (-const, size)}
+    edges = {
+        "lt": (0, -const),
+        "le": (0, 1 - const),
+        "gt": (1 - const, size),
+        "ge": (-const, size),
+    }
     edges["eq"] = (-const, 1 - const)
     if op not in edges:
         return None
@@ -360,9 +369,7 @@ def _matching(
     return match if exact else None
 
 
-def _replaced(
-    loops: tuple[Index, ...], old: Index, new: tuple[Index, ...]
-) -> tuple[Index, ...]:
+def _replaced(loops: tuple[Index, ...], old: Index, new: tuple[Index, ...]) -> tuple[Index, ...]:
     return tuple(i for loop in loops for i in (new if loop == old else (loop,)))
 
 

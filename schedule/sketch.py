@@ -88,6 +88,11 @@ class NestSketch:
         """The axes of the register tile, the vector axis last; the "tile" knob has their sizes."""
         return self.tiled if self.vector is None else (*self.tiled, self.vector)
 
+    @property
+    def unrolled(self) -> tuple[Index, ...]:
+        """The reduction loops whose unroll factors the "unroll" knob has: the last two."""
+        return tuple(k for k in self.reduce if k != self.vector)[-2:]
+
     def __str__(self) -> str:
         names = [*self.nest.axes, *self.nest.reduce]
         parts = [f"vector={'-' if self.vector is None else names.index(self.vector)}"]

@@ -69,15 +69,11 @@ def space(workload: Workload, target: Target) -> Space:
     sketches: list[Sketch] = []
     for label, form in split_reductions(workload, target):
         groups = plan(form)
-        sketches += [
-            replace(s, name=f"{label}{s.name}") for s in _sketches(form, groups, target)
-        ]
+        sketches += [replace(s, name=f"{label}{s.name}") for s in _sketches(form, groups, target)]
     return Space(workload, target, tuple(sketches))
 
 
-def _sketches(
-    workload: Workload, groups: tuple[Group, ...], target: Target
-) -> list[Sketch]:
+def _sketches(workload: Workload, groups: tuple[Group, ...], target: Target) -> list[Sketch]:
     ahead = known_ahead(workload, groups)
     options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
     for group in groups:

@@ -52,7 +52,8 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
 
     partial = Tensor(f"{stage.name}_part")
     left = tuple(Index(i.name, i.extent) for i in d.axes)
-    partial[(part, *left)] = Reduce(d.reducer, _declared(map_leaves(d.body, read, position), d.extents, rest))
+    body = _declared(map_leaves(d.body, read, position), d.extents, rest)
+    partial[(part, *left)] = Reduce(d.reducer, body)
     return _replace_stage(source, stage, partial, part, left, d.reducer)
 
 

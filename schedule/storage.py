@@ -79,4 +79,3 @@ class Storage:
             made = [self.buffer(t) for t in stages if t.name not in kept]
             made += self.in_body.values()
         return [Allocate(b) for b in made]
-

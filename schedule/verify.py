@@ -1,10 +1,10 @@
 """The verifier: what every loop tree must satisfy, checked for a whole batch at once.
 
- 1. every variable is bound once, before it is used, and every buffer is declared;
- 2. no subscript leaves its buffer (unless its load is clamped);
- 3. extents and shapes are positive (a loop's extent may be 0: no iteration);
- 4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
- 5. register buffers are small and inside of all parallel loops.
+1. every variable is bound once, before it is used, and every buffer is declared;
+2. no subscript leaves its buffer (unless its load is clamped);
+3. extents and shapes are positive (a loop's extent may be 0: no iteration);
+4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
+5. register buffers are small and inside of all parallel loops.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def verify(tree: Tree) -> None:
     for bad, say in _Checker(tree).problems():
         wrong = np.flatnonzero(np.broadcast_to(bad, (tree.n,)))
         if len(wrong):
-            raise ConfigError(f"an illegal loop tree (config {wrong[0]} of {tree.n}): {say(wrong[0])}")
+            raise ConfigError(
+                f"an illegal loop tree (config {wrong[0]} of {tree.n}): {say(wrong[0])}"
+            )
 
 
 def legal(tree: Tree) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -107,7 +109,9 @@ class _Checker:
         self._add(np.less(loop.extent, 0), lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
-        self._add(inside == "vectorized", lambda i: f"loop {name} stands inside of a vectorized one")
+        self._add(
+            inside == "vectorized", lambda i: f"loop {name} stands inside of a vectorized one"
+        )
         one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
         vector = loop.kind == "vectorized" and not one
         self._add(vector, lambda i: f"vectorized loop {name} holds more than one store")
