@@ -31,3 +31,17 @@ def compute(out: Tensor, given: dict[Tensor, Array]) -> Array:
     assert str(again) == str(made)
     (result,) = evaluate(again, {t.name: array for t, array in given.items()})
     return result
+
+
+def check(out: Tensor, expected: Array, *inputs: Tensor, given: Any = None) -> None:
+    """Compare with NumPy, on drawn inputs or given ones; shapes must be equal, too."""
+    values = {t: draw(t) for t in inputs} if given is None else given
+    result = compute(out, values)
+    assert result.shape == out.shape == expected.shape
+    exact = np.asarray(expected, np.float64)
+    np.testing.assert_allclose(result.astype(np.float64), exact, rtol=1e-4, atol=1e-4)
+
+
+def last(x: Array) -> Array:
+    """NCHW to NHWC."""
+    return np.moveaxis(x, 1, -1)
