@@ -97,16 +97,17 @@ class _Emitter:
         return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
 
     def loop(self, loop: Loop) -> Any:
-        if loop.kind == "parallel":
+        if loop.kind == "parallel" and self.threads > 1:
             return self.parallel(loop)
         if loop.extent == 1:
             self.known[loop.var] = _Known(0, 0, 0)
             return self.block(loop.body)
         kind = _KINDS[loop.kind]
-        if loop.kind == "vectorized" and not self.vectors:
+        if loop.kind == "parallel" or (loop.kind == "vectorized" and not self.vectors):
             kind = ForKind.SERIAL
-        var, extent = self._counter(loop.var, int(loop.extent)), self.extent(loop)
-        return tirx.For(var, _int(0), extent, kind, self.block(loop.body))
+        var = tirx.Var(loop.var.name, "int32")
+        self.known[loop.var] = _Known(var, 0, int(loop.extent) - 1)
+        return tirx.For(var, _int(0), self.extent(loop), kind, self.block(loop.body))
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
@@ -117,56 +118,33 @@ class _Emitter:
     def parallel(self, loop: Loop) -> Any:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
         chain = [loop]
-        while (
-            len(loop.body) == 1
-            and isinstance(loop.body[0], Loop)
-            and loop.body[0].kind == "parallel"
-        ):
-            loop = loop.body[0]
-            chain.append(loop)
-        total = math.prod(int(each.extent) for each in chain)
-        if total == 1 or self.threads == 1:
-            return self._serial(chain)
-        counter = tirx.Var(".".join(each.var.name for each in chain if each.extent != 1), "int32")
-        rest = total
+        while isinstance(inner := chain[-1].body[0], Loop) and inner.kind == "parallel":
+            chain.append(inner)
+        total = rest = math.prod(int(each.extent) for each in chain)
+        name = ".".join(each.var.name for each in chain if each.extent != 1)
+        counter = tirx.Var(name, "int32")
         for each in chain:
             size = int(each.extent)
             rest //= size
-            at = counter if rest == 1 else tirx.floordiv(counter, _int(rest))
-            at = at if size * rest == total else tirx.floormod(at, _int(size))
+            at = tirx.floormod(tirx.floordiv(counter, _int(rest)), _int(size))
             self.known[each.var] = _Known(at if size > 1 else 0, 0, size - 1)
         body = self.block(chain[-1].body)
+        if total == 1:
+            return body
         return tirx.For(counter, _int(0), _int(total), ForKind.PARALLEL, body)
 
-    def _serial(self, chain: list[Loop]) -> Any:
-        if not chain:
-            raise AssertionError
-        loop = chain[0]
-        counter = None
-        if loop.extent == 1:
-            self.known[loop.var] = _Known(0, 0, 0)
-        else:
-            counter = self._counter(loop.var, int(loop.extent))
-        body = self._serial(chain[1:]) if chain[1:] else self.block(loop.body)
-        if counter is None:
-            return body
-        return tirx.For(counter, _int(0), _int(int(loop.extent)), ForKind.SERIAL, body)
-
     def let(self, let: Let) -> list[Any]:
+        value, limit = self.linear(let.value), int(let.limit)
         low, high = self._range(let.value)
-        limit = int(let.limit)
-        value = self.linear(let.value)
-        if low == high or (
-            not isinstance(value, int) and high <= limit and len(let.value.terms) <= 1
-        ):
-            self.known[let.var] = _Known(
-                min(value, limit) if isinstance(value, int) else value,
-                min(low, limit),
-                min(high, limit),
-            )
+        bounds = min(low, limit), min(high, limit)
+        if isinstance(value, int):
+            self.known[let.var] = _Known(min(value, limit), *bounds)
+            return []
+        if high <= limit and len(let.value.terms) == 1:
+            self.known[let.var] = _Known(value, *bounds)
             return []
         var = tirx.Var(let.var.name, "int32")
-        self.known[let.var] = _Known(var, min(low, limit), min(high, limit))
+        self.known[let.var] = _Known(var, *bounds)
         return [tirx.Bind(var, value if high <= limit else tirx.Min(value, _int(limit)))]
 
     def store(self, store: Store) -> Any:
@@ -227,11 +205,6 @@ class _Emitter:
             ends = (first * int(coefficient), last * int(coefficient))
             low, high = low + min(ends), high + max(ends)
         return low, high
-
-    def _counter(self, var: Var, extent: int) -> Any:
-        counter = tirx.Var(var.name, "int32")
-        self.known[var] = _Known(counter, 0, extent - 1)
-        return counter
 
     def _declare(self, b: Buffer) -> Any:
         size = max(1, int(b.size))
