@@ -6,6 +6,7 @@ goes by; it carries the hash of NAME.so, so that a damaged or mistaken file is n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -218,4 +219,4 @@ def _kept_sources(extra: Mapping[str, Any]) -> dict[str, Callable[[], str]]:
     kept = extra.get("sources")
     if not isinstance(kept, dict):
         return {}
-    return {str(kind): (lambda text=text: str(text)) for kind, text in kept.items()}
+    return {str(kind): functools.partial(str, text) for kind, text in kept.items()}

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm import tirx
 
 from loopwright.codegen import linker
+from loopwright.codegen.export import load
 from loopwright.codegen.library import Library
 from loopwright.dsl.errors import BuildError, LibraryError, TargetError
 from tests.codegen import kernels
@@ -177,6 +179,22 @@ def test_an_object_that_lacks_a_function_is_a_build_error():
     signature = kernels.matmul_signature(24, 16, 12, True, 1)
     with pytest.raises(LibraryError, match="no function 'prepare'"):
         Library.from_object(kernels.matmul_object(24, 16, 12, False), signature)
+
+
+def test_functions_of_the_mathematical_library_are_found(tmp_path):
+    tangent = kernels.elementwise("float64", compute=tirx.tan)
+    X = np.linspace(-1, 1, 40)
+    np.testing.assert_allclose(tangent(X)[0], np.tan(X), rtol=1e-12)
+    exported = load(tangent.export(tmp_path / "tangent.so"))
+    np.testing.assert_allclose(exported(X)[0], np.tan(X), rtol=1e-12)
+
+
+def test_a_function_that_is_nowhere_is_a_build_error():
+    def nowhere(x):
+        return tirx.call_extern("float64", "loopwright_no_such_function", x)
+
+    with pytest.raises(BuildError, match="loopwright_no_such_function"):
+        kernels.elementwise("float64", compute=nowhere)
 
 
 @pytest.mark.parametrize("cc", ["gcc", "clang", "gcc -pipe"])
