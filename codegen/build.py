@@ -29,6 +29,9 @@ from loopwright.schedule.verify import verify
 # Arguments are checked before a call; the checks of TVM's own would only cost build time.
 _OPTIONS = {"tirx.disable_assert": True}
 
+# TVM writes infinities by these names.
+_C_PRELUDE = "#include <math.h>\n#define inff INFINITY\n#define inf ((double)INFINITY)\n"
+
 
 @dataclass(frozen=True)
 class Program:
@@ -145,7 +148,7 @@ def _module(made: Program) -> Any:
 def _c_source(made: Program) -> str:
     with tvm.transform.PassContext(config=_OPTIONS):
         built = tvm.tirx.build(_functions(made, vectors=False), tvm.target.Target("c"))
-    return str(built.inspect_source())
+    return f"{_C_PRELUDE}{built.inspect_source()}"
 
 
 def _sources(made: Program) -> dict[str, Callable[[], str]]:

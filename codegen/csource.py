@@ -5,27 +5,21 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import tvm
 import tvm_ffi
 
-from loopwright.codegen.linker import find_compiler
+from loopwright.codegen.linker import find_compiler, is_native
 from loopwright.schedule.target import Target
+
+_FLAGS = ("-O3", "-fPIC", "-fno-math-errno")
 
 
 def compile_source(source: str, target: Target) -> bytes:
     """The object file of a C source. Raises `BuildError` with the compiler's words."""
-    include = Path(tvm_ffi.__file__).parent / "include"
+    headers = [f"-I{Path(m.__file__).parent / 'include'}" for m in (tvm, tvm_ffi)]
+    flags = [*_FLAGS, "-march=native"] if is_native(target.triple) else [*_FLAGS]
     with tempfile.TemporaryDirectory() as folder:
         text, code = Path(folder) / "kernel.c", Path(folder) / "kernel.o"
         text.write_text(source)
-        find_compiler(target.triple).run(
-            "-O3",
-            "-march=native",
-            "-fPIC",
-            "-fno-math-errno",
-            f"-I{include}",
-            "-c",
-            text,
-            "-o",
-            code,
-        )
+        find_compiler(target.triple).run(*flags, *headers, "-c", text, "-o", code)
         return code.read_bytes()

@@ -51,7 +51,8 @@ def emit(
 ) -> Any:
     """A TIR function over flat arrays, `arguments` in order.
 
-    With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler.
+    With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
+    and elementary functions to the C library.
     """
     emitter = _Emitter(arguments, threads, vectors)
     stmt = emitter.block(body)
@@ -78,7 +79,7 @@ class _Emitter:
         self.threads, self.vectors = threads, vectors
         self.known: dict[Var, _Known] = {}
         self.buffers: dict[str, Any] = {}
-        self.values = ValueEmitter(self.offset, self.linear, self.buffers)
+        self.values = ValueEmitter(self.offset, self.linear, self.buffers, not vectors)
         for b in arguments:
             self.buffers[b.name] = self._declare(b)
 

@@ -54,8 +54,10 @@ class ValueEmitter:
         offset: Callable[[Buffer, tuple[Linear, ...], bool], Any],
         linear: Callable[[Linear], Any],
         buffers: Mapping[str, Any],
+        libm: bool,
     ) -> None:
-        self.offset, self.linear, self.buffers = offset, linear, buffers
+        """With `libm`, elementary functions are calls of the C library, else vectors of ours."""
+        self.offset, self.linear, self.buffers, self.libm = offset, linear, buffers, libm
 
     def stored(self, x: Expr, dtype: str) -> Any:
         """A value as its buffer holds it."""
@@ -78,10 +80,24 @@ class ValueEmitter:
         if isinstance(x, Cast):
             return _cast(self.emit(x.x), x.x.dtype, x.type)
         if isinstance(x, Unary):
-            return _rounded(_unary(x.op, self.emit(x.x), x.dtype), x.dtype)
+            return _rounded(self._unary(x.op, self.emit(x.x), x.dtype), x.dtype)
         assert isinstance(x, Binary), x
         value = _BINARY[x.op](self.emit(x.x), self.emit(x.y))
         return value if x.dtype == "bool" or x.op in ("min", "max") else _rounded(value, x.dtype)
+
+    def _unary(self, op: str, value: Any, dtype: str) -> Any:
+        if op == "not":
+            return tirx.Not(value)
+        if op == "neg":
+            return -value
+        if not is_float(dtype):
+            assert op == "abs", op
+            return value if dtype == "uint8" else tirx.Select(value < 0, -value, value)
+        if self.libm:
+            return _libm(op, value, "float64" if dtype == "float64" else "float32")
+        if op == "abs" or dtype == "float64":
+            return getattr(tirx, op)(value)
+        return ELEMENTARY[op](value)
 
     def _load(self, x: Load) -> Any:
         at = self.offset(x.buffer, x.index, x.clamped)
@@ -105,16 +121,15 @@ def _const(x: Const) -> Any:
     return tirx.FloatImm(dtype, value)
 
 
-def _unary(op: str, value: Any, dtype: str) -> Any:
-    if op == "not":
-        return tirx.Not(value)
-    if op == "neg":
-        return -value
-    if op == "abs":
-        return tirx.abs(value) if dtype not in ("uint8",) else value
-    if dtype == "float64":
-        return getattr(tirx, op)(value)
-    return ELEMENTARY[op](value)
+def _libm(op: str, value: Any, dtype: str) -> Any:
+    """A call of the C library, or what takes one call and a division."""
+    one = tirx.FloatImm(dtype, 1.0)
+    if op == "sigmoid":
+        return one / (one + _libm("exp", -value, dtype))
+    if op == "rsqrt":
+        return one / _libm("sqrt", value, dtype)
+    name = "fabs" if op == "abs" else op
+    return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", value)
 
 
 def _cast(value: Any, source: str, dtype: str) -> Any:

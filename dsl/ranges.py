@@ -4,7 +4,8 @@ Three kinds of evidence, strongest first:
  - *declared*: `lw.indices("r", r=3)`, the shape of the tensor on the left, or a tensor that the
    index alone indexes (`A[i, k]`); all of these must agree;
  - *derived*: the largest range for which `X[2*y + r]` stays inside X, once r is known;
- - *guarded*: reads under `where`, which may leave their tensor; used only when nothing else tells.
+ - *guarded*: reads under `where`, which may leave their tensor; used only when nothing else tells,
+   those by the index alone first.
 Reads that are not guarded are then checked to stay inside their tensors.
 """
 
@@ -46,7 +47,9 @@ def infer(
             _agree(evidence, index, p.extent, p.where)
     order = list(dict.fromkeys([*axes, *indices_in(body)]))
     _derive(evidence, [p for p in positions if not p.guarded])
-    _derive(evidence, [p for p in positions if p.guarded])
+    guarded = [p for p in positions if p.guarded]
+    _derive(evidence, [p for p in guarded if p.position.plain()])
+    _derive(evidence, guarded)
     for index in order:
         if index not in evidence:
             raise RangeError(

@@ -65,6 +65,7 @@ class _Checker:
     ranges: dict[Var, tuple[Column, Column]] = field(default_factory=dict)
     buffers: set[str] = field(default_factory=set)
     found: list[Problem] = field(default_factory=list)
+    runs: Any = True  # the configs in which the statement at hand is reached at all
 
     def problems(self) -> list[Problem]:
         t = self.tree
@@ -79,8 +80,8 @@ class _Checker:
         return self.found
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
-        if bad is not False and np.any(bad):
-            self.found.append((bad, say))
+        if bad is not False and np.any(bad & self.runs):
+            self.found.append((bad & self.runs, say))
 
     def _declare(self, buffer: Buffer) -> None:
         for extent in buffer.shape:
@@ -109,16 +110,15 @@ class _Checker:
         self._add(np.less(loop.extent, 0), lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
-        self._add(
-            inside == "vectorized", lambda i: f"loop {name} stands inside of a vectorized one"
-        )
         one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
         vector = loop.kind == "vectorized" and not one
-        self._add(vector, lambda i: f"vectorized loop {name} holds more than one store")
+        self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")
         if loop.bound is not None:
             self._range(loop.bound)
+        outside, self.runs = self.runs, self.runs & np.greater(loop.extent, 0)
         self._bind(loop.var, 0, np.maximum(loop.extent, 1) - 1)
         self._block(loop.body, loop.kind)
+        self.runs = outside
 
     def _let(self, let: Let) -> None:
         low, high = self._range(let.value)

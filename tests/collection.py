@@ -1,4 +1,4 @@
-"""Workloads that tests build: every operator, odd and prime extents, several stages, every type."""
+"""Workloads that tests build: all operators, odd and prime extents, several stages, all types."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ def two_convolutions_in_a_row():
 
 @case
 def depthwise_conv2d():
-    return ops.depthwise_conv2d(T("X", 1, 11, 13, 13), T("W", 11, 1, 3, 3, constant=True), padding=1)
+    return ops.depthwise_conv2d(
+        T("X", 1, 11, 13, 13), T("W", 11, 1, 3, 3, constant=True), padding=1
+    )
 
 
 @case
@@ -341,7 +343,7 @@ def triangular_mask_by_index():
 
 @case
 def guarded_stencil():
-    A, C = T("A", 11, 19), lw.tensor("C", (11, 19))
+    A, C = T("A", 11, 19), lw.tensor("C")
     i, j = lw.indices("i j")
     C[i, j] = lw.where((j >= 1) & (j < 18), A[i, j - 1] + A[i, j + 1], A[i, j])
     return C
@@ -386,8 +388,16 @@ def every_elementary_function():
     x = A[i, j]
     positive = lw.abs(x) + 0.5
     C[i, j] = (
-        lw.exp(x) + lw.log(positive) + lw.sqrt(positive) + lw.rsqrt(positive) + lw.tanh(x)
-        + lw.sigmoid(x) + lw.erf(x) + lw.floor(4 * x) + lw.max(x, 0.25) + lw.min(x, -0.25)
+        lw.exp(x)
+        + lw.log(positive)
+        + lw.sqrt(positive)
+        + lw.rsqrt(positive)
+        + lw.tanh(x)
+        + lw.sigmoid(x)
+        + lw.erf(x)
+        + lw.floor(4 * x)
+        + lw.max(x, 0.25)
+        + lw.min(x, -0.25)
     )
     return C
 

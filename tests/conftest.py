@@ -41,6 +41,7 @@ _PRESENT: dict[str, Callable[[], bool]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,3 +57,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, skip in skips.items():
             if item.get_closest_marker(name) is not None:
                 item.add_marker(skip)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with `golden/NAME.txt` beside the test; --update-golden rewrites the file."""
+
+    def compare(name: str, text: str) -> None:
+        path = request.path.parent / "golden" / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), f"{path.name} differs; --update-golden rewrites it"
+
+    return compare

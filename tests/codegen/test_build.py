@@ -1,0 +1,84 @@
+"""Each workload of the collection, by its default config and random ones, equals the oracle."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
+from tests.collection import WORKLOADS
+
+RANDOM_CONFIGS = 20
+
+
+def assert_equals_oracle(workload, library, inputs, expected):
+    outputs = library(*inputs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    rtol, atol = tolerance(workload)
+    for output, reference in zip(outputs, expected, strict=True):
+        assert output.dtype == reference.dtype
+        np.testing.assert_allclose(
+            output.astype(np.float64), reference.astype(np.float64), rtol, atol
+        )
+
+
+def assert_configs_equal_oracle(workload, configs, **options):
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected = evaluate(workload, inputs)
+    for config in configs:
+        library = lw.build(workload, config, **options)
+        try:
+            assert_equals_oracle(workload, library, inputs, expected)
+        except AssertionError as error:
+            raise AssertionError(f"{config}\n{library.source('tree')}\n{error}") from error
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_default_config_and_random_ones_equal_the_oracle(name):
+    workload = WORKLOADS[name]()
+    space, rng = lw.space(workload, threads=2), np.random.default_rng(1)
+    configs = [space.default, *(space.sample(rng) for _ in range(RANDOM_CONFIGS))]
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["conv2d_with_residual", "softmax", "attention_with_a_causal_mask"]
+)
+def test_one_thread_gives_the_same_as_two(name):
+    workload = WORKLOADS[name]()
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    config = lw.space(workload, threads=2).default
+    alone = lw.build(workload, lw.space(workload, threads=1).default, threads=1)(*inputs)
+    together = lw.build(workload, config, threads=2)(*inputs)
+    np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-5)
+
+
+def test_bound_constants_give_the_same_as_constants_at_the_call():
+    workload = WORKLOADS["conv2d_with_constant_weights_bias_and_relu"]()
+    x, w, b = random_inputs(workload, np.random.default_rng(0))
+    library = lw.build(workload)
+    assert library.signature.prepared
+    np.testing.assert_array_equal(library.bind(W=w)(x, b), library(x, w, b))
+
+
+def test_stages_of_constants_alone_run_ahead_of_time():
+    workload = WORKLOADS["weights_computed_from_constants"]()
+    tree = lw.build(workload).source("tree")
+    prepare, main = tree.split("main(")
+    assert "exp(" in prepare
+    assert "exp(" not in main
+
+
+def test_nan_comes_through_relu():
+    X, Y = lw.tensor("X", (19,)), lw.tensor("Y")
+    (i,) = lw.indices("i")
+    Y[i] = lw.relu(X[i])
+    x = np.linspace(-1, 1, 19, dtype=np.float32)
+    x[[2, 17]] = np.nan
+    np.testing.assert_array_equal(lw.build(lw.workload(Y))(x), np.maximum(x, 0))
+
+
+def test_building_twice_gives_the_same_numbers_bit_for_bit():
+    workload = WORKLOADS["conv2d"]()
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    first, second = (lw.build(workload)(*inputs) for _ in range(2))
+    np.testing.assert_array_equal(first, second)

@@ -1,0 +1,128 @@
+"""Targets: this machine, others, C source, and what is refused."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import TargetError
+from loopwright.dsl.oracle import random_inputs
+from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.collection import WORKLOADS
+
+AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": ["+neon"]}
+
+
+def matmul():
+    return WORKLOADS["matmul_of_odd_extents"]()
+
+
+def test_this_machines_features_are_those_that_the_kernel_reports():
+    with open("/proc/cpuinfo") as lines:
+        flags = next(line for line in lines if re.match("flags|Features", line)).split()
+    target = resolve("cpu", 1)
+    if "avx512f" in flags:
+        assert (target.vector_bytes, target.vector_registers) == (64, 32)
+    elif "avx2" in flags:
+        assert (target.vector_bytes, target.vector_registers) == (32, 16)
+    assert ("+avx2" in target.features) == ("avx2" in flags)
+
+
+def test_the_code_uses_the_vector_registers_of_this_machine():
+    target = resolve("cpu", 1)
+    if target.vector_bytes < 32:
+        pytest.skip("this machine has no 256-bit registers")
+    register = "zmm" if target.vector_bytes == 64 else "ymm"
+    assert re.search(rf"vfmadd.*%{register}", lw.build(matmul(), threads=1).source("asm"))
+
+
+def test_another_processor_of_the_family_gets_its_own_code():
+    target = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}
+    made = lw.build(matmul(), target=target).source("asm")
+    assert re.search(r"vfmadd.*%zmm", made)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("tpu", "not supported"),
+        ({"kind": "vulkan"}, "not a supported target"),
+        ({"kind": "llvm", "mcpu": "skylake512"}, "skylake-avx512"),
+        ({"kind": "llvm", "cores": 3}, "num-cores"),
+        ({"kind": "llvm", "mattr": ["avx2"]}, r'write "\+avx2"'),
+        (7, "a name or a mapping"),
+    ],
+)
+def test_a_target_that_is_not_supported_is_an_error_that_names_what_is(target, message):
+    with pytest.raises(TargetError, match=message):
+        lw.build(matmul(), target=target)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True])
+def test_a_number_of_threads_that_makes_no_sense_is_an_error(threads):
+    with pytest.raises(TargetError, match="integer of at least 1"):
+        lw.build(matmul(), threads=threads)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_of_odd_extents",
+        "conv2d_with_constant_weights_bias_and_relu",
+        "softmax",
+        "every_elementary_function",
+        "comparison_to_truth_values",
+        "matmul_in_int8_accumulated_in_int32",
+    ],
+)
+def test_c_source_gives_the_same_results(name):
+    workload = WORKLOADS[name]()
+    space, rng = lw.space(workload, "c", threads=2), np.random.default_rng(2)
+    configs = [space.default, space.sample(rng), space.sample(rng)]
+    assert_configs_equal_oracle(workload, configs, target="c", threads=2)
+
+
+def test_the_c_source_can_be_read():
+    assert "for (" in lw.build(matmul(), target="c").source("c")
+
+
+@pytest.mark.aarch64
+@pytest.mark.parametrize("name", ["conv2d_with_constant_weights_bias_and_relu", "softmax"])
+def test_a_library_for_aarch64_runs_under_qemu(name, tmp_path):
+    workload = WORKLOADS[name]()
+    native = lw.build(workload, threads=1)
+    lw.build(workload, target=AARCH64, threads=2, name="kernel").export(tmp_path / "kernel.so")
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected = native(*inputs)
+    arguments = [*inputs, np.zeros_like(expected)]
+    source = _caller(native.signature, arguments)
+    (tmp_path / "main.c").write_text(source)
+    command = "aarch64-linux-gnu-gcc main.c -I. -L. -l:kernel.so -Wl,-rpath,$ORIGIN -lm -o main"
+    subprocess.run(command.split(), cwd=tmp_path, check=True)
+    flat = b"".join(np.ascontiguousarray(a).tobytes() for a in inputs)
+    qemu = [shutil.which("qemu-aarch64"), "-L", "/usr/aarch64-linux-gnu", "./main"]
+    ran = subprocess.run(qemu, cwd=tmp_path, input=flat, capture_output=True, check=True)
+    output = np.frombuffer(ran.stdout, expected.dtype).reshape(expected.shape)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def _caller(signature, arrays):
+    """A C program that reads the inputs from its standard input and writes the output."""
+    names = [f"a{n}" for n in range(len(arrays))]
+    lines = ['#include "kernel.h"', "#include <stdio.h>"]
+    lines += [f"static float {n}[{a.size}];" for n, a in zip(names, arrays)]
+    lines.append("int main(void) {")
+    lines += [f"  if (fread({n}, sizeof {n}, 1, stdin) != 1) return 2;" for n in names[:-1]]
+    lines.append(f"  if (kernel({', '.join(names)})) return 3;")
+    lines.append(f"  fwrite({names[-1]}, sizeof {names[-1]}, 1, stdout);\n  return 0;\n}}")
+    return "\n".join(lines) + "\n"
+
+
+def test_importing_the_package_does_not_import_the_compiler():
+    code = "import loopwright, sys; sys.exit('tvm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
