@@ -74,10 +74,12 @@ static uint64_t await_ticket(uint64_t seen) {
   uint64_t ticket;
   int spin_ns = atomic_load_explicit(&pool.spin_ns, memory_order_relaxed);
   int64_t limit = spin_ns ? now() + spin_ns : 0;
-  while (limit && now() < limit)
+  while (limit && now() < limit) {
     for (int i = 0; i < 32; i++, relax())
       if ((ticket = atomic_load_explicit(&pool.ticket, memory_order_acquire)) != seen)
         return ticket;
+    sched_yield(); /* on a busy machine the others may be waiting for this very processor */
+  }
   pthread_mutex_lock(&pool.sleeping);
   /* Counted before the ticket is read again, as the launcher writes the ticket before it reads
    * the count: one of the two sees the other. */
@@ -154,10 +156,11 @@ static void publish(int parties) {
 
 static void await_tasks(void) {
   int64_t limit = atomic_load(&pool.spin_ns) ? now() + CALLER_SPIN_NS : 0;
-  do
+  do {
     for (int i = 0; i < 32; i++, relax())
       if (!atomic_load_explicit(&pool.pending, memory_order_acquire)) return;
-  while (limit && now() < limit);
+    sched_yield();
+  } while (limit && now() < limit);
   pthread_mutex_lock(&pool.sleeping);
   atomic_store(&pool.caller_sleeps, 1);
   while (atomic_load(&pool.pending)) pthread_cond_wait(&pool.done, &pool.sleeping);
