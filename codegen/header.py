@@ -87,7 +87,7 @@ def header(name: str, signature: Signature) -> str:
     names = Names.choose(signature)
     shapes = "\n".join(_describe(p, names) for p in (*signature.inputs, *signature.outputs))
     guard = f"LOOPWRIGHT_LIBRARY_{name.upper()}_H_"
-    return f"""/* {name}: made by Loopwright. Link with {name}.so; that needs libc alone.
+    return f"""/* {name}: made by Loopwright. Link with {name}.so, which needs the C library alone.
  *
  * Arrays are dense, in C order:
 {shapes}
