@@ -1,0 +1,64 @@
+"""What it costs to lower, emit, compile and link a candidate.
+
+    python benchmarks/building.py
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import loopwright as lw
+from loopwright.codegen.build import compile_program, program, signature
+from loopwright.codegen.emit import emit_tree
+from loopwright.codegen.library import Library
+from loopwright.schedule.lower import lower
+from loopwright.schedule.verify import verify
+
+
+def conv2d() -> lw.Workload:
+    """ResNet-18's C6: 128 to 128 channels, 28×28, 3×3, with a ReLU."""
+    x, w = lw.tensor("x", (1, 128, 28, 28)), lw.tensor("w", (128, 128, 3, 3), constant=True)
+    return lw.workload(lw.ops.relu(lw.ops.conv2d(x, w, padding=1)))
+
+
+def steps(workload: lw.Workload, config, target) -> list[float]:
+    """Seconds of lowering and verifying, emission, compilation, linking; and of all."""
+    times = [perf_counter()]
+    made = program(workload, config, target)
+    times.append(perf_counter())
+    emit_tree(made.tree, target.threads)
+    times.append(perf_counter())
+    code = compile_program(made)  # emits once more
+    times.append(perf_counter())
+    Library.from_object(code, signature(made, "kernel"))
+    times.append(perf_counter())
+    lower_, emit, compile_, link = np.diff(times)
+    return [lower_, emit, compile_ - emit, link, lower_ + compile_ + link]
+
+
+@click.command(help=__doc__)
+@click.option("--count", default=40, help="Random configs to build.")
+@click.option("--batch", default=100_000, help="Configs to lower and verify at once.")
+def main(count: int, batch: int) -> None:
+    console, workload = Console(), conv2d()
+    space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+    lw.build(workload, threads=2)
+    rows = [steps(workload, space.sample(rng), space.target) for _ in range(count)]
+    table = Table("median ms of", "lower+verify", "emit", "compile", "link", "build in all")
+    table.add_row(f"{count} configs", *(f"{1e3 * t:.1f}" for t in np.median(rows, axis=0)))
+    console.print(table)
+    sketch = space.sketches[0]
+    numbers = np.stack([rng.integers(len(k.choices), size=batch) for k in sketch.knobs], axis=1)
+    start = perf_counter()
+    verify(lower(sketch, space.target, numbers))
+    seconds = perf_counter() - start
+    console.print(f"{batch} configs lowered and verified as one batch in {seconds:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
