@@ -1,0 +1,85 @@
+"""Names for values that an expression uses more than once.
+
+TIR has an expression for that, `Let`, and the vectorizer widens it. But TVM's analyzer substitutes
+the bound values into each other, in several passes and again in the LLVM code generator (`Bind`
+statements too), so that the time to compile multiplies with every level of nesting: an exp takes
+25 ms, exp(exp(x)) a second, x tanh(log(1 + exp(x))) more than five minutes. `Scratch` stores the
+values in small arrays instead, which no analysis looks through and LLVM keeps in registers: its
+cost is linear. So whatever works out a shared value takes a `Bind`, and its caller chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.ir import Expr
+
+Bind = Callable[[Expr], Expr]
+"""Takes a value, returns an expression of one node that stands for it from then on."""
+
+
+def with_lets(body: Callable[[Bind], Expr]) -> Expr:
+    """`body(bind)` inside a `Let` for each value that it bound; for one function, not for more.
+
+    bind(a), bind(b), e  ↦  let t0 = a in let t1 = b in e
+    """
+    bound: list[tuple[tirx.Var, Expr]] = []
+
+    def bind(value: Expr) -> Expr:
+        variable = tirx.Var(f"t{len(bound)}", dtype_of(value))
+        bound.append((variable, value))
+        return variable
+
+    result = body(bind)
+    for variable, value in reversed(bound):
+        result = tirx.Let(variable, value, result)
+    return result
+
+
+class Scratch:
+    """Binds values by storing them, one statement each, in small arrays of `lanes` elements.
+
+        bind(a), bind(b), O[i] = e  ↦  t0[lane] = a; t1[lane] = b; O[i] = e
+
+    Life cycle: make one for each innermost loop of `lanes` iterations over `lane` (for scalar code
+    leave both out); use it as the `bind` of every function in the loop's body; then put
+    `statements(...)` into the loop and `around(...)` around it. The arrays must be declared
+    outside of the vectorized loop: inside, TVM gives all lanes the value of the first.
+
+    The values are worked out unconditionally. What must be guarded, such as a load behind
+    `if_then_else`, has to bring its guard along.
+
+    On the CPU the scope is "global", where TVM puts arrays under 1024 bytes on the stack; those of
+    scope "local" it takes from the heap. On a GPU it is "local".
+    """
+
+    def __init__(self, lane: Expr | None = None, lanes: int = 1, scope: str = "global") -> None:
+        self._index = tirx.IntImm("int32", 0) if lane is None else lane
+        self._lanes, self._scope = lanes, scope
+        self._stores: list[tirx.Stmt] = []
+        self._buffers: list[tirx.Var] = []
+
+    def __call__(self, value: Expr) -> Expr:
+        name = f"t{len(self._buffers)}"
+        buffer = tirx.decl_buffer((self._lanes,), dtype_of(value), name, scope=self._scope)
+        self._buffers.append(buffer)
+        self._stores.append(tirx.BufferStore(buffer, value, [self._index]))
+        return tirx.BufferLoad(buffer, [self._index])
+
+    def statements(self, body: Sequence[tirx.Stmt]) -> tirx.Stmt:
+        """The stores so far, then `body`."""
+        return _sequence([*self._stores, *body])
+
+    def around(self, loop: tirx.Stmt) -> tirx.Stmt:
+        """The declarations of the arrays, then `loop`."""
+        return _sequence([*map(tirx.AllocBuffer, self._buffers), loop])
+
+
+def dtype_of(value: Expr) -> str:
+    """The element type of an expression, by name."""
+    return str(value.ty.dtype)
+
+
+def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
