@@ -16,7 +16,8 @@ import numpy as np
 
 from loopwright.dsl.dtypes import DTYPES, numpy_dtype
 from loopwright.dsl.errors import NotationError, RangeError
-from loopwright.dsl.expr import Expr, Reduce, cast
+from loopwright.dsl.expr import Expr, Reduce
+from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 

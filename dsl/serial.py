@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loopwright.dsl import expr as e
+from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, Index, Quotient, as_affine, indices
@@ -88,7 +89,7 @@ def expr_from_json(
     if op == "index":
         return e.IndexValue(affine_from_json(rest[0], ranges))
     if op == "where":
-        return e.where(*(sub(part) for part in rest))
+        return f.where(*(sub(part) for part in rest))
     if op == "cast":
         return e.Cast(sub(rest[0]), check_dtype(rest[1]))
     if op in e.UNARY:

@@ -8,17 +8,8 @@ from typing import Any, SupportsIndex
 
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import (
-    Accumulation,
-    Binary,
-    Expr,
-    Read,
-    Reduce,
-    as_expr,
-    cast,
-    walk,
-    where,
-)
+from loopwright.dsl.expr import Accumulation, Binary, Expr, Read, Reduce, as_expr, walk
+from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loopwright.dsl import ops
 from loopwright.dsl.einsum import einsum
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.dsl.expr import (
+from loopwright.dsl.functions import (
     abs,
     cast,
     equal,

@@ -12,16 +12,14 @@ from loopwright.dsl.expr import Binary, Expr, Read, Select, Unary, walk
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.fill import split_fill
+from loopwright.schedule.fuse import can_inline, fuse_epilogue, inline
 from loopwright.schedule.nest import Nest, extent, nests, stride
 from loopwright.schedule.rewrite import (
     Program,
-    can_inline,
     drop_units,
-    fuse_epilogue,
-    inline,
     merge_axes,
     split_divisions,
-    split_fill,
     substitute_axes,
 )
 

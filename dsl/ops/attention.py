@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import Expr, as_expr, where
+from loopwright.dsl.expr import Expr, as_expr
+from loopwright.dsl.functions import where
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.check import any_shape, floating, same_dtype, same_extent
 from loopwright.dsl.ops.elementwise import axes_of, broadcast_shapes, read

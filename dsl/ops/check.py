@@ -10,7 +10,8 @@ from typing import Any, SupportsIndex
 
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import Expr, cast
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.functions import cast
 from loopwright.dsl.tensor import Tensor
 
 PerAxis = int | Sequence[int]

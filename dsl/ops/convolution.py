@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import equal, where
+from loopwright.dsl.functions import equal, where
 from loopwright.dsl.index import IndexExpr, as_affine, indices
 from loopwright.dsl.ops.check import (
     Padding,

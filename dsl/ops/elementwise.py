@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from loopwright.dsl import expr as e
+from loopwright.dsl import functions as f
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
@@ -47,47 +47,47 @@ def div(x: Operand, y: Operand) -> Tensor:
 
 def maximum(x: Operand, y: Operand) -> Tensor:
     """`out[i] = max(x[i], y[i])`, broadcast."""
-    return elementwise("maximum", e.max, x, y)
+    return elementwise("maximum", f.max, x, y)
 
 
 def minimum(x: Operand, y: Operand) -> Tensor:
     """`out[i] = min(x[i], y[i])`, broadcast."""
-    return elementwise("minimum", e.min, x, y)
+    return elementwise("minimum", f.min, x, y)
 
 
 def relu(x: Tensor) -> Tensor:
     """`out[i] = max(x[i], 0)`."""
-    return elementwise("relu", e.relu, x)
+    return elementwise("relu", f.relu, x)
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """`out[i] = x[i] if x[i] > 0 else slope * x[i]`."""
-    return elementwise("leaky_relu", lambda a: e.where(a > 0, a, a * slope), x)
+    return elementwise("leaky_relu", lambda a: f.where(a > 0, a, a * slope), x)
 
 
 def clip(x: Tensor, low: float, high: float) -> Tensor:
     """`out[i] = min(max(x[i], low), high)`; `clip(x, 0, 6)` is ReLU6."""
-    return elementwise("clip", lambda a: e.min(e.max(a, low), high), x)
+    return elementwise("clip", lambda a: f.min(f.max(a, low), high), x)
 
 
 def sigmoid(x: Tensor) -> Tensor:
     """`out[i] = 1 / (1 + exp(-x[i]))`."""
-    return elementwise("sigmoid", e.sigmoid, x)
+    return elementwise("sigmoid", f.sigmoid, x)
 
 
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent of each element."""
-    return elementwise("tanh", e.tanh, x)
+    return elementwise("tanh", f.tanh, x)
 
 
 def gelu(x: Tensor) -> Tensor:
     """`out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact form."""
-    return elementwise("gelu", lambda a: a * 0.5 * (e.erf(a * math.sqrt(0.5)) + 1), x)
+    return elementwise("gelu", lambda a: a * 0.5 * (f.erf(a * math.sqrt(0.5)) + 1), x)
 
 
 def silu(x: Tensor) -> Tensor:
     """`out[i] = x[i] * sigmoid(x[i])`."""
-    return elementwise("silu", lambda a: a * e.sigmoid(a), x)
+    return elementwise("silu", lambda a: a * f.sigmoid(a), x)
 
 
 def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from loopwright.dsl import expr as e
+from loopwright.dsl import functions as f
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
@@ -31,7 +31,7 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     axes, rows = _rows("softmax", x, axis)
     shifted = _below_peak("softmax", x, axes, rows)
     powers = Tensor("softmax_exp")
-    powers[axes] = e.exp(shifted)
+    powers[axes] = f.exp(shifted)
     total = Tensor("softmax_sum")
     total[rows] += powers[axes]
     out = Tensor("softmax")
@@ -50,9 +50,9 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     axes, rows = _rows("log_softmax", x, axis)
     shifted = _below_peak("log_softmax", x, axes, rows)
     total = Tensor("log_softmax_sum")
-    total[rows] += e.exp(shifted)
+    total[rows] += f.exp(shifted)
     out = Tensor("log_softmax")
-    out[axes] = shifted - e.log(total[rows])
+    out[axes] = shifted - f.log(total[rows])
     return out
 
 
@@ -89,7 +89,7 @@ def layer_norm(
     centred = x[axes] - mean[rows]
     variance = _mean("layer_norm_variance", rows, centred * centred, count)
     out = Tensor("layer_norm")
-    out[axes] = _affine(centred * e.rsqrt(variance[rows] + epsilon), scale, shift, inner)
+    out[axes] = _affine(centred * f.rsqrt(variance[rows] + epsilon), scale, shift, inner)
     return out
 
 
@@ -124,7 +124,7 @@ def batch_norm(
             same_dtype("batch_norm", None, x=x, **{name: given})
     axes = axes_of(shape)
     c = axes[at : at + 1]
-    unit = (x[axes] - mean[c]) * e.rsqrt(variance[c] + epsilon)
+    unit = (x[axes] - mean[c]) * f.rsqrt(variance[c] + epsilon)
     out = Tensor("batch_norm")
     out[axes] = _affine(unit, scale, shift, c)
     return out
@@ -157,6 +157,6 @@ def _rows(op: str, x: Tensor, axis: int) -> tuple[tuple[Index, ...], tuple[Index
 def _below_peak(op: str, x: Tensor, axes: tuple[Index, ...], rows: tuple[Index, ...]) -> Expr:
     """x less the greatest of its row, so that no exponential overflows."""
     peak = Tensor(f"{op}_max")
-    peak[rows] = e.max(x[axes])
+    peak[rows] = f.max(x[axes])
     shifted: Expr = x[axes] - peak[rows]
     return shifted

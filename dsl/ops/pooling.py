@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopwright.dsl import expr as e
+from loopwright.dsl import functions as fn
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, indices
@@ -48,7 +48,7 @@ def max_pool2d(
     """
     f = _options("max_pool2d", x, window, stride, padding, dilation, layout)
     out = Tensor("max_pool2d")
-    out[f.axes] = e.max(f.element(x, limits(x.dtype)[0]))
+    out[f.axes] = fn.max(f.element(x, limits(x.dtype)[0]))
     return out
 
 
@@ -81,7 +81,7 @@ def avg_pool2d(
     if count_include_pad or not any(map(any, f.pads)):
         out[f.axes] = total[f.axes] / count
     else:
-        out[f.axes] = total[f.axes] / e.cast(f.inside(x), x.dtype)
+        out[f.axes] = total[f.axes] / fn.cast(f.inside(x), x.dtype)
     return out
 
 
@@ -147,7 +147,7 @@ class _Pool:
         places = zip(indices("y x"), spatial, self.stride, self.pads, self.window, strict=True)
         for index, extent, step, (before, _), taps in places:
             first = index * step - before
-            counts.append(e.min(first + taps, extent) - e.max(first, 0))
+            counts.append(fn.min(first + taps, extent) - fn.max(first, 0))
         return counts[0] * counts[1]
 
 

@@ -1,0 +1,122 @@
+"""Padding as a rewrite: a guarded copy becomes a fill and a copy without a guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Select
+from loopwright.dsl.index import Affine, Index, IndexExpr, Remainder
+from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.rewrite import Program, substitute_axes
+
+
+def split_fill(nest: Nest) -> Program:
+    """A guarded copy becomes a fill and a copy of the box that the guard describes.
+
+    `for i < 9: P[i] = where((i >= 1) & (i < 8), X[i - 1], 0)
+     ↦  for i < 9: P[i] = 0;  for i < 7: P[i + 1] = X[i]`
+    """
+    body = nest.body
+    if nest.reducer is not None or not isinstance(body, Select) or not isinstance(body.y, Const):
+        return (nest,)
+    spans = _box(body.cond, nest)
+    if spans is None:
+        return (nest,)
+    values: dict[Index, IndexExpr] = {}
+    axes = []
+    for axis in nest.axes:
+        span = spans[axis]
+        inner = Index(axis.name, span.count)
+        values[axis] = inner * span.step + span.start
+        axes.append(inner)
+    fill = replace(nest, body=body.y)
+    if any(span.count <= 0 for span in spans.values()):
+        return (fill,)
+    box = substitute_axes(replace(nest, body=body.x), tuple(axes), (), values)
+    return (box,) if box.size == nest.size else (fill, box)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The values start, start + step, … below stop that an axis takes where a guard holds."""
+
+    start: int
+    stop: int
+    step: int = 1
+
+    @property
+    def count(self) -> int:
+        return max(0, -(-(self.stop - self.start) // self.step))
+
+    def meet(self, other: _Span) -> _Span | None:
+        """Both conditions; None for two different strides."""
+        if self.step != 1 and other.step != 1:
+            return None
+        if self.step == 1:
+            self, other = other, self
+        start = self.start
+        if start < other.start:
+            start += -(-(other.start - start) // self.step) * self.step
+        return _Span(start, min(self.stop, other.stop), self.step)
+
+
+def _box(cond: Expr, nest: Nest) -> dict[Index, _Span] | None:
+    spans = {axis: _Span(0, extent(axis)) for axis in nest.axes}
+    tests = [cond]
+    while tests:
+        test = tests.pop()
+        if isinstance(test, Binary) and test.op == "and":
+            tests += [test.x, test.y]
+            continue
+        found = _span(test, nest.extents)
+        both = found and spans[found[0]].meet(found[1])
+        if not found or not both:
+            return None
+        spans[found[0]] = both
+    return spans
+
+
+def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, _Span] | None:
+    """The axis and the span that one comparison describes: `i >= 1`, `(i - p) % s == 0`."""
+    if not isinstance(test, Binary):
+        return None
+    sides = [_index_value(test.x), _index_value(test.y)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    gap = sides[0] - sides[1]
+    if len(gap.terms) != 1:
+        return None
+    atom, sign = gap.terms[0]
+    if isinstance(atom, Index) and abs(sign) == 1:
+        span = _comparison(test.op, sign, gap.const, extents[atom])
+        return None if span is None else (atom, span)
+    if isinstance(atom, Remainder) and test.op == "eq":
+        axis = Affine(atom.value.terms, 0).plain()
+        if axis is not None and abs(sign) == 1:
+            start = (-gap.const * sign - atom.value.const) % atom.divisor
+            return axis, _Span(start, extents[axis], atom.divisor)
+    return None
+
+
+def _comparison(op: str, sign: int, const: int, size: int) -> _Span | None:
+    """The span where  sign·i + const  op  0  holds."""
+    if sign < 0:
+        op = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
+        const = -const
+    edges = {
+        "lt": (0, -const),
+        "le": (0, 1 - const),
+        "gt": (1 - const, size),
+        "ge": (-const, size),
+    }
+    edges["eq"] = (-const, 1 - const)
+    if op not in edges:
+        return None
+    start, stop = edges[op]
+    return _Span(max(0, start), min(size, stop))
+
+
+def _index_value(x: Expr) -> Affine | None:
+    if isinstance(x, IndexValue):
+        return x.value
+    return Affine((), int(x.value)) if isinstance(x, Const) else None
