@@ -1,0 +1,276 @@
+"""`RecordStore`: everything ever measured, the paper's D = {(e, s, c)}, in one file."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.target import Target
+from loopwright.transfer import rows
+from loopwright.transfer.database import Database
+from loopwright.transfer.lookup import Setting, Wanted, choose, comparable
+from loopwright.transfer.record import Record, RecordError, canonical
+
+__all__ = ["Record", "RecordError", "RecordStore", "Setting"]
+
+_PAGE = 1024
+"""Records read or written at once: a lock is never held for long."""
+
+
+class RecordStore:
+    """A SQLite file of records, which are only ever added.
+
+    Its life: made with a path, it opens the file when first used; `add` has stored a batch for
+    good when it returns; `close`, or leaving its `with` block, frees the file, and the next use
+    opens it again. Threads may share a store, processes may share a file, whether they were
+    forked or not, and readers never wait for writers. Equal records are stored once.
+
+    Every method raises `RecordError` for a file that is missing, foreign, damaged or of a newer
+    schema, and says what to do; an older schema is brought up to date when the file is opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] = "tuning.db", create: bool = True) -> None:
+        """`create` makes the file where there is none, when it is first used."""
+        if os.fspath(path) in ("", ":memory:"):
+            raise RecordError(f"{path!r} is not a file: give the path of a record store")
+        self._database = Database(path, create)
+        self.path = self._database.path
+
+    def add(self, records: Iterable[Record]) -> tuple[int, ...]:
+        """Store records, all or none; their ids, in order. A record that is in the store already
+        keeps its id. Once this returns, no crash of the process loses them."""
+        return self._add(records)[0]
+
+    def get(self, number: int) -> Record:
+        """The record of an id. Raises `RecordError` if there is none."""
+        found = self._database.read(f"{rows.SELECT} WHERE id = ?", (number,))
+        if not found:
+            raise RecordError(f"{self.path} has no record {number}; `records list` shows them")
+        return self._record(found[0])
+
+    def query(
+        self,
+        workload_key: str | None = None,
+        target: str | None = None,
+        machine: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        *,
+        session: str | None = None,
+        failed: bool | None = None,
+        newest: bool = False,
+    ) -> Iterator[Record]:
+        """Records that agree with everything given, by id, or `newest` first.
+
+        They are read as they are consumed, those added meanwhile included; `failed` chooses
+        those without a cost, or with one.
+        """
+        given = {
+            "workload_key": workload_key,
+            "target": target,
+            "machine": None if machine is None else canonical(machine),
+            "threads": threads,
+            "session": session,
+            "(cost IS NULL)": failed,
+        }
+        return self._pages({name: v for name, v in given.items() if v is not None}, newest)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.query()
+
+    def __len__(self) -> int:
+        return int(self._database.read("SELECT count(*) FROM records")[0][0])
+
+    def settings(self) -> tuple[Setting, ...]:
+        """The workloads and places of which there are records, with their numbers."""
+        found = self._database.read(
+            """SELECT s.id, s.workload_key, w.text, t.text, m.text, s.threads,
+                count(r.cost), count(*) - count(r.cost)
+            FROM settings s JOIN records r ON r.setting = s.id JOIN texts w ON w.id = s.workload
+                JOIN texts t ON t.id = s.target JOIN texts m ON m.id = s.machine
+            GROUP BY s.id ORDER BY s.id"""
+        )
+        return tuple(itertools.starmap(Setting, found))
+
+    def best(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        policy: str = "exact",
+        *,
+        machine: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        cache: str | None = None,
+    ) -> Record | None:
+        """A record of the fastest config for a workload (or its key), or None.
+
+        Of the settings that `policy` allows (see `lookup.POLICIES`), the nearest that has costs
+        decides; there, the fastest config is that with the lowest median over all of its samples,
+        so a lucky record does not beat the later ones of the same config. A config that ever gave
+        wrong results is never the best. `threads` are the target's if not given; `cache` limits
+        the choice to "warm" or "cold" times.
+        """
+        wanted = _wanted(workload, target, machine, threads, policy)
+        groups = choose(self.settings(), wanted)
+        return next(filter(None, (self._best_of(group, cache) for group in groups)), None)
+
+    def best_of_each(self) -> Iterator[Record]:
+        """The best record of every workload, target, machine and number of threads."""
+        groups = comparable(self.settings())
+        return filter(None, (self._best_of(group, None) for group in groups))
+
+    def explain_miss(
+        self,
+        workload: Workload,
+        target: Target | str,
+        policy: str = "exact",
+        *,
+        machine: Mapping[str, str] | None = None,
+        threads: int | None = None,
+    ) -> str:
+        """Why `best` finds nothing: the nearest records, and the fields in which they differ."""
+        from loopwright.transfer.explain import explain
+
+        wanted = _wanted(workload, target, machine, threads, policy)
+        return explain(self.settings(), wanted, workload.to_json(), str(self.path))
+
+    def measured(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        machine: Mapping[str, str],
+        threads: int | None = None,
+    ) -> dict[Config, float]:
+        """The configs that need not be measured again, with their last cost in seconds, infinite
+        for a failure; in the order in which they were first measured. A search resumes here."""
+        wanted = _wanted(workload, target, machine, threads, "exact")
+        ids, marks = _ids(s for s in self.settings() if wanted.allows(s))
+        found = self._database.read(
+            f"SELECT config, cost FROM records WHERE setting IN ({marks}) ORDER BY id", ids
+        )
+        return {rows.to_config(text): math.inf if c is None else c for text, c in found}
+
+    def export_lines(
+        self, path: str | os.PathLike[str], records: Iterable[Record] | None = None
+    ) -> int:
+        """Write records (all of them, if not given) as JSON lines; their number.
+
+        The file is complete or not there: it takes its name when all is written.
+        """
+        from loopwright.transfer.lines import write_lines
+
+        return write_lines(path, self if records is None else records)
+
+    def import_lines(
+        self, path: str | os.PathLike[str], skip_damaged: bool = False
+    ) -> tuple[int, list[str]]:
+        """Add the records of a file of JSON lines: how many are new, and what was skipped.
+
+        All are added or none. A damaged line is a `RecordError`; with `skip_damaged` its number
+        and problem are in the list instead.
+        """
+        from loopwright.transfer.lines import read_lines
+
+        skipped: list[str] = []
+        _, new = self._add(list(read_lines(path, skipped if skip_damaged else None)))
+        return new, skipped
+
+    def merge(self, records: Iterable[Record]) -> int:
+        """Add records, those of another store say, in small batches; how many were new."""
+        pending, new = iter(records), 0
+        while batch := list(itertools.islice(pending, _PAGE)):
+            new += self._add(batch)[1]
+        return new
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._database.close()
+
+    def __enter__(self) -> RecordStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _add(self, records: Iterable[Record]) -> tuple[tuple[int, ...], int]:
+        """The ids, and how many records were new."""
+        batch = [rows.to_row(record) for record in records]
+        with self._database.write() as connection:
+            (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM records").fetchone()
+            connection.executemany(rows.INSERT, batch)
+            sql = "SELECT id FROM records WHERE digest = ?"
+            ids = tuple(connection.execute(sql, row[:1]).fetchone()[0] for row in batch)
+        return ids, len({number for number in ids if number > last})
+
+    def _record(self, row: Sequence[Any]) -> Record:
+        try:
+            return rows.to_record(row)
+        except RecordError as error:
+            raise RecordError(f"{self.path}: {error}") from error
+
+    def _pages(self, given: Mapping[str, Any], newest: bool) -> Iterator[Record]:
+        """Records whose columns have the given values, read a page at a time."""
+        order, side, last = ("DESC", "<", 1 << 62) if newest else ("ASC", ">", 0)
+        conditions = " AND ".join((f"id {side} ?", *(f"{name} = ?" for name in given)))
+        sql = f"{rows.SELECT} WHERE {conditions} ORDER BY id {order} LIMIT {_PAGE}"
+        while found := self._database.read(sql, (last, *given.values())):
+            for row in found:
+                yield self._record(row)
+            last = found[-1][0]
+
+    def _best_of(self, group: Iterable[Setting], cache: str | None) -> Record | None:
+        """The best record of comparable settings.
+
+        No median over a config's samples is below its lowest cost; so in the order of these, few
+        configs need to be looked at.
+        """
+        ids, marks = _ids(group)
+        some = f"setting IN ({marks}) AND cost IS NOT NULL AND cache = coalesce(?, cache)"
+        wrong = f"SELECT config FROM records WHERE setting IN ({marks}) AND failure = 'wrong'"
+        floors = self._database.read(
+            f"""SELECT config, min(cost) FROM records WHERE {some} AND config NOT IN ({wrong})
+            GROUP BY config ORDER BY min(cost)""",
+            (*ids, cache, *ids),
+        )
+        lowest, best = math.inf, None
+        for config, floor in floors:
+            if floor >= lowest:
+                break
+            found = self._database.read(
+                f"{rows.SELECT} WHERE {some} AND config = ?", (*ids, cache, config)
+            )
+            records = [self._record(row) for row in found]
+            median = statistics.median(t for r in records for t in r.seconds)
+            if median < lowest:
+                lowest, best = median, max(records, key=lambda r: (len(r.seconds), r.created))
+        return best
+
+
+def _ids(settings: Iterable[Setting]) -> tuple[tuple[int, ...], str]:
+    """The numbers of settings, and as many placeholders."""
+    ids = tuple(s.id for s in settings)
+    return ids, ", ".join("?" * len(ids))
+
+
+def _wanted(
+    workload: Workload | str,
+    target: Target | str,
+    machine: Mapping[str, str] | None,
+    threads: int | None,
+    policy: str,
+) -> Wanted:
+    key = workload if isinstance(workload, str) else workload.key
+    if threads is None and isinstance(target, Target):
+        threads = target.threads
+    return Wanted(key, str(target), machine, threads, policy)
