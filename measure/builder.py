@@ -1,0 +1,83 @@
+"""Candidates become shared objects: many at once, in worker processes."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loopwright.dsl.workload import Workload
+from loopwright.measure.device import Failure
+from loopwright.measure.frames import Bytes, Frame
+from loopwright.measure.pool import Job, Pool, Reply
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.target import Target
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload on a target, and whether its code must bring all that it calls (see `link`)."""
+
+    workload: Workload
+    target: Target
+    complete: bool = False
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The workload as JSON."""
+        return json.dumps(self.workload.to_json())
+
+    @functools.cached_property
+    def target_text(self) -> str:
+        """The target as JSON."""
+        return json.dumps(asdict(self.target))
+
+
+@dataclass(frozen=True)
+class Built:
+    """A candidate as a shared object with its signature as JSON, or why there is none."""
+
+    code: Bytes
+    signature: dict[str, Any]
+    failure: Failure | None
+    seconds: float
+
+    @staticmethod
+    def of(reply: Reply) -> Built:
+        """What a worker answered to a build."""
+        if reply.failure is not None:
+            return Built(b"", {}, reply.failure, reply.seconds)
+        frame = reply.frame
+        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds)
+
+
+class Builder:
+    """Builds in the workers of a pool, each build with a limit in seconds."""
+
+    def __init__(self, pool: Pool, timeout: float) -> None:
+        self._pool, self._timeout = pool, timeout
+
+    def build(self, task: Task, configs: Sequence[Config]) -> list[Built]:
+        """Build every config; nothing goes on any more when this returns."""
+        return [Built.of(reply) for reply in self._pool.map([self._job(task, c) for c in configs])]
+
+    def oracle(self, task: Task, seed: int, timeout: float) -> Reply:
+        """The outputs that the oracle computes for the inputs of a seed, as blobs."""
+        asked = {"do": "evaluate", "workload": task.text, "seed": seed}
+        return self._pool.map([Job(Frame(asked), timeout)])[0]
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+    def _job(self, task: Task, config: Config) -> Job:
+        asked = {
+            "do": "build",
+            "workload": task.text,
+            "target": task.target_text,
+            "config": config.to_json(),
+            "complete": task.complete,
+        }
+        return Job(Frame(asked), self._timeout)

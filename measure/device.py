@@ -1,0 +1,131 @@
+"""`Device`: what measures candidates, the paper's f; and `Measurement`, what it says of one."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.target import Target
+
+FAILURES = ("illegal", "build", "timeout", "crash", "memory", "wrong", "run")
+"""Kinds of failures: not a point of the space; refused by the compiler; slower than allowed;
+killed by a signal; more memory than allowed; other results than the reference; anything else
+that a run raised."""
+
+_D = TypeVar("_D", bound="Device")
+
+
+class DeviceError(LoopwrightError):
+    """A device that cannot measure at all, whatever the candidate."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a candidate has no cost: one of `FAILURES`, a sentence, and a traceback or what the
+    worker printed last, as text."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAILURES:
+            raise ValueError(f"no failure is of kind {self.kind!r}; use {', '.join(FAILURES)}")
+
+    def to_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "message": self.message, "traceback": self.traceback}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Failure:
+        return Failure(str(data["kind"]), str(data["message"]), str(data["traceback"]))
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What measuring one candidate gave.
+
+    Attributes
+    ----------
+    seconds: every sample, seconds of one call each; empty where it failed.
+    build_seconds, run_seconds: wall time spent on building and on running it.
+    cache: "warm" (repeated on the same data) or "cold" (caches flushed before every call).
+    threads: threads that a call uses.
+    started: when its run began, in seconds since 1970.
+    """
+
+    config: Config
+    seconds: tuple[float, ...]
+    failure: Failure | None
+    build_seconds: float
+    run_seconds: float
+    cache: str
+    threads: int
+    started: float
+
+    @property
+    def cost(self) -> float:
+        """c = f(x): the median of the samples in seconds, infinite for a failure."""
+        return statistics.median(self.seconds) if self.seconds else math.inf
+
+
+class Device(ABC):
+    """A machine on which candidates are built, run and checked.
+
+    Its life: `check` says early whether anything works at all; `measure` is called with one
+    batch of candidates after another; `compare` decides between the finalists, `verify` makes
+    sure of the winner; `close`, or leaving its `with` block, frees what it holds. A candidate
+    that fails is a `Measurement` with a `Failure`; only a broken device raises, a `DeviceError`.
+    """
+
+    target: Target
+    name: str
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """What identifies the machine: processor, cores, caches, system, versions."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Build, run and check one trivial candidate. Raises `DeviceError`, with what to do."""
+
+    @abstractmethod
+    def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
+        """The cost of every config, in their order; lazily, so that the first are there early."""
+
+    @abstractmethod
+    def verify(self, workload: Workload, config: Config) -> Failure | None:
+        """Compare a config's outputs with the oracle's on fresh random data; None if they agree
+        within `dsl.oracle.tolerance`."""
+
+    @abstractmethod
+    def compare(
+        self, workload: Workload, configs: Sequence[Config], rounds: int
+    ) -> list[tuple[float, ...]]:
+        """`rounds` samples (seconds) per config, taken in turns: the samples of one round were
+        taken side by side, so a paired test may compare them. A config that fails has infinite
+        ones."""
+
+    def close(self) -> None:  # noqa: B027 - most devices hold nothing
+        """Free what the device holds. It must not be used afterwards; closing twice is fine."""
+
+    def __enter__(self: _D) -> _D:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,144 @@
+"""`LocalDevice`: the processor that this program runs on."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loopwright.dsl.index import indices
+from loopwright.dsl.tensor import tensor
+from loopwright.dsl.workload import Workload, workload
+from loopwright.measure import machine
+from loopwright.measure.builder import Builder, Built
+from loopwright.measure.device import Device, DeviceError, Failure, Measurement
+from loopwright.measure.pool import Kind, Pool
+from loopwright.measure.reference import Limits, References
+from loopwright.measure.runner import Data, Runner
+from loopwright.measure.timing import Timing
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
+
+_BATCH = 64  # candidates that are built before the first of them runs
+_LEAST_MEMORY = 2 << 30
+
+
+class LocalDevice(Device):
+    """Measures on this machine.
+
+    Candidates are built in parallel while nothing is timed, and run alone, in worker processes
+    that may crash, hang or run out of memory. All that ran is checked against the reference: the
+    oracle's outputs, or those of the default schedule where the oracle is too slow.
+    """
+
+    def __init__(
+        self,
+        target: str | Mapping[str, Any] | Target = "cpu",
+        threads: int | None = None,
+        *,
+        timing: Timing | None = None,
+        limits: Limits | None = None,
+        build_workers: int | None = None,
+        memory: int | None = None,
+        seed: int = 0,
+        builder: Builder | None = None,
+    ) -> None:
+        """Processes start when first needed.
+
+        Parameters
+        ----------
+        target, threads: as for `codegen.build.build`.
+        build_workers: processes that build; by default one per processor.
+        memory: bytes that one process may have; by default three quarters of the machine's for
+            the one that runs, and as much for all that build.
+        seed: of the data that candidates run on.
+        builder: what builds, in place of processes on this machine; closed with the device.
+
+        Raises `TargetError`.
+        """
+        from loopwright.codegen.target import resolve
+
+        self.target = resolve(target, threads)
+        self.name = f"{machine.processor()}, {self.target.threads} threads"
+        self._timing = timing or Timing()
+        limits = limits or Limits()
+        self._folder = tempfile.TemporaryDirectory(prefix="loopwright-")
+        folder, share = Path(self._folder.name), machine.memory_bytes() * 3 // 4
+        count = build_workers or len(machine.processors())
+        each = memory or max(_LEAST_MEMORY, share // count)
+        pool = Pool(Kind("build", each, folder), count)
+        self._builder = Builder(pool, limits.build) if builder is None else builder
+        self._runner = Runner(Pool(Kind("run", memory or share, folder), 1))
+        self._references = References(self.target, self._builder, self._runner, limits, seed)
+
+    def fingerprint(self) -> dict[str, str]:
+        return machine.fingerprint()
+
+    def check(self) -> None:
+        trivial = _trivial()
+        config = space(trivial, self.target).default
+        (measured,) = self.measure(trivial, [config])
+        failure = measured.failure or self.verify(trivial, config)
+        if failure is not None:
+            raise DeviceError(
+                f"{self.name} cannot build and run a trivial program; it needs a working TVM, a "
+                f"C compiler and a linker\n{failure}\n{failure.traceback}"
+            )
+
+    def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
+        for start in range(0, len(configs), _BATCH):
+            data = self._references.of(workload)
+            batch = configs[start : start + _BATCH]
+            for config, built in zip(batch, self._builder.build(data.task, batch)):
+                yield self._measure(data, config, built)
+
+    def _measure(self, data: Data, config: Config, built: Built) -> Measurement:
+        started = time.time()
+        seconds: tuple[float, ...] = ()
+        failure, taken = built.failure, 0.0
+        if failure is None:
+            reply = self._runner.run(data, built, self._timing)
+            failure, taken = reply.failure, reply.seconds
+            if failure is None:
+                seconds = tuple(reply.frame.header["seconds"])
+        return Measurement(
+            config=config,
+            seconds=seconds,
+            failure=failure,
+            build_seconds=built.seconds,
+            run_seconds=taken,
+            cache=self._timing.cache,
+            threads=self.target.threads,
+            started=started,
+        )
+
+    def verify(self, workload: Workload, config: Config) -> Failure | None:
+        data = self._references.fresh(workload)
+        built = self._builder.build(data.task, [config])[0]
+        if built.failure is not None:
+            return built.failure
+        return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
+
+    def compare(
+        self, workload: Workload, configs: Sequence[Config], rounds: int
+    ) -> list[tuple[float, ...]]:
+        data = self._references.of(workload)
+        built = self._builder.build(data.task, configs)
+        timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
+        return self._runner.compare(data, built, timing, rounds)
+
+    def close(self) -> None:
+        self._runner.close()
+        self._builder.close()
+        self._folder.cleanup()
+
+
+def _trivial() -> Workload:
+    i, j, k = indices("i j k")
+    A, B, C = tensor("A", (8, 8)), tensor("B", (8, 8)), tensor("C")
+    C[i, j] += A[i, k] * B[k, j]
+    return workload(C)

@@ -1,0 +1,120 @@
+"""What the outputs of a workload must be, and how long a run of it may take."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.oracle import tolerance
+from loopwright.dsl.workload import Workload
+from loopwright.measure.builder import Builder, Built, Task
+from loopwright.measure.device import DeviceError
+from loopwright.measure.frames import Bytes
+from loopwright.measure.runner import Data, Runner
+from loopwright.measure.timing import Timing
+from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
+
+_log = logging.getLogger(__name__)
+_ONCE = Timing(cap=0.0)
+_SLOWER = 10.0  # times the default schedule's time that a candidate may take
+_KEPT = 8  # workloads
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that things may take, each for one candidate.
+
+    Attributes
+    ----------
+    build: a build.
+    run: a run, timing included. It is raised to ten times what the default schedule needs.
+    oracle: NumPy's evaluation of the workload, once; if that is too slow, the outputs of the
+        default schedule are what others are compared with.
+    default: the default schedule's first run.
+    """
+
+    build: float = 20.0
+    run: float = 10.0
+    oracle: float = 60.0
+    default: float = 600.0
+
+
+class References:
+    """Makes the reference `Data` of workloads, and keeps the last few."""
+
+    def __init__(
+        self, target: Target, builder: Builder, runner: Runner, limits: Limits, seed: int
+    ) -> None:
+        self._target, self._builder, self._runner = target, builder, runner
+        self._limits, self._seed, self._drawn = limits, seed, 0
+        self._kept: OrderedDict[str, tuple[Data, Built]] = OrderedDict()
+
+    def of(self, workload: Workload) -> Data:
+        """The reference that candidates are measured with, the same at every call.
+
+        Raises `DeviceError` where neither the oracle nor the default schedule gives outputs.
+        """
+        return self._find(workload)[0]
+
+    def fresh(self, workload: Workload) -> Data:
+        """A reference on data that no candidate has seen."""
+        data, default = self._find(workload)
+        self._drawn += 1
+        return self._with_outputs(replace(data, seed=self._seed + self._drawn), default)
+
+    def _find(self, workload: Workload) -> tuple[Data, Built]:
+        if workload.key not in self._kept:
+            self._kept[workload.key] = self._make(workload)
+        self._kept.move_to_end(workload.key)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[workload.key]
+
+    def _make(self, workload: Workload) -> tuple[Data, Built]:
+        data = Data(Task(workload, self._target), self._seed, (), (0.0, 0.0), self._limits.default)
+        default, seconds = self._default(data)
+        if "undefined symbol" in str(default.failure):
+            data = replace(data, task=replace(data.task, complete=True))
+            default, seconds = self._default(data)
+        timeout = max(self._limits.run, _SLOWER * seconds)
+        return replace(self._with_outputs(data, default), timeout=timeout), default
+
+    def _default(self, data: Data) -> tuple[Built, float]:
+        """The default schedule, and the seconds of one call; none where it fails."""
+        config = space(data.task.workload, data.task.target).default
+        built = self._builder.build(data.task, [config])[0]
+        if built.failure is not None:
+            return built, 0.0
+        reply = self._runner.run(data, built, _ONCE)
+        if reply.failure is not None:
+            return replace(built, failure=reply.failure), 0.0
+        return built, statistics.median(reply.frame.header["seconds"])
+
+    def _with_outputs(self, data: Data, default: Built) -> Data:
+        rtol, atol = tolerance(data.task.workload)
+        reply = self._builder.oracle(data.task, data.seed, self._limits.oracle)
+        if reply.failure is None:
+            return replace(data, expected=reply.frame.blobs, tolerance=(rtol, atol))
+        _log.warning(
+            "the oracle could not compute the outputs (%s): candidates are compared with the "
+            "default schedule instead",
+            reply.failure,
+        )
+        # Both sides may be off.
+        outputs = self._outputs(replace(data, expected=()), default)
+        return replace(data, expected=outputs, tolerance=(2 * rtol, 2 * atol))
+
+    def _outputs(self, data: Data, default: Built) -> tuple[Bytes, ...]:
+        failure = default.failure
+        if failure is None:
+            reply = self._runner.run(data, default, _ONCE, outputs=True)
+            if reply.failure is None:
+                return reply.frame.blobs
+            failure = reply.failure
+        raise DeviceError(
+            "there is nothing to compare candidates with: the oracle is too slow for this "
+            f"workload, and its default schedule fails ({failure}); raise Limits.oracle"
+        )

@@ -1,0 +1,165 @@
+"""How long a call takes: samples until their median is known well enough.
+
+A sample is the mean of as many calls as fill a millisecond (of one call, with cold caches).
+Samples are taken until the confidence interval of their median is narrow, or the time is up.
+
+*Disturbed samples.* Threads that share a core with each other, or with another program, make a
+sample that says nothing of the call. CPU time over elapsed time is the number of cores that were
+at work: no call that is let alone keeps less than one busy, nor fewer than the same call did
+before. A sample that falls short of that is thrown away and taken again, a bounded number of
+times.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+_ENOUGH = 0.9  # share of the cores at work that a sample must have had
+_MOST_CALLS = 1 << 24
+
+
+class Repeatable(Protocol):
+    """What can be timed; see `codegen.calls.Call`."""
+
+    def repeat(self, times: int, /) -> tuple[float, float]:
+        """Call it `times` times: elapsed seconds, and CPU seconds of the whole process."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How exactly to measure.
+
+    Attributes
+    ----------
+    relative: half the width of the median's confidence interval, over the median, at which
+        sampling stops.
+    confidence: of that interval.
+    cap: seconds of undisturbed samples after which it stops anyway.
+    shortest: seconds that a sample lasts at least.
+    cache: "warm", or "cold": everything is flushed out of the caches before every call.
+    retries: samples that are thrown away at most because they were disturbed.
+    """
+
+    relative: float = 0.02
+    confidence: float = 0.95
+    cap: float = 0.15
+    shortest: float = 1e-3
+    cache: str = "warm"
+    retries: int = 20
+
+    def __post_init__(self) -> None:
+        if self.cache not in ("warm", "cold"):
+            raise ValueError(f'cache is {self.cache!r}; it must be "warm" or "cold"')
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`seconds` of one call; `elapsed` seconds of all calls; how many `cores` were at work."""
+
+    seconds: float
+    elapsed: float
+    cores: float
+
+
+class Timer:
+    """Times one call, again and again."""
+
+    def __init__(
+        self, call: Repeatable, timing: Timing, flush: Callable[[], None] | None = None
+    ) -> None:
+        """`flush` empties the caches; it is needed for cold ones only. Runs the call a few
+        times, to warm it up and to learn how often it fits into a sample."""
+        self._call, self._timing = call, timing
+        self._flush = flush if timing.cache == "cold" else None
+        self._cores = 1.0
+        self._times = 1
+        self.first = self._take()
+        if self._flush is None and self.first.elapsed < timing.cap:
+            self._calibrate()
+
+    def _calibrate(self) -> None:
+        shortest = self._timing.shortest
+        while (elapsed := self._take().elapsed) < shortest and self._times < _MOST_CALLS:
+            wanted = 1.2 * self._times * shortest / max(elapsed, 1e-9)
+            self._times = min(math.ceil(wanted), 16 * self._times)
+
+    def _take(self) -> Sample:
+        if self._flush is not None:
+            self._flush()
+        elapsed, cpu = self._call.repeat(self._times)
+        elapsed = max(elapsed, 1e-9)
+        # A shorter one has too few ticks, and the waking of threads weighs too much.
+        told = elapsed >= self._timing.shortest
+        sample = Sample(elapsed / self._times, elapsed, cpu / elapsed if told else math.inf)
+        if told:
+            self._cores = max(self._cores, sample.cores)
+        return sample
+
+    def _undisturbed(self, sample: Sample) -> bool:
+        return sample.cores >= _ENOUGH * self._cores
+
+    def sample(self) -> float:
+        """Seconds of one call: of the first sample that was not disturbed, else of the least
+        disturbed one."""
+        taken = []
+        for _ in range(1 + self._timing.retries):
+            taken.append(self._take())
+            if self._undisturbed(taken[-1]):
+                break
+        return max(taken, key=lambda s: s.cores).seconds
+
+    def run(self) -> tuple[float, ...]:
+        """Seconds of one call, sample by sample, as many as it takes.
+
+        A call longer than the cap is not repeated: its first run is the sample.
+        """
+        timing = self._timing
+        if self.first.elapsed >= timing.cap:
+            return (self.first.seconds,)
+        taken: list[Sample] = []
+        while True:
+            taken.append(self._take())
+            good = [s for s in taken if self._undisturbed(s)]
+            seconds = tuple(s.seconds for s in good)
+            lost = len(taken) - len(good)
+            if lost > timing.retries or sum(s.elapsed for s in taken) > 3 * timing.cap:
+                return seconds or (max(taken, key=lambda s: s.cores).seconds,)
+            if spread(seconds, timing.confidence) <= timing.relative:
+                return seconds
+            if sum(s.elapsed for s in good) >= timing.cap:
+                return seconds
+
+
+def spread(seconds: tuple[float, ...], confidence: float) -> float:
+    """Half the width of the confidence interval of the median, over the median.
+
+    The interval lies between two of the samples in order, whatever their distribution: a
+    sample is below the median as often as a coin falls on one side. Infinite where there are
+    too few samples: for 95 %, less than 6.
+    """
+    rank = _rank(len(seconds), confidence)
+    if rank < 1:
+        return math.inf
+    ordered = sorted(seconds)
+    return (ordered[-rank] - ordered[rank - 1]) / 2 / statistics.median(ordered)
+
+
+@functools.cache
+def _rank(samples: int, confidence: float) -> int:
+    """The largest r so that the r-th smallest and the r-th largest of the samples enclose the
+    median with the confidence; 0 if there is none."""
+    tail, rank = 0.0, 0
+    while rank < samples:
+        tail += math.comb(samples, rank) / 2**samples
+        if 2 * tail > 1 - confidence:
+            break
+        rank += 1
+    return rank

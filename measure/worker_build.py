@@ -1,0 +1,63 @@
+"""What a worker of mode "build" does. TVM is imported once, before the first message."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+
+from loopwright.codegen.build import compile_program, program, signature
+from loopwright.codegen.linker import link, scratch
+from loopwright.dsl.errors import ConfigError, LoopwrightError
+from loopwright.dsl.oracle import evaluate, random_inputs
+from loopwright.dsl.workload import Workload
+from loopwright.measure.checking import to_bytes
+from loopwright.measure.frames import CandidateError, Frame, Operation
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.target import Target
+
+
+def operations() -> dict[str, Operation]:
+    """What can be asked for, by name."""
+    return {"build": _build, "evaluate": _evaluate}
+
+
+def _build(frame: Frame) -> Frame:
+    """From "workload", "target" and "config" to "signature" and one blob, a shared object.
+
+    With "complete" it depends on nothing but libc and libm, at the price of a slower link.
+    """
+    asked = frame.header
+    workload, target = _workload(asked["workload"]), _target(asked["target"])
+    try:
+        made = program(workload, Config.from_json(asked["config"]), target)
+    except ConfigError as error:
+        raise CandidateError("illegal", str(error)) from error
+    try:
+        code = compile_program(made)
+        with scratch() as folder:
+            path = folder / "kernel.so"
+            link([code], path, triple=target.triple, complete=asked["complete"])
+            return Frame({"signature": signature(made, "kernel").to_json()}, (path.read_bytes(),))
+    except LoopwrightError as error:
+        raise CandidateError("build", str(error)) from error
+
+
+def _evaluate(frame: Frame) -> Frame:
+    """The oracle's outputs of "workload", for the inputs of "seed"."""
+    workload = _workload(frame.header["workload"])
+    inputs = random_inputs(workload, np.random.default_rng(frame.header["seed"]))
+    return Frame({}, to_bytes(evaluate(workload, inputs)))
+
+
+@functools.lru_cache(maxsize=64)
+def _workload(text: str) -> Workload:
+    # One object per text: it keeps its key, by which its space is found again.
+    return Workload.from_json(json.loads(text))
+
+
+@functools.lru_cache(maxsize=16)
+def _target(text: str) -> Target:
+    data = json.loads(text)
+    return Target(**data | {"features": tuple(data["features"])})

@@ -1,0 +1,138 @@
+"""What a worker of mode "run" does, without TVM."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from loopwright.codegen import arrays
+from loopwright.codegen.arrays import Array
+from loopwright.codegen.binary import Binary
+from loopwright.codegen.calls import Call
+from loopwright.codegen.library import Library, Origin, functions_of
+from loopwright.codegen.linker import scratch
+from loopwright.codegen.signature import Parameter, Signature
+from loopwright.dsl.errors import LibraryError
+from loopwright.dsl.oracle import random_inputs
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.measure.checking import difference, from_bytes, poison, to_bytes
+from loopwright.measure.flush import Flush
+from loopwright.measure.frames import CandidateError, Frame, Operation
+from loopwright.measure.machine import one_per_core
+from loopwright.measure.timing import Timer, Timing
+
+
+def operations() -> dict[str, Operation]:
+    """What can be asked for, by name."""
+    bench = _Bench()
+    return {"data": bench.data, "run": bench.run, "load": bench.load, "sample": bench.sample}
+
+
+class _Bench:
+    """The data of one workload, and the candidates that stay loaded."""
+
+    def __init__(self) -> None:
+        self._workload: Workload | None = None
+        self._inputs: dict[str, Array] = {}
+        self._expected: tuple[Array, ...] = ()
+        self._tolerance = (0.0, 0.0)
+        self._timers: dict[int, Timer] = {}
+
+    def data(self, frame: Frame) -> Frame:
+        """Draw the inputs of "workload" by "seed", for calls on "threads"; the blobs are the
+        outputs expected within "tolerance", if they are known."""
+        asked = frame.header
+        _place(asked["threads"])
+        self._timers.clear()
+        self._inputs.clear()
+        workload = Workload.from_json(json.loads(asked["workload"]))
+        for tensor, drawn in zip(
+            workload.inputs, random_inputs(workload, np.random.default_rng(asked["seed"]))
+        ):
+            parameter = Parameter(tensor.name, tensor_shape(tensor), tensor.dtype)
+            self._inputs[tensor.name] = arrays.empty(parameter)
+            self._inputs[tensor.name][...] = drawn
+        self._workload = workload
+        self._expected = from_bytes(workload, frame.blobs)
+        self._tolerance = tuple(asked["tolerance"])
+        return Frame({})
+
+    def run(self, frame: Frame) -> Frame:
+        """Time the shared object in the blob, and check its outputs, at most "most" elements of
+        each: "seconds". With "outputs" they are the blobs."""
+        asked = frame.header
+        call, timer = self._start(frame)
+        with _calling():
+            seconds = timer.run()
+        self._check(call, asked["most"])
+        return Frame({"seconds": seconds}, to_bytes(call.outputs) if asked["outputs"] else ())
+
+    def load(self, frame: Frame) -> Frame:
+        """Keep the shared object in the blob, warmed up, as number "slot"."""
+        self._timers[frame.header["slot"]] = self._start(frame)[1]
+        return Frame({})
+
+    def sample(self, frame: Frame) -> Frame:
+        """One sample of what "slot" holds: "seconds" of one call."""
+        with _calling():
+            return Frame({"seconds": self._timers[frame.header["slot"]].sample()})
+
+    def _start(self, frame: Frame) -> tuple[Call, Timer]:
+        timing = Timing(**frame.header["timing"])
+        library = _load(frame)
+        with _calling():
+            call = self._call(library)
+            return call, Timer(call, timing, _flush() if timing.cache == "cold" else None)
+
+    def _call(self, library: Library) -> Call:
+        """Constants are laid out now, outside of what is timed."""
+        signature = library.signature
+        bound = library.bind(**{name: self._inputs[name] for name in signature.constants})
+        outputs = tuple(map(arrays.empty, signature.outputs))
+        for array in outputs:
+            poison(array)
+        return bound.prepare_call(*(self._inputs[p.name] for p in bound.inputs), out=outputs)
+
+    def _check(self, call: Call, most: int | None) -> None:
+        if self._workload is None or not self._expected:
+            return
+        wrong = difference(self._workload, call.outputs, self._expected, self._tolerance, most)
+        if wrong is not None:
+            raise CandidateError("wrong", wrong)
+
+
+@contextmanager
+def _calling() -> Iterator[None]:
+    """A call fails for want of memory alone."""
+    try:
+        yield
+    except LibraryError as error:
+        raise CandidateError("memory", str(error)) from error
+
+
+def _load(frame: Frame) -> Library:
+    signature = Signature.from_json(frame.header["signature"])
+    with scratch() as folder:
+        path = folder / "kernel.so"
+        path.write_bytes(frame.blobs[0])
+        binary = Binary(path, functions_of(signature))
+    binary.threads = signature.threads
+    return Library(signature, binary, Origin())
+
+
+def _place(threads: int) -> None:
+    """Keep this process off the siblings of a core, where there are enough cores; threads that
+    are made from now on inherit that."""
+    cores = one_per_core()
+    if threads <= len(cores) and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
+@functools.cache
+def _flush() -> Flush:
+    return Flush()
