@@ -188,6 +188,16 @@ class RecordStore:
             new += self._add(batch)[1]
         return new
 
+    def export_best(self, path: str | os.PathLike[str]) -> int:
+        """Write a new store with `best_of_each` alone, small enough to ship; its records.
+
+        Raises `RecordError` if there is such a file already.
+        """
+        if os.path.exists(path):
+            raise RecordError(f"{os.fspath(path)!r} is there already; give the path of a new file")
+        with RecordStore(path) as store:
+            return store.merge(self.best_of_each())
+
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self._database.close()
