@@ -35,11 +35,11 @@ REFERENCE = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "floor": np.floor,
 }
-# As the module says them; measured over one float32 of 16, with and without fma.
+# As the module says them; measured on every float32 that is not trivial, with and without fma.
 ULPS = {
-    "exp": 1.2,
+    "exp": 1.3,
     "log": 1.0,
-    "tanh": 2.6,
+    "tanh": 2.7,
     "sigmoid": 2.5,
     "erf": 3.2,
     "sqrt": 0.51,
