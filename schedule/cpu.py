@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.nest import Nest, extent, stride
+from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 from loopwright.schedule.target import Target
@@ -28,7 +28,10 @@ from loopwright.schedule.target import Target
 _PACK_PAYS = 8  # uses of an element that repay copying it
 _MAX_UNROLL = 16
 _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
-_GATHER, _SCATTER = 4.0, 4.0  # cost of an access that is not a vector, in steps
+# Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
+# half of which straddle cache lines.
+_GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
+_CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
 
 @dataclass(frozen=True)
@@ -88,29 +91,35 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
     return chosen
 
 
-def _vector_axes(nest: Nest, context: NestContext) -> list[Index | None]:
+def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
     """Candidates for the vector axis, cheapest first."""
     axes = [*nest.axes, *nest.reduce]
-    cost = {axis: _vector_cost(nest, axis, context) for axis in axes}
-    ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
-    if not ranked:
+    if not axes:
         return [None]
-    good = [a for a in ranked if cost[a] <= cost[ranked[0]] + 1][:3]
-    return list(good)
+    cost = {a: _vector_cost(nest, a, context) + 1 - _best_tile(nest, a, context) for a in axes}
+    ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
+    return [a for a in ranked if cost[a] <= cost[ranked[0]] + _CLOSE][:3]
+
+
+def _best_tile(nest: Nest, axis: Index, context: NestContext) -> float:
+    """The best share of the peak that a register tile with this vector axis may reach."""
+    sketch = NestSketch(nest, axis, _tiled(nest, axis), (), ())
+    return max(_tile_score(sketch, tile, context) for tile in _tiles(sketch, context))
 
 
 def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     """Extra work per step if `axis` is the vector axis."""
-    lanes, size = context.lanes(nest), extent(axis)
-    cost = 0.5 * max(0.0, lanes / size - 1) + 0.1 * (1 - size / (-(-size // lanes) * lanes))
+    cost = 0.0
     for read in set(nest.reads()):
         step = stride(read.tensor, read.index, axis)
         if step not in (0, 1):
             packable = _packable(nest, read, axis, context)
             ahead = read.tensor.name in context.known_ahead
             cost += (0.0 if ahead else 4 / _uses(nest, read)) if packable else _GATHER
+        elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
+            cost += _SLIDING
     if axis in nest.reduce:
-        return cost + 0.3 + 4 * lanes / size
+        return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
     if stride(nest.out, nest.index, axis) != 1:
         cost += _SCATTER / math.prod(extent(k) for k in nest.reduce)
     return cost
@@ -168,7 +177,7 @@ def _packings(
         return [()]
     always: list[Packed] = []
     maybe: list[Packed] = []
-    for read in dict.fromkeys(r for r in nest.reads() if r.tensor is not nest.result):
+    for read in dict.fromkeys(read for read, _ in guarded_reads(nest.body)):
         axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in _indices(read)]
         if not axes or axes[0] in nest.reduce or not _packable(nest, read, axes[0], context):
             continue
@@ -264,19 +273,19 @@ def _unrolls(extents: list[int]) -> list[Choice]:
 
 
 def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float:
-    """Multiply-adds per load, times the share of the tiles' elements that are wanted, times the
-    share of the multiply-adds' latency that is hidden."""
+    """The share of the peak that a register tile may reach: as many multiply-adds as loads can
+    start at once, eight accumulators hide the latency, and what tiles compute twice is lost."""
     lanes = context.lanes(sketch.nest)
     *rows, width = tile
     columns = -(-width // lanes)
     vectors = math.prod(rows) * columns
-    useful = 1.0
+    useful = min(1.0, width / lanes)
     for axis, size in zip(sketch.tile, tile, strict=True):
         useful *= extent(axis) / (-(-extent(axis) // size) * size)
     if sketch.nest.reducer is None:
-        return useful * min(columns, 4)
-    hidden = min(1.0, vectors / 8)
-    return vectors / (columns + math.prod(rows)) * useful**2 * hidden
+        return useful * (0.9 + 0.025 * min(columns, 4))
+    per_load = vectors / (columns + math.prod(rows))
+    return useful * min(1.0, vectors / 8) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
 
 
 def _default_blocks(
