@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Mapping
 
 from loopwright.measure.device import Failure
-from loopwright.measure.frames import Decoder, CandidateError, Frame, Operation, encode
+from loopwright.measure.frames import CandidateError, Decoder, Frame, Operation, encode
 
 _MOST_WRITTEN = 1 << 30  # bytes of any file, so that a chatty candidate cannot fill the disk
 _CHUNK = 1 << 20
