@@ -25,15 +25,21 @@ from loopwright.transfer.schema import migrate, schema_of
 PATIENCE = 60.0
 """Seconds to wait for the lock of another writer; a transaction of ours takes milliseconds."""
 
+_FOREIGN = "not a SQLite file; give the path of a record store, or of a new file"
+_DAMAGED = "damaged; save what can be read (`sqlite3 OLD .recover | sqlite3 NEW`), and use NEW"
 _REMEDIES = {
-    "not a database": "not a SQLite file; give the path of a record store, or of a new file",
-    "malformed": "damaged; save what can be read (`sqlite3 OLD .recover | sqlite3 NEW`), use NEW",
+    "not a database": _FOREIGN,
+    "malformed": _DAMAGED,
+    "decode": _DAMAGED,
     "locked": f"another process has kept it locked for {PATIENCE:.0f} s; wait for it, or end it",
     "unable to open": "does the folder exist, and may you read and write there?",
     "readonly": "you may not write there; copy the file to where you may",
     "full": "the disk is full; nothing of this batch was stored",
 }
 """What to do about an error of SQLite, by a part of its text."""
+
+
+_MAGIC = b"SQLite format 3\0"
 
 
 class Database:
@@ -80,6 +86,8 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         if not self._create and not self.path.exists():
             raise RecordError("there is no such file; `loopwright tune` makes one")
+        if not _may_be_sqlite(self.path):
+            raise RecordError(_FOREIGN)
         mode = _mode(self.path)
         connection = sqlite3.connect(
             self.path.as_uri() + mode,
@@ -107,9 +115,18 @@ class Database:
             raise RecordError(f"{self.path}: {error}") from error
         except sqlite3.ProgrammingError:
             raise  # a mistake of ours
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             hint = next((hint for part, hint in _REMEDIES.items() if part in str(error)), "")
-            raise RecordError(f"{self.path}: {hint or error} (SQLite: {error})") from error
+            text = f"{hint} ({error})" if hint else str(error)
+            raise RecordError(f"{self.path}: {text}") from error
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """SQLite itself takes a file of a few bytes for an empty database, and overwrites it."""
+    if not path.is_file():
+        return True
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) in (b"", _MAGIC)
 
 
 def _mode(path: Path) -> str:

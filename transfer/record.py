@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.errors import ConfigError, LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure, Measurement
 from loopwright.schedule.sketch import Config
@@ -139,7 +139,7 @@ class Record:
 
     @staticmethod
     def from_json(data: object) -> Record:
-        """What `to_json` wrote. Raises `RecordError` for anything else, and `ConfigError`."""
+        """What `to_json` wrote. Raises `RecordError` for anything else."""
         if not isinstance(data, dict) or "schema" not in data:
             raise RecordError("not a record: a JSON object with a field `schema` is expected")
         check_schema(data["schema"], "this record")
@@ -148,7 +148,7 @@ class Record:
             raise RecordError(f"not a record of schema {SCHEMA}: missing or unknown {odd}")
         try:
             return Record(**{**data, **_typed(data)})
-        except (TypeError, ValueError, KeyError) as error:
+        except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise RecordError(f"not a record: {type(error).__name__} {error}") from error
 
 
@@ -205,7 +205,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "workload": _workload_text(data["workload"]),
         "config": Config.from_json(data["config"]),
         "seconds": tuple(data["seconds"]),
-        "failure": data["failure"] and _clean(Failure.from_json(data["failure"])),
+        "failure": None if data["failure"] is None else Failure.from_json(data["failure"]),
     }
 
 
@@ -236,6 +236,9 @@ def _problem_of_result(r: Record) -> str:
         return f"seconds = {r.seconds!r} is not a tuple of times"
     if not isinstance(r.config, Config):
         return f"config = {r.config!r} is not a Config"
+    f = r.failure
+    if f is not None and not (isinstance(f, Failure) and _is_text(f.message + f.traceback)):
+        return f"failure = {f!r} is not a Failure in plain text"
     return "" if r.seconds or r.failure else "it has neither timings nor a failure"
 
 

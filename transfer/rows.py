@@ -35,7 +35,7 @@ def to_config(text: str) -> Config:
 def to_row(r: Record) -> Row:
     """The columns `COLUMNS` of a record."""
     f = r.failure
-    where = (r.target, canonical(r.machine), r.threads)
+    where = (r.workload_key, r.workload, r.target, canonical(r.machine), r.threads)
     result = (config_text(r.config), json.dumps(list(map(float, r.seconds))))
     rest = (
         *((f.kind, f.message, f.traceback) if f else (None, None, None)),
@@ -47,9 +47,9 @@ def to_row(r: Record) -> Row:
         canonical(r.versions),
         float(r.created),
     )
-    name = digest(r.workload_key, *where, *result, *rest)
     cost = None if r.failure else r.cost
-    return (name, r.workload_key, r.workload, *where, *result, cost, *rest)
+    name = digest(*where, *result, *rest)
+    return (name, *where, *result, cost, *rest)
 
 
 def to_record(row: Sequence[Any]) -> Record:

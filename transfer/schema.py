@@ -33,8 +33,8 @@ Step = Callable[[sqlite3.Connection], None]
 
 
 def digest(*columns: object) -> bytes:
-    """16 bytes that name a record's content: of the columns from `workload_key` on, but for the
-    workload's text, whose names are of no matter, and the cost, which follows from the rest."""
+    """16 bytes that name a record's content: the columns from `workload_key` on, but for the cost,
+    which follows from them."""
     return hashlib.sha256(json.dumps(columns).encode()).digest()[:16]
 
 
@@ -143,8 +143,7 @@ END
 
 _MOVE = f"""
 INSERT INTO measured (id, {", ".join(COLUMNS)})
-    SELECT id, digest(workload_key, target, machine, threads, config, seconds, failure, message,
-        traceback, cache, build_seconds, run_seconds, seed, session, versions, created),
+    SELECT id, digest({", ".join(c for c in COLUMNS if c not in ("digest", "cost"))}),
         {", ".join(COLUMNS[1:])} FROM flat
 """
 

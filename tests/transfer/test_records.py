@@ -1,0 +1,223 @@
+"""What a record store must do, however the file came about."""
+
+import sqlite3
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loopwright.measure.device import Failure
+from loopwright.transfer import schema
+from loopwright.transfer.records import RecordError, RecordStore
+from tests.transfer.examples import (
+    AVX512,
+    MACHINE,
+    OTHER,
+    config,
+    failed,
+    matmul,
+    record,
+    records,
+)
+
+
+class Reopened(RecordStore):
+    """Closes its file after every transaction, as if each were another process's."""
+
+    def _add(self, records):
+        try:
+            return super()._add(records)
+        finally:
+            self.close()
+
+
+@pytest.fixture(params=["fresh", "reopened", "migrated"])
+def store(request, tmp_path):
+    path = tmp_path / "tuning.db"
+    if request.param == "migrated":
+        connection = sqlite3.connect(path)
+        schema.STEPS[0](connection)
+        connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES (0, 0.0)")
+        connection.commit()
+        connection.close()
+    with (Reopened if request.param == "reopened" else RecordStore)(path) as made:
+        yield made
+
+
+def test_is_empty_at_first(store):
+    assert (len(store), list(store), store.settings()) == (0, [], ())
+    assert store.best("0" * 32, AVX512, "any") is None
+
+
+def test_gives_back_what_was_added(store):
+    added = [record(0), failed(1), record(2, cache="cold", seed=None, session="")]
+    ids = store.add(added)
+    assert list(store) == added
+    assert [store.get(i) for i in ids] == added
+    assert [store.get(i).id for i in ids] == list(ids)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(st.lists(records(), max_size=5))
+def test_gives_back_any_record(store, drawn):
+    ids = store.add(drawn)
+    assert [store.get(i) for i in ids] == drawn
+
+
+def test_equal_records_are_stored_once(store):
+    assert store.add([record(0), record(1), record(0)]) == (1, 2, 1)
+    assert store.add([record(1), record(2)]) == (2, 3)
+    assert len(store) == 3
+
+
+def test_another_time_is_another_record(store):
+    store.add([record(0, created=1.0), record(0, created=2.0)])
+    assert len(store) == 2
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(store):
+    with pytest.raises(RecordError, match="not a record"):
+        store.add(record(n, threads=2 - n) for n in range(4))
+    assert len(store) == 0
+
+
+def test_an_unknown_id_is_an_error(store):
+    store.add([record()])
+    with pytest.raises(RecordError, match="no record 2"):
+        store.get(2)
+
+
+def test_queries_agree_with_everything_given(store):
+    other = matmul(8, 8, 8)
+    a, b, c, d = record(0), record(1, workload=other), record(2, machine=OTHER), failed(3)
+    store.add([a, b, c, d])
+    assert list(store.query(matmul().key)) == [a, c, d]
+    assert list(store.query(matmul().key, machine=MACHINE)) == [a, d]
+    assert list(store.query(target="another")) == []
+    assert list(store.query(threads=2, failed=False)) == [a, b, c]
+    assert list(store.query(failed=True)) == [d]
+    assert list(store.query(session="a session", newest=True)) == [d, c, b, a]
+    assert list(store.query(session="")) == []
+
+
+def test_queries_page_through_many(store, monkeypatch):
+    monkeypatch.setattr("loopwright.transfer.records._PAGE", 7)
+    store.add(record(n) for n in range(20))
+    assert [r.config for r in store] == [config(n) for n in range(20)]
+    assert [r.id for r in store.query(newest=True)] == list(range(20, 0, -1))
+
+
+def test_adding_while_reading_is_fine(store):
+    store.add([record(0)])
+    for r in store:
+        if r.id < 10:
+            store.add([record(r.id)])
+    assert len(store) == 10
+
+
+def test_long_texts_are_stored_once(store):
+    store.add(record(n, machine={"processor": "x" * 100_000}) for n in range(50))
+    store.close()
+    assert store.path.stat().st_size < 400_000
+
+
+def test_settings_count_their_records(store):
+    store.add([record(0), record(1), failed(2), record(3, machine=OTHER)])
+    assert [(s.measured, s.failed) for s in store.settings()] == [(2, 1), (1, 0)]
+    assert store.settings()[0].workload_key == matmul().key
+
+
+def test_the_fastest_record_is_the_best(store):
+    store.add([record(0, 3.0), record(1, 1.0), failed(2), record(3, 2.0)])
+    best = store.best(matmul(), AVX512, machine=MACHINE)
+    assert (best.config, best.id) == (config(1), 2)
+
+
+def test_a_lucky_record_does_not_beat_later_ones_of_its_config(store):
+    store.add([record(0, 1.0), record(0, 4.0, created=2e9), record(0, 4.0, created=3e9)])
+    store.add([record(1, 2.0), record(2, 3.0)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
+
+
+def test_the_best_record_of_a_config_is_the_most_thorough(store):
+    store.add([record(0, 1.0), record(0, seconds=(1e-3,) * 9, created=2e9)])
+    assert len(store.best(matmul(), AVX512, machine=MACHINE).seconds) == 9
+
+
+def test_a_config_that_was_ever_wrong_is_not_the_best(store):
+    wrong = Failure("wrong", "C[0, 0] is 1, not 2")
+    store.add([record(0, 1.0), record(1, 2.0), record(0, 1.0, failure=wrong)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
+
+
+def test_a_timeout_does_not_rule_a_config_out(store):
+    store.add([record(0, 1.0), record(1, 2.0), failed(0, "timeout")])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(0)
+
+
+def test_nothing_but_failures_has_no_best(store):
+    store.add([failed(0), failed(1)])
+    assert store.best(matmul(), AVX512, machine=MACHINE) is None
+
+
+def test_the_best_may_be_asked_of_one_state_of_the_caches(store):
+    store.add([record(0, 1.0), record(1, 2.0, cache="cold")])
+    find = {"machine": MACHINE, "workload": matmul(), "target": AVX512}
+    assert store.best(**find, cache="cold").config == config(1)
+    assert store.best(**find).config == config(0)
+
+
+def test_a_search_resumes_with_what_was_measured(store):
+    store.add([record(5, 1.0), failed(3), record(9, 2.0), record(8, machine=OTHER)])
+    store.add([record(7, workload=matmul(8, 8, 8)), failed(9, created=2e9)])
+    done = store.measured(matmul(), AVX512, MACHINE)
+    assert list(done) == [config(5), config(3), config(9)]
+    assert list(done.values()) == [1e-3, float("inf"), float("inf")]
+    assert store.measured(matmul(), AVX512, MACHINE, threads=1) == {}
+
+
+def test_merging_adds_what_is_new(store, tmp_path):
+    store.add([record(0), record(1)])
+    with RecordStore(tmp_path / "other.db") as other:
+        other.add([record(1), record(2), failed(3)])
+        assert store.merge(other) == 2
+        assert store.merge(other) == 0
+        assert store.merge(store) == 0
+        assert other.merge(store) == 1
+        assert {r.config for r in store} == {r.config for r in other}
+
+
+def test_the_best_of_each_make_a_small_file(store, tmp_path):
+    store.add(record(n, 1.0 + n) for n in range(300))
+    store.add(record(n, 1.0 + n, matmul(8, 8, 8)) for n in range(300))
+    store.add([record(7, 5.0, machine=OTHER)])
+    path = tmp_path / "best.db"
+    assert store.export_best(path) == 3
+    with RecordStore(path, create=False) as small:
+        assert [r.config for r in small] == [config(0), config(7), config(0)]
+        assert small.best(matmul(), AVX512, machine=OTHER) == record(7, 5.0, machine=OTHER)
+    store.close()
+    assert path.stat().st_size < store.path.stat().st_size / 2
+    with pytest.raises(RecordError, match="there already"):
+        store.export_best(path)
+
+
+def test_a_closed_store_opens_again(store):
+    store.add([record(0)])
+    store.close()
+    store.close()
+    assert len(store) == 1
+
+
+def test_nothing_is_created_until_used_or_if_not_asked(tmp_path):
+    path = tmp_path / "none.db"
+    RecordStore(path).close()
+    with pytest.raises(RecordError, match="no such file"):
+        len(RecordStore(path, create=False))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_store_is_a_file(path):
+    with pytest.raises(RecordError, match="not a file"):
+        RecordStore(path)

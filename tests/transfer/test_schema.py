@@ -1,0 +1,226 @@
+"""Older, newer, foreign and damaged files."""
+
+import random
+import sqlite3
+
+import pytest
+
+from loopwright.transfer import rows, schema
+from loopwright.transfer.record import SCHEMA
+from loopwright.transfer.records import RecordError, RecordStore
+from tests.transfer.examples import AVX512, MACHINE, OTHER, config, failed, matmul, record
+
+SOME = [record(0, 3.0), record(1, 1.0), failed(2), record(3, machine=OTHER), record(4, seed=None)]
+
+
+def write_schema_0(path, stored=SOME):
+    connection = sqlite3.connect(path)
+    schema.STEPS[0](connection)
+    connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES (0, 0.0)")
+    columns = schema.COLUMNS[1:]
+    connection.executemany(
+        f"INSERT INTO records ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+        [rows.to_row(r)[1:] for r in stored],
+    )
+    connection.commit()
+    connection.close()
+
+
+def layout(path):
+    """Names and definitions of everything in a file."""
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    versions = connection.execute(f"SELECT version FROM {schema.VERSIONS}").fetchall()
+    connection.close()
+    return found, versions
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tuning.db"
+
+
+def test_schema_0_is_brought_up_to_date(path):
+    write_schema_0(path)
+    with RecordStore(path) as store:
+        assert list(store) == SOME
+        assert [r.id for r in store] == [1, 2, 3, 4, 5]
+        assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
+        assert store.add(SOME) == (1, 2, 3, 4, 5)
+
+
+def test_a_migrated_file_is_laid_out_as_a_new_one(path, tmp_path):
+    write_schema_0(path)
+    for each in (path, tmp_path / "new.db"):
+        with RecordStore(each) as store:
+            len(store)
+    assert layout(path) == layout(tmp_path / "new.db")
+
+
+def test_equal_records_of_schema_0_become_one(path):
+    write_schema_0(path, SOME + SOME)
+    with RecordStore(path) as store:
+        assert list(store) == SOME
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
+    write_schema_0(path)
+    before = layout(path)
+
+    def broken(connection):
+        schema._normalized(connection)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(schema, "STEPS", (schema._flat, broken))
+    with pytest.raises(RecordError, match="disk I/O error"):
+        len(RecordStore(path))
+    assert layout(path) == before
+
+
+def test_there_is_a_step_for_every_schema():
+    assert len(schema.STEPS) == SCHEMA + 1
+
+
+def test_a_newer_schema_is_refused(path):
+    with RecordStore(path) as store:
+        store.add(SOME)
+    connection = sqlite3.connect(path)
+    connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES ({SCHEMA + 1}, 0.0)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(RecordError, match=rf"schema {SCHEMA + 1}, .* up to {SCHEMA}.*upgrade"):
+        len(RecordStore(path))
+
+
+@pytest.mark.parametrize("version", ["'one'", "NULL", "-1", "1.5"])
+def test_a_senseless_schema_is_damage(path, version):
+    with RecordStore(path) as store:
+        len(store)
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        f"DROP TABLE {schema.VERSIONS}; CREATE TABLE {schema.VERSIONS} (version, applied);"
+        f"INSERT INTO {schema.VERSIONS} VALUES ({version}, 0.0)"
+    )
+    connection.close()
+    with pytest.raises(RecordError, match="damaged"):
+        len(RecordStore(path))
+
+
+@pytest.mark.parametrize("content", [b"workload,cost\n1,2\n", b"\x7fELF" + bytes(5000), b"x"])
+def test_a_file_that_is_not_sqlite_is_refused_and_kept(path, content):
+    path.write_bytes(content)
+    store = RecordStore(path)
+    for use in (lambda: store.add(SOME), lambda: store.get(1), lambda: list(store)):
+        with pytest.raises(RecordError, match="not a SQLite file; give the path"):
+            use()
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_refused_and_kept(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE bookmarks (url)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match="another program, with bookmarks"):
+        RecordStore(path).add(SOME)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_and_a_missing_folder_are_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "none" / "tuning.db"):
+        with pytest.raises(RecordError, match="does the folder exist"):
+            len(RecordStore(path))
+
+
+def test_an_empty_file_becomes_a_store(path):
+    path.touch()
+    with RecordStore(path) as store:
+        assert store.add([record()]) == (1,)
+
+
+def damaged(path, change):
+    """A store of a few hundred records, with its bytes changed."""
+    with RecordStore(path) as store:
+        store.add(record(n) for n in range(400))
+    content = bytearray(path.read_bytes())
+    path.write_bytes(change(content))
+
+
+def everything(store):
+    list(store)
+    store.best(matmul(), AVX512, machine=MACHINE)
+    store.measured(matmul(), AVX512, MACHINE)
+    store.add([record(1000)])
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9])
+def test_a_truncated_file_is_an_error_that_says_what_to_do(path, share):
+    damaged(path, lambda content: content[: int(len(content) * share)])
+    with RecordStore(path) as store:
+        with pytest.raises(RecordError, match="sqlite3 OLD .recover|not a SQLite file"):
+            everything(store)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_overwritten_bytes_never_give_anything_but_an_error_of_ours(path, seed):
+    rng = random.Random(seed)
+
+    def overwrite(content):
+        for _ in range(8):
+            start = rng.randrange(len(content) - 512)
+            content[start : start + 512] = rng.randbytes(512)
+        return content
+
+    damaged(path, overwrite)
+    with RecordStore(path) as store:
+        try:
+            everything(store)
+        except RecordError as error:
+            assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("config", "{}"),
+        ("config", "["),
+        ("config", "[" * 100_000),
+        ("seconds", "[-1]"),
+        ("seconds", "[NaN]"),
+        ("seconds", "5"),
+        ("cache", "tepid"),
+        ("failure", "odd"),
+        ("build_seconds", "soon"),
+        ("config", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_value_is_an_error_that_names_the_record(path, column, value):
+    with RecordStore(path) as store:
+        store.add([record(0), record(1)])
+        with store._database.write() as connection:
+            connection.execute(f"UPDATE records SET {column} = ? WHERE id = 2", (value,))
+        with pytest.raises(RecordError, match="record 2 is damaged"):
+            list(store)
+        assert store.get(1) == record(0)
+
+
+def test_text_in_the_wrong_encoding_is_an_error(path):
+    with RecordStore(path) as store:
+        store.add([record(0)])
+        with store._database.write() as connection:
+            connection.execute("UPDATE records SET config = CAST(x'fffe' AS TEXT)")
+        with pytest.raises(RecordError, match="UTF-8"):
+            list(store)
+
+
+def test_a_store_that_may_not_be_written_can_be_read(path, monkeypatch):
+    with RecordStore(path) as store:
+        store.add(SOME)
+    for forbidden in ([path], [path.parent], [path, path.parent]):
+        may = {path, path.parent}.difference(forbidden)
+        monkeypatch.setattr("os.access", lambda p, mode, may=may: p in may)
+        with RecordStore(path) as store:
+            assert list(store) == SOME
+            with pytest.raises(RecordError, match="copy the file"):
+                store.add([record(9)])
