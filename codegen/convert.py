@@ -30,30 +30,28 @@ def convert(x: Expr, dtype: str, bind: Bind | None = None) -> Expr:
         # To float16 LLVM would call a function of the compiler's library, __truncdfhf2.
         return convert(tirx.Cast("float32", x), dtype, bind)
     if source == "float32" and dtype == "bfloat16":
-        return _to_bfloat16(x, bind)
+        return tirx.reinterpret("bfloat16", to_bfloat16(x, bind))
     if source == "bfloat16":
-        return convert(_of_bfloat16(x), dtype, bind)
+        return convert(of_bfloat16(tirx.reinterpret("uint16", x)), dtype, bind)
     return tirx.Cast(dtype, x)
 
 
-def _of_bfloat16(x: Expr) -> Expr:
-    """Exact: a bfloat16 is the upper half of a float32."""
-    bits = tirx.Cast("uint32", tirx.reinterpret("uint16", x))
-    return tirx.reinterpret("float32", bits << _uint(16))
+def of_bfloat16(bits: Expr) -> Expr:
+    """The float32 of a bfloat16 that is given as uint16 bits; exact: they are its upper half."""
+    return tirx.reinterpret("float32", tirx.Cast("uint32", bits) << _uint(16))
 
 
-def _to_bfloat16(x: Expr, bind: Bind | None) -> Expr:
-    """The upper half of the bits, after adding just under half of the lower one's range."""
+def to_bfloat16(x: Expr, bind: Bind | None) -> Expr:
+    """A float32 as the uint16 bits of a bfloat16: the upper half, after adding just under half of
+    the lower one's range."""
     if bind is None:
-        return with_lets(lambda bind: _to_bfloat16(x, bind))
+        return with_lets(lambda bind: to_bfloat16(x, bind))
     bits = bind(tirx.reinterpret("uint32", x))
     upper = bits >> _uint(16)
     rounded = (bits + (_uint(0x7FFF) + (upper & _uint(1)))) >> _uint(16)
     # The sum would carry some NaNs over to 0 or inf (CUDA's has all bits set).
     nan = (bits & _uint(0x7FFFFFFF)) > _uint(0x7F800000)
-    return tirx.reinterpret(
-        "bfloat16", tirx.Cast("uint16", tirx.Select(nan, _uint(0x7FC0), rounded))
-    )
+    return tirx.Cast("uint16", tirx.Select(nan, _uint(0x7FC0), rounded))
 
 
 def _uint(value: int) -> Expr:

@@ -14,6 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import ForKind
 
+from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.schedule.tree import (
@@ -92,7 +93,7 @@ class _Emitter:
                 stmts += self.let(stmt)
             elif isinstance(stmt, Allocate):
                 self.buffers[stmt.buffer.name] = self._declare(stmt.buffer)
-                stmts.append(tirx.AllocBuffer(self.buffers[stmt.buffer.name]))
+                stmts.append(self.allocate(stmt.buffer))
             else:
                 stmts.append(self.store(stmt))
         return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
@@ -100,15 +101,30 @@ class _Emitter:
     def loop(self, loop: Loop) -> Any:
         if loop.kind == "parallel" and self.threads > 1:
             return self.parallel(loop)
+        if loop.kind == "vectorized" and self.vectors:
+            return self.vector(loop)
         if loop.extent == 1:
             self.known[loop.var] = _Known(0, 0, 0)
             return self.block(loop.body)
         kind = _KINDS[loop.kind]
-        if loop.kind == "parallel" or (loop.kind == "vectorized" and not self.vectors):
+        if loop.kind in ("parallel", "vectorized"):
             kind = ForKind.SERIAL
         var = tirx.Var(loop.var.name, "int32")
         self.known[loop.var] = _Known(var, 0, int(loop.extent) - 1)
         return tirx.For(var, _int(0), self.extent(loop), kind, self.block(loop.body))
+
+    def vector(self, loop: Loop) -> Any:
+        """A loop over the lanes of one store; what the store uses twice is kept per lane."""
+        (store,) = loop.body
+        assert isinstance(store, Store), store
+        lanes = int(loop.extent)
+        lane = tirx.Var(loop.var.name, "int32")
+        self.known[loop.var] = _Known(lane if lanes > 1 else 0, 0, lanes - 1)
+        scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
+        body = scratch.statements([self._store(store, scratch)])
+        if lanes > 1:
+            body = tirx.For(lane, _int(0), _int(lanes), ForKind.VECTORIZED, body)
+        return scratch.around(body)
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
@@ -148,10 +164,20 @@ class _Emitter:
         self.known[let.var] = _Known(var, *bounds)
         return [tirx.Bind(var, value if high <= limit else tirx.Min(value, _int(limit)))]
 
+    def allocate(self, buffer: Buffer) -> Any:
+        """On the stack for what is meant for registers, else from the run-time's workspaces (TVM
+        would take those for registers from there too, at a call for every tile)."""
+        annotations = {"disable_lower_builtin": True} if buffer.scope == "register" else None
+        return tirx.AllocBuffer(self.buffers[buffer.name], annotations)
+
     def store(self, store: Store) -> Any:
-        buffer = self.buffers[store.buffer.name]
-        value = self.values.stored(store.value, store.buffer.dtype)
-        return tirx.BufferStore(buffer, value, [_expr(self.offset(store.buffer, store.index))])
+        scratch = Scratch()
+        return scratch.around(scratch.statements([self._store(store, scratch)]))
+
+    def _store(self, store: Store, scratch: Scratch) -> Any:
+        value = self.values.stored(store.value, store.buffer.dtype, scratch)
+        at = _expr(self.offset(store.buffer, store.index))
+        return tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
 
     def offset(self, buffer: Buffer, index: tuple[Linear, ...], clamped: bool = False) -> Any:
         """The place in flat storage."""

@@ -12,9 +12,11 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.codegen.elementary import ELEMENTARY
+from loopwright.codegen.bindings import Bind
+from loopwright.codegen.convert import convert, of_bfloat16, to_bfloat16
+from loopwright.codegen.elementary import apply
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary, children
 from loopwright.schedule.tree import Buffer, Linear, Load, Position
 
 _HALVES = ("float16", "bfloat16")
@@ -42,8 +44,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def storage_type(dtype: str) -> str:
-    """The type of a buffer's elements in TIR."""
-    return "uint8" if dtype == "bool" else dtype
+    """The type of a buffer's elements in TIR: bits for those that TVM handles badly."""
+    return {"bool": "uint8", "bfloat16": "uint16"}.get(dtype, dtype)
 
 
 class ValueEmitter:
@@ -59,14 +61,18 @@ class ValueEmitter:
         """With `libm`, elementary functions are calls of the C library, else vectors of ours."""
         self.offset, self.linear, self.buffers, self.libm = offset, linear, buffers, libm
 
-    def stored(self, x: Expr, dtype: str) -> Any:
-        """A value as its buffer holds it."""
-        value = self.emit(x)
+    def stored(self, x: Expr, dtype: str, bind: Bind) -> Any:
+        """A value as its buffer holds it; `bind` names what is used more than once."""
+        if isinstance(x, Load) and x.dtype == dtype:
+            return self._element(x)
+        value = self._emit(x, bind)
         if dtype == "bool":
             return tirx.Cast("uint8", value)
-        return _to(value, dtype) if dtype in _HALVES else value
+        if dtype == "bfloat16":
+            return to_bfloat16(value, bind)
+        return convert(value, dtype, bind) if dtype in _HALVES else value
 
-    def emit(self, x: Expr) -> Any:
+    def _emit(self, x: Expr, bind: Bind) -> Any:
         """A value in the type that it is computed in: float32 for the halves."""
         if isinstance(x, Const):
             return _const(x)
@@ -75,17 +81,19 @@ class ValueEmitter:
         if isinstance(x, Position):
             value = self.linear(x.value)
             return tirx.IntImm("int32", value) if isinstance(value, int) else value
+        parts = [self._emit(child, bind) for child in children(x)]
         if isinstance(x, Select):
-            return tirx.Select(self.emit(x.cond), self.emit(x.x), self.emit(x.y))
+            return tirx.Select(*parts)
         if isinstance(x, Cast):
-            return _cast(self.emit(x.x), x.x.dtype, x.type)
+            return _cast(parts[0], x.x.dtype, x.type, bind)
         if isinstance(x, Unary):
-            return _rounded(self._unary(x.op, self.emit(x.x), x.dtype), x.dtype)
+            return _rounded(self._unary(x.op, parts[0], x.dtype, bind), x.dtype, bind)
         assert isinstance(x, Binary), x
-        value = _BINARY[x.op](self.emit(x.x), self.emit(x.y))
-        return value if x.dtype == "bool" or x.op in ("min", "max") else _rounded(value, x.dtype)
+        value = _BINARY[x.op](*parts)
+        exact = x.dtype == "bool" or x.op in ("min", "max")
+        return value if exact else _rounded(value, x.dtype, bind)
 
-    def _unary(self, op: str, value: Any, dtype: str) -> Any:
+    def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
         if op == "not":
             return tirx.Not(value)
         if op == "neg":
@@ -95,17 +103,21 @@ class ValueEmitter:
             return value if dtype == "uint8" else tirx.Select(value < 0, -value, value)
         if self.libm:
             return _libm(op, value, "float64" if dtype == "float64" else "float32")
-        if op == "abs" or dtype == "float64":
-            return getattr(tirx, op)(value)
-        return ELEMENTARY[op](value)
+        return tirx.abs(value) if op == "abs" else apply(op, value, bind)
 
-    def _load(self, x: Load) -> Any:
+    def _element(self, x: Load) -> Any:
+        """A value as its buffer holds it."""
         at = self.offset(x.buffer, x.index, x.clamped)
         at = tirx.IntImm("int32", at) if isinstance(at, int) else at
-        value = tirx.BufferLoad(self.buffers[x.buffer.name], [at])
+        return tirx.BufferLoad(self.buffers[x.buffer.name], [at])
+
+    def _load(self, x: Load) -> Any:
+        value = self._element(x)
         if x.dtype == "bool":
             return tirx.NE(value, tirx.IntImm("uint8", 0))
-        return tirx.Cast("float32", value) if x.dtype in _HALVES else value
+        if x.dtype == "bfloat16":
+            return of_bfloat16(value)
+        return convert(value, "float32") if x.dtype in _HALVES else value
 
 
 def _const(x: Const) -> Any:
@@ -132,19 +144,19 @@ def _libm(op: str, value: Any, dtype: str) -> Any:
     return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", value)
 
 
-def _cast(value: Any, source: str, dtype: str) -> Any:
+def _cast(value: Any, source: str, dtype: str, bind: Bind) -> Any:
     if source == "bool":
         value = tirx.Cast("int32", value)
     if dtype in _HALVES:
-        return _rounded(tirx.Cast("float32", value), dtype)
+        return _rounded(tirx.Cast("float32", value), dtype, bind)
     if is_float(source) and dtype in ("int8", "uint8"):
         value = tirx.Cast("int32", value)  # then wrap, as NumPy does
-    return _to(value, dtype)
-
-
-def _rounded(value: Any, dtype: str) -> Any:
-    return tirx.Cast("float32", _to(value, dtype)) if dtype in _HALVES else value
-
-
-def _to(value: Any, dtype: str) -> Any:
     return tirx.Cast(dtype, value)
+
+
+def _rounded(value: Any, dtype: str, bind: Bind) -> Any:
+    if dtype == "bfloat16":
+        return of_bfloat16(bind(to_bfloat16(value, bind)))
+    if dtype not in _HALVES:
+        return value
+    return convert(convert(value, dtype, bind), "float32", bind)

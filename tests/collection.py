@@ -412,6 +412,24 @@ def every_elementary_function_in_float16():
 
 
 @case
+def every_elementary_function_in_bfloat16():
+    A, C = T("A", 3, 41, dtype="bfloat16"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x = A[i, j]
+    C[i, j] = lw.exp(x) + lw.tanh(x) + lw.sigmoid(x) * lw.erf(x)
+    return C
+
+
+@case
+def elementary_functions_inside_each_other():
+    A, C = T("A", 5, 29), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x = A[i, j]
+    C[i, j] = x * lw.tanh(lw.log(1 + lw.exp(x))) + lw.exp(-lw.exp(lw.sigmoid(x)))
+    return C
+
+
+@case
 def every_elementary_function_in_float64():
     A, C = T("A", 3, 41, dtype="float64"), lw.tensor("C")
     i, j = lw.indices("i j")
