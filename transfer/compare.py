@@ -35,7 +35,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Dif
     if len(one) != len(other):
         return [Difference("number of tensors", len(one), len(other), 1000.0)]
     result = [d for pair in zip(one, other) for d in _of_tensors(*pair)]
-    if not result and found["outputs"] != wanted["outputs"]:
+    if not result and _outputs(found) != _outputs(wanted):
         result = [Difference("outputs", found["outputs"], wanted["outputs"])]
     return result
 
@@ -45,6 +45,11 @@ def nameless(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
     their formulas; each keeps its `name`."""
     numbers = {t["name"]: f"t{n}" for n, t in enumerate(workload["tensors"])}
     return [_nameless(tensor, numbers) for tensor in workload["tensors"]]
+
+
+def _outputs(workload: Mapping[str, Any]) -> list[int]:
+    names = [tensor["name"] for tensor in workload["tensors"]]
+    return [names.index(name) for name in workload["outputs"]]
 
 
 def _nameless(tensor: Mapping[str, Any], tensors: Mapping[str, str]) -> dict[str, Any]:

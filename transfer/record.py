@@ -133,6 +133,7 @@ class Record:
         """Plain data for one JSON line; `id` stays behind."""
         data = {name: getattr(self, name) for name in FIELDS}
         data["workload"] = json.loads(self.workload)
+        data["seconds"] = list(self.seconds)
         data["config"] = self.config.to_json()
         data["failure"] = self.failure.to_json() if self.failure else None
         return data

@@ -1,0 +1,132 @@
+"""The command line's look into record stores."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from loopwright.cli_records import records
+from loopwright.transfer.records import RecordStore
+from tests.transfer.examples import failed, matmul, record
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs a command in a folder whose tuning.db has four records; its exit code and output."""
+    monkeypatch.chdir(tmp_path)
+    with RecordStore() as store:
+        store.add([record(0, 3.0), record(1, 1.0), failed(2), record(0, 4.0, matmul(8, 9, 10))])
+
+    def invoke(*args):
+        result = CliRunner().invoke(records, args)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.output
+
+    return invoke
+
+
+def column(output, name):
+    head, *lines = (line.split("\t") for line in output.splitlines() if "\t" in line)
+    return [line[head.index(name)] for line in lines]
+
+
+def test_list_shows_the_newest_first_with_tabs_between(run):
+    code, output = run("list")
+    assert code == 0
+    assert column(output, "id") == ["4", "3", "2", "1"]
+    assert column(output, "ms") == ["4", "", "1", "3"]
+    assert column(output, "failure") == ["", "crash", "", ""]
+    assert column(output, "what")[1] == "C[4, 6] from A[4, 5] B[5, 6]"
+    assert "4 of 4 records shown; 1 are failures; 2 workloads" in output
+
+
+def test_list_chooses(run):
+    assert column(run("list", "--failed")[1], "id") == ["3"]
+    assert column(run("list", "--limit", "1")[1], "id") == ["4"]
+    assert column(run("list", "--workload", matmul().key[:6])[1], "id") == ["3", "2", "1"]
+    assert column(run("list", "--session", "none")[1], "id") == []
+
+
+def test_list_on_a_terminal_is_a_table(run, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    code, output = run("list")
+    assert code == 0
+    assert "\t" not in output
+    assert "A[4, 5] B[5, 6]" in output
+
+
+def test_show_tells_all_of_a_record(run):
+    code, output = run("show", "2")
+    assert code == 0
+    for text in ("C[i, j] += A[i, r] * B[r, j]", "tile0=(1, 16)", "1 ms", "Some CPU", "seed 7"):
+        assert text in output
+    assert "loopwright replay 2" in output
+
+
+def test_show_tells_why_it_failed(run):
+    output = run("show", "3")[1]
+    assert "crash: killed by signal 9" in output
+    assert "Traceback" in output
+
+
+def test_show_as_json(run):
+    assert json.loads(run("show", "2", "--json")[1]) == record(1, 1.0).to_json()
+
+
+def test_best_has_one_line_per_workload(run):
+    assert column(run("best")[1], "ms") == ["1", "4"] or column(run("best")[1], "ms") == ["4", "1"]
+
+
+def test_export_and_import_and_merge(run, tmp_path):
+    assert run("export", "all.jsonl") == (0, "4 records written to all.jsonl\n")
+    assert run("import", "all.jsonl", "--records", "b.db")[1].startswith("4 new records; ")
+    assert run("export", "best.jsonl", "--best") == (0, "2 records written to best.jsonl\n")
+    assert run("export", "best.db", "--best") == (0, "2 records written to best.db\n")
+    assert run("export", "c.db") == (0, "4 records written to c.db\n")
+    code, output = run("merge", "best.db", "b.db", "c.db", "--records", "d.db")
+    assert code == 0
+    assert output.splitlines()[:3] == [
+        "2 new records of best.db",
+        "2 new records of b.db",
+        "0 new records of c.db",
+    ]
+    with RecordStore("d.db") as merged, RecordStore() as store:
+        assert set(merged) == set(store)
+
+
+def test_import_skips_damaged_lines_only_if_told(run):
+    run("export", "all.jsonl")
+    with open("all.jsonl", "a") as file:
+        file.write('{"schema": 1')
+    code, output = run("import", "all.jsonl", "--records", "b.db")
+    assert code == 1
+    assert "line 5" in output
+    code, output = run("import", "all.jsonl", "--records", "b.db", "--skip-damaged")
+    assert code == 0
+    assert "skipped line 5" in output
+    assert "4 new records" in output
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["show", "99"], 1, "no record 99; `records list` shows them"),
+        (["show", "-1"], 2, "-1"),
+        (["show", "first"], 2, "first"),
+        (["list", "--records", "none.db"], 1, "no such file; `loopwright tune` makes one"),
+        (["best", "--records", "all.txt"], 1, "not a SQLite file"),
+        (["import", "none.jsonl"], 1, "cannot be read"),
+        (["merge", "none.db"], 1, "no such file"),
+        (["merge"], 2, "FILES"),
+        (["export", "tuning.db"], 2, "FILE is the store itself"),
+        (["export", "tuning.db", "--best"], 2, "FILE is the store itself"),
+        (["frobnicate"], 2, "No such command"),
+    ],
+)
+def test_mistakes_are_told_with_an_exit_code(run, tmp_path, args, code, message):
+    (tmp_path / "all.txt").write_text("text")
+    assert run(*args)[0] == code
+    assert message in run(*args)[1]
+    assert not (tmp_path / "none.db").exists()
