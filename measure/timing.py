@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -39,7 +40,8 @@ class Timing:
     relative: half the width of the median's confidence interval, over the median, at which
         sampling stops.
     confidence: of that interval.
-    cap: seconds of undisturbed samples after which it stops anyway.
+    cap: seconds spent on undisturbed samples after which it stops anyway; flushes count, so
+        cold caches want more.
     shortest: seconds that a sample lasts at least.
     cache: "warm", or "cold": everything is flushed out of the caches before every call.
     retries: samples that are thrown away at most because they were disturbed.
@@ -62,10 +64,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Sample:
-    """`seconds` of one call; `elapsed` seconds of all calls; how many `cores` were at work."""
+    """`seconds` of one call; `spent` seconds in all, flush included; `cores` at work."""
 
     seconds: float
-    elapsed: float
+    spent: float
     cores: float
 
 
@@ -82,26 +84,33 @@ class Timer:
         self._cores = 1.0
         self._times = 1
         self.first = self._take()
-        if self._flush is None and self.first.elapsed < timing.cap:
+        if self._flush is None and self.first.seconds < timing.cap:
             self._calibrate()
 
     def _calibrate(self) -> None:
         shortest = self._timing.shortest
-        while (elapsed := self._take().elapsed) < shortest and self._times < _MOST_CALLS:
+        while (elapsed := self._take().spent) < shortest and self._times < _MOST_CALLS:
             wanted = 1.2 * self._times * shortest / max(elapsed, 1e-9)
             self._times = min(math.ceil(wanted), 16 * self._times)
 
     def _take(self) -> Sample:
-        if self._flush is not None:
-            self._flush()
+        flushing = self._flush_caches()
         elapsed, cpu = self._call.repeat(self._times)
         elapsed = max(elapsed, 1e-9)
         # A shorter one has too few ticks, and the waking of threads weighs too much.
         told = elapsed >= self._timing.shortest
-        sample = Sample(elapsed / self._times, elapsed, cpu / elapsed if told else math.inf)
+        cores = cpu / elapsed if told else math.inf
         if told:
-            self._cores = max(self._cores, sample.cores)
-        return sample
+            self._cores = max(self._cores, cores)
+        return Sample(elapsed / self._times, flushing + elapsed, cores)
+
+    def _flush_caches(self) -> float:
+        """Seconds that it took."""
+        if self._flush is None:
+            return 0.0
+        start = time.perf_counter()
+        self._flush()
+        return time.perf_counter() - start
 
     def _undisturbed(self, sample: Sample) -> bool:
         return sample.cores >= _ENOUGH * self._cores
@@ -122,7 +131,7 @@ class Timer:
         A call longer than the cap is not repeated: its first run is the sample.
         """
         timing = self._timing
-        if self.first.elapsed >= timing.cap:
+        if self.first.seconds >= timing.cap:
             return (self.first.seconds,)
         taken: list[Sample] = []
         while True:
@@ -130,11 +139,11 @@ class Timer:
             good = [s for s in taken if self._undisturbed(s)]
             seconds = tuple(s.seconds for s in good)
             lost = len(taken) - len(good)
-            if lost > timing.retries or sum(s.elapsed for s in taken) > 3 * timing.cap:
+            if lost > timing.retries or sum(s.spent for s in taken) > 3 * timing.cap:
                 return seconds or (max(taken, key=lambda s: s.cores).seconds,)
             if spread(seconds, timing.confidence) <= timing.relative:
                 return seconds
-            if sum(s.elapsed for s in good) >= timing.cap:
+            if sum(s.spent for s in good) >= timing.cap:
                 return seconds
 
 

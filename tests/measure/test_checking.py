@@ -1,0 +1,63 @@
+"""Outputs compared, whole or in part."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.measure.checking import difference, from_bytes, poison, to_bytes
+
+DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+
+
+def copy_of(dtype, *shape):
+    x, y = lw.tensor("x", shape, dtype), lw.tensor("y")
+    at = lw.indices(" ".join("ijkl"[: len(shape)]))
+    y[at] = x[at]
+    return lw.workload(y)
+
+
+def values(dtype, *shape):
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    return (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_outputs_agree_and_survive_the_way_between_processes(dtype):
+    workload, value = copy_of(dtype, 3, 5), values(dtype, 3, 5)
+    (back,) = from_bytes(workload, [bytes(b) for b in to_bytes([value])])
+    assert back.dtype == value.dtype
+    assert difference(workload, [value], [back], (0.0, 0.0)) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poison_is_never_right(dtype):
+    workload, value = copy_of(dtype, 3, 5), values(dtype, 3, 5)
+    untouched = value.copy()
+    poison(untouched)
+    assert "15 of 15 elements" in difference(workload, [untouched], [value], (0.1, 0.1))
+
+
+def test_a_difference_says_where_it_is():
+    workload, value = copy_of("float32", 3, 5), values("float32", 3, 5)
+    wrong = value.copy()
+    wrong[1, 2] = 7
+    found = difference(workload, [wrong], [value], (1e-6, 1e-6))
+    assert found == "y: 1 of 15 elements are wrong; y[1, 2] is 7.0, not 1.0"
+
+
+def test_nan_and_infinity_agree_with_themselves_alone():
+    workload = copy_of("float32", 3)
+    special = np.array([np.nan, np.inf, -np.inf], np.float32)
+    assert difference(workload, [special], [special], (0.0, 0.0)) is None
+    assert difference(workload, [special], [-special], (0.0, 0.0)) is not None
+
+
+def test_large_outputs_are_looked_at_in_places():
+    workload, value = copy_of("float32", 100, 100), values("float32", 100, 100)
+    tile = value.copy()
+    tile[90:] += 1
+    assert difference(workload, [value], [value], (0.0, 0.0), most=500) is None
+    assert "of 500 elements" in difference(workload, [tile], [value], (0.0, 0.0), most=500)

@@ -1,0 +1,154 @@
+"""What every device promises, on a small workload or table."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from loopwright.dsl import ops
+from loopwright.dsl.tensor import tensor
+from loopwright.dsl.workload import workload
+from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.measure.local import LocalDevice
+from loopwright.measure.replay import load_brute_forced
+from loopwright.measure.timing import Timing
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space, space
+
+TABLE = """tile,unroll,time_ms
+1,1,4.0
+1,2,3.0
+2,1,2.5
+2,2,
+4,2,1.5
+"""
+
+
+def local(folder) -> tuple[Device, Space]:
+    product = workload(ops.matmul(tensor("A", (24, 17)), tensor("B", (17, 40), constant=True)))
+    device = LocalDevice("cpu", 2, timing=Timing(cap=0.02), build_workers=1)
+    return device, space(product, device.target)
+
+
+def replayed(folder) -> tuple[Device, Space]:
+    path = folder / "table.csv"
+    path.write_text(TABLE)
+    device = load_brute_forced(path)
+    return device, device.space
+
+
+@pytest.fixture(scope="module", params=[local, replayed])
+def both(request, tmp_path_factory):
+    device, points = request.param(tmp_path_factory.mktemp("device"))
+    with device:
+        yield device, points
+
+
+@pytest.fixture
+def device(both):
+    return both[0]
+
+
+@pytest.fixture
+def points(both):
+    return both[1]
+
+
+@pytest.fixture
+def configs(points):
+    """Two that work."""
+    sketch = points.sketches[0]
+    other = next(k for k in sketch.knobs if len(k.choices) > 1)
+    at = sketch.default[sketch.knobs.index(other)]
+    changed = other.choices[(at + 1) % len(other.choices)]
+    return [points.default, points.default.replace(sketch, **{other.name: changed})]
+
+
+def illegal(config: Config) -> Config:
+    return replace(config, sketch="no such sketch")
+
+
+def test_a_device_has_a_name_a_target_and_a_fingerprint_of_text(device):
+    assert device.name
+    assert device.target.threads >= 1
+    fingerprint = device.fingerprint()
+    assert fingerprint
+    assert fingerprint == device.fingerprint()
+    assert all(isinstance(x, str) for pair in fingerprint.items() for x in pair)
+
+
+def test_a_sound_device_passes_its_own_check(device):
+    device.check()
+
+
+def test_there_is_one_measurement_per_config_in_order(device, points, configs):
+    asked = [*configs, configs[0]]
+    measured = list(device.measure(points.workload, asked))
+    assert [m.config for m in measured] == asked
+    for m in measured:
+        assert m.failure is None
+        assert 0 < m.cost < 10
+        assert min(m.seconds) <= m.cost <= max(m.seconds)
+        assert m.threads == device.target.threads
+        assert m.cache == "warm"
+        assert m.build_seconds >= 0
+        assert m.run_seconds >= 0
+        assert 0 <= m.started <= time.time()
+
+
+def test_nothing_is_measured_before_it_is_asked_for(device, points, configs):
+    measured = device.measure(points.workload, configs)
+    assert isinstance(measured, Iterator)
+    assert isinstance(next(measured), Measurement)
+
+
+def test_nothing_to_measure_gives_nothing(device, points):
+    assert list(device.measure(points.workload, [])) == []
+    assert device.compare(points.workload, [], 3) == []
+
+
+def test_an_illegal_config_is_a_failure_among_the_others(device, points, configs):
+    asked = [configs[0], illegal(configs[0]), configs[1]]
+    first, bad, last = device.measure(points.workload, asked)
+    assert bad.failure.kind == "illegal"
+    assert bad.failure.message
+    assert bad.seconds == ()
+    assert bad.cost == math.inf
+    assert first.failure is None
+    assert last.failure is None
+
+
+def test_right_outputs_are_verified(device, points, configs):
+    assert device.verify(points.workload, configs[1]) is None
+
+
+def test_a_config_that_does_not_work_is_not_verified(device, points, configs):
+    failure = device.verify(points.workload, illegal(configs[0]))
+    assert isinstance(failure, Failure)
+    assert failure.kind == "illegal"
+
+
+def test_finalists_get_as_many_samples_each_as_there_are_rounds(device, points, configs):
+    samples = device.compare(points.workload, [configs[0], illegal(configs[0]), configs[1]], 3)
+    assert [len(s) for s in samples] == [3, 3, 3]
+    assert samples[1] == (math.inf,) * 3
+    assert all(0 < s < 10 for s in (*samples[0], *samples[2]))
+
+
+def test_a_failure_survives_the_way_through_json():
+    failure = Failure("crash", "it fell", "Traceback …")
+    assert Failure.from_json(failure.to_json()) == failure
+    assert str(failure) == "crash: it fell"
+    with pytest.raises(ValueError, match="no failure is of kind"):
+        Failure("bad luck", "")
+
+
+def test_a_closed_device_can_be_closed_again(tmp_path):
+    for make in (local, replayed):
+        device, _ = make(tmp_path)
+        device.close()
+        device.close()

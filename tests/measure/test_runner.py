@@ -1,0 +1,241 @@
+"""Candidates that crash, hang, eat memory or lie, run in a worker process."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from loopwright.dsl.oracle import tolerance
+from loopwright.measure.builder import Built, Task
+from loopwright.measure.device import DeviceError, Failure
+from loopwright.measure.frames import Frame
+from loopwright.measure.pool import Job, Kind, Pool
+from loopwright.measure.runner import Data, Runner
+from loopwright.measure.timing import Timing
+from loopwright.schedule.target import Target
+from tests.measure import faults
+
+FAST = Timing(cap=0.0)
+FAULTS = {
+    "segfault": ("crash", "SIGSEGV"),
+    "abort": ("crash", "SIGABRT"),
+    "exit": ("crash", "status 0"),
+    "hang": ("timeout", "within 1.5 s"),
+    "greedy": ("memory", "no memory"),
+    "wrong": ("wrong", r"y: 1 of 64 elements are wrong; y\[5\]"),
+    "idle": ("wrong", "64 of 64"),
+}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workers")
+    pool = Pool(Kind("run", 2 << 30, folder), 1)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def runner(pool):
+    return Runner(pool)
+
+
+@pytest.fixture(scope="module")
+def data():
+    workload = faults.workload()
+    return Data(Task(workload, Target()), 3, faults.expected(3), tolerance(workload), 1.5)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_candidate_is_one_failure_and_the_next_one_is_measured(runner, data, name):
+    kind, words = FAULTS[name]
+    reply = runner.run(data, faults.built(name), FAST)
+    assert reply.failure.kind == kind
+    assert re.search(words, reply.failure.message)
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+
+
+def test_a_crash_shows_what_the_worker_said_last(runner, data):
+    failure = runner.run(data, faults.built("segfault"), FAST).failure
+    assert "Segmentation fault" in failure.traceback
+    assert "timing.py" in failure.traceback
+
+
+def test_a_file_that_is_no_library_is_a_failure(runner, data):
+    failure = runner.run(data, faults.not_ours(), FAST).failure
+    assert failure.kind == "run"
+    assert "cannot load" in failure.message
+    assert "Traceback" in failure.traceback
+
+
+def test_garbage_on_the_standard_output_does_no_harm(runner, data):
+    for _ in range(3):
+        reply = runner.run(data, faults.built("chatty"), FAST)
+        assert reply.failure is None
+        assert reply.frame.header["seconds"]
+
+
+def test_an_innocent_candidate_does_not_suffer_from_one_that_spoilt_the_inputs(runner, data):
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    runner.run(data, faults.built("vandal"), FAST)
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+
+
+def test_without_expected_outputs_nothing_is_checked_and_outputs_can_be_had(runner, data):
+    free = Data(data.task, data.seed, (), (0.0, 0.0), 5.0)
+    reply = runner.run(free, faults.built("good"), FAST, outputs=True)
+    assert reply.frame.blobs == data.expected
+
+
+def test_finalists_are_sampled_in_turns_and_failing_ones_are_infinite(runner, data):
+    candidates = [faults.built(n) for n in ("good", "segfault", "good")]
+    candidates.append(Built(b"", {}, Failure("build", "no"), 0.0))
+    first, second, third, fourth = runner.compare(data, candidates, FAST, 4)
+    assert len(first) == len(third) == 4
+    assert all(0 < s < 1 for s in (*first, *third))
+    assert second == fourth == (math.inf,) * 4
+
+
+def test_inputs_that_do_not_fit_are_an_error_of_the_device(runner):
+    import loopwright as lw
+
+    (i,) = lw.indices("i")
+    x, y = lw.tensor("x", (1 << 29,)), lw.tensor("y")
+    y[i] = x[i]
+    data = Data(Task(lw.workload(y), Target()), 0, (), (0.0, 0.0), 5.0)
+    with pytest.raises(DeviceError, match="inputs of this workload cannot be made"):
+        runner.run(data, faults.built("good"), FAST)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_hundreds_of_measurements_leak_neither_memory_nor_files(runner, data):
+    def measure(times):
+        for _ in range(times):
+            assert runner.run(data, faults.built("good"), FAST).failure is None
+        gc.collect()
+
+    measure(100)
+    before, files = resident(), open_files()
+    measure(400)
+    assert resident() - before < 1 << 20
+    assert open_files() == files
+
+
+def test_killed_workers_leave_neither_zombies_nor_files(pool, runner, data):
+    runner.run(data, faults.built("good"), FAST)
+    files = open_files()
+    processes = [pool.workers[0]._process.pid]
+    for _ in range(2):
+        runner.run(data, faults.built("segfault"), FAST)
+        runner.run(data, faults.built("good"), FAST)
+        processes.append(pool.workers[0]._process.pid)
+    gc.collect()
+    assert open_files() == files
+    assert len(set(processes)) == 3
+    pool.close()
+    assert not any(os.path.exists(f"/proc/{process}") for process in processes)
+
+
+def test_an_interrupt_ends_the_busy_worker_and_leaves_the_pool_usable(pool, runner, data):
+    slow = Data(data.task, data.seed, data.expected, data.tolerance, 60.0)
+    runner.run(slow, faults.built("good"), FAST)
+    worker = pool.workers[0]
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(slow, faults.built("hang"), FAST)
+    timer.join()
+    assert not worker.alive
+    assert pool.workers == []
+    assert runner.run(slow, faults.built("good"), FAST).failure is None
+
+
+def test_jobs_are_shared_out_and_answered_in_order(tmp_path, data):
+    pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
+    try:
+        jobs = [Job(Frame({"do": f"unknown {n}"}), 5.0) for n in range(7)]
+        messages = [reply.failure.message for reply in pool.map(jobs)]
+        assert [m.split("'")[1] for m in messages] == [f"unknown {n}" for n in range(7)]
+        assert len(pool.workers) == 2
+        assert sum(w.answers for w in pool.workers) == 7
+    finally:
+        pool.close()
+
+
+def test_a_worker_that_cannot_start_is_an_error_with_its_last_words(tmp_path):
+    pool = Pool(Kind("run", 1 << 20, tmp_path), 1)
+    with pytest.raises(DeviceError, match="did not start"):
+        pool.start()
+    assert pool.workers == []
+
+
+_PARENT = """
+import sys
+from pathlib import Path
+from loopwright.measure.pool import Job, Kind, Pool
+from loopwright.measure.runner import Runner
+from loopwright.measure.timing import Timing
+from tests.measure import faults, test_runner
+
+pool = Pool(Kind("run", 2 << 30, Path(sys.argv[1])), 1)
+task = test_runner.Task(faults.workload(), test_runner.Target())
+data = test_runner.Data(task, 0, (), (0.0, 0.0), 60.0)
+runner = Runner(pool)
+runner.run(data, faults.built("good"), Timing(cap=0.0))
+print(pool.workers[0]._process.pid, flush=True)
+runner.run(data, faults.built("hang"), Timing(cap=0.0))
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_parent_however_it_ends(tmp_path, end):
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=root,
+    )
+    with parent:
+        worker = int(parent.stdout.readline())
+        parent.send_signal(end)
+        parent.wait(20)
+    for _ in range(100):
+        if not running(worker):
+            return
+        threading.Event().wait(0.05)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the worker outlived its parent")
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # whoever adopted it may not have noticed yet
+
+
+def test_a_worker_that_runs_does_not_import_tvm():
+    code = (
+        "import sys; import loopwright.measure.worker, loopwright.measure.worker_run\n"
+        "assert not {'tvm', 'tvm_ffi', 'scipy', 'xgboost', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,123 @@
+"""Adaptive timing, on calls whose times are made up."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopwright.measure.timing import Timer, Timing, spread
+
+
+class Scripted:
+    """A call that takes given seconds, and keeps a given number of cores at work."""
+
+    def __init__(self, seconds, cores=(1.0,)):
+        self.seconds, self.cores = itertools.cycle(seconds), itertools.cycle(cores)
+        self.calls = 0
+        self.elapsed = 0.0
+
+    def repeat(self, times):
+        self.calls += times
+        elapsed = times * next(self.seconds)
+        self.elapsed += elapsed
+        return elapsed, elapsed * next(self.cores)
+
+
+def test_equal_samples_are_few():
+    call = Scripted([2e-3])
+    assert Timer(call, Timing()).run() == (2e-3,) * 6
+
+
+def test_short_calls_are_repeated_until_a_sample_is_long_enough():
+    call = Scripted([1e-6])
+    seconds = Timer(call, Timing(shortest=1e-3)).run()
+    assert seconds == pytest.approx([1e-6] * 6)
+    assert call.calls >= 6 * 1000
+    assert call.elapsed < 0.02
+
+
+def test_a_call_that_takes_no_time_is_timed_all_the_same():
+    assert all(s > 0 for s in Timer(Scripted([0.0]), Timing()).run())
+
+
+def test_noisy_samples_are_taken_until_the_cap():
+    call = Scripted([2e-3, 5e-3])
+    timing = Timing(cap=0.1)
+    seconds = Timer(call, timing).run()
+    assert 0.1 <= sum(seconds) < 0.11
+
+
+def test_a_call_longer_than_the_cap_is_run_once():
+    call = Scripted([0.5])
+    assert Timer(call, Timing(cap=0.1)).run() == (0.5,)
+    assert call.calls == 1
+
+
+def test_samples_whose_threads_shared_a_core_are_thrown_away():
+    call = Scripted([4e-3, 2e-3, 2e-3], [1.0, 2.0, 1.9])
+    assert set(Timer(call, Timing(cap=1.0)).run()) == {2e-3}
+
+
+def test_a_serial_call_on_many_threads_is_not_taken_for_a_disturbed_one():
+    call = Scripted([2e-3], [1.0])
+    assert len(Timer(call, Timing()).run()) == 6
+
+
+def test_samples_on_a_busy_machine_are_retried_a_bounded_number_of_times():
+    call = Scripted([2e-3], [0.3, 0.4, 0.5])
+    timing = Timing(cap=10.0, retries=7)
+    assert Timer(call, timing).run() == (2e-3,)
+    assert call.calls < 12
+
+
+def test_one_sample_is_the_first_undisturbed_one():
+    call = Scripted([1e-3, 1e-3, 9e-3, 1e-3], [2.0, 2.0, 0.5, 2.0])
+    assert Timer(call, Timing()).sample() == 1e-3
+
+
+def test_with_cold_caches_everything_is_flushed_before_every_call():
+    log = []
+
+    class Call(Scripted):
+        def repeat(self, times):
+            log.append(times)
+            return super().repeat(times)
+
+    timer = Timer(Call([2e-3]), Timing(cache="cold"), lambda: log.append("flush"))
+    assert len(timer.run()) == 6
+    assert log == ["flush", 1] * 7
+
+
+def test_caches_are_warm_or_cold():
+    with pytest.raises(ValueError, match="lukewarm"):
+        Timing(cache="lukewarm")
+
+
+def test_the_interval_is_that_of_the_sign_test():
+    # 95 % of ten samples: from the second to the ninth (1 - 22/1024 = 97.9 %).
+    samples = tuple(float(n) for n in range(1, 11))
+    assert spread(samples, 0.95) == pytest.approx((9 - 2) / 2 / 5.5)
+    assert spread(samples[:5], 0.95) == math.inf
+    assert spread((), 0.95) == math.inf
+
+
+def test_the_interval_encloses_the_median_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(2000):
+        samples = np.sort(rng.exponential(size=20) + 1)
+        half = spread(tuple(samples), 0.95) * np.median(samples)
+        low, high = samples[5], samples[14]  # the ranks for n = 20
+        assert half == pytest.approx((high - low) / 2)
+        hits += low <= 1 + math.log(2) <= high
+    assert hits / 2000 >= 0.94
+
+
+@given(st.lists(st.floats(1e-9, 1e3), min_size=6), st.floats(0.5, 0.99))
+def test_the_spread_is_never_negative(samples, confidence):
+    assert spread(tuple(samples), confidence) >= 0
