@@ -159,10 +159,9 @@ def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
 @click.option("--check", is_flag=True, help="Build, run and verify a trivial program on each.")
 def devices(check: bool) -> None:
     """List the devices that can measure here."""
-    from loopwright.codegen.target import resolve
     from loopwright.measure.local import LocalDevice
 
-    with LocalDevice(resolve("cpu")) as device:
+    with LocalDevice() as device:
         details = {"target": str(device.target), "threads": str(device.target.threads)}
         _show_details(("device", device.name), *(details | device.fingerprint()).items())
         if check:

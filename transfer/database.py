@@ -54,13 +54,13 @@ class Database:
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        with self._lock, self._explained():
+        with self._lock, self.explained():
             return self._opened().execute(sql, values).fetchall()
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """A transaction: committed when the block ends, undone if it raises."""
-        with self._lock, self._explained():
+        with self._lock, self.explained():
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -91,7 +91,7 @@ class Database:
         mode = _mode(self.path)
         connection = sqlite3.connect(
             self.path.as_uri() + mode,
-            PATIENCE,
+            timeout=PATIENCE,
             isolation_level=None,
             check_same_thread=False,
             uri=True,
@@ -107,8 +107,8 @@ class Database:
         return connection
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Errors of SQLite as `RecordError` with the file and what to do."""
+    def explained(self) -> Iterator[None]:
+        """Errors become `RecordError`, with the file and what to do about it."""
         try:
             yield
         except RecordError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loopwright.transfer.compare import Difference, differences
-from loopwright.transfer.lookup import POLICIES, Setting, Wanted, family, hardware, hardware_of
+from loopwright.transfer.lookup import POLICIES, Setting, Wanted, family, hardware
 from loopwright.transfer.record import RecordError
 
 _SHOWN = 3
@@ -65,7 +65,7 @@ def _places(setting: Setting, wanted: Wanted) -> Iterator[Difference]:
     if wanted.threads not in (None, setting.threads):
         yield Difference("threads", setting.threads, wanted.threads)
     if wanted.machine is not None:
-        found, other = dict(hardware_of(setting)), dict(hardware(wanted.machine))
+        found, other = dict(setting.hardware), dict(hardware(wanted.machine))
         for name in sorted({*found, *other}):
             if found.get(name) != other.get(name):
                 yield Difference(f"machine's {name}", found.get(name), other.get(name))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loopwright.transfer.record import RecordError
 
@@ -28,7 +27,7 @@ class Setting:
     ----------
     id: its number in the store.
     workload_key, workload, target, threads: as in `Record`.
-    machine: the fingerprint as JSON text, its keys sorted.
+    machine: the fingerprint.
     measured, failed: how many records have a cost, and how many do not.
     """
 
@@ -36,10 +35,15 @@ class Setting:
     workload_key: str
     workload: str
     target: str
-    machine: str
+    machine: Mapping[str, str] = field(hash=False)
     threads: int
     measured: int
     failed: int
+
+    @property
+    def hardware(self) -> tuple[tuple[str, str], ...]:
+        """The machine, whatever its software."""
+        return hardware(self.machine)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Wanted:
         return (
             self.workload_key == setting.workload_key,
             self.target == setting.target,
-            self.machine is None or hardware(self.machine) == hardware_of(setting),
+            self.machine is None or hardware(self.machine) == setting.hardware,
             family(self.target) == family(setting.target),
             self.threads is None or self.threads == setting.threads,
         )
@@ -92,17 +96,12 @@ def hardware(machine: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, v) for k, v in machine.items() if k not in SOFTWARE))
 
 
-def hardware_of(setting: Setting) -> tuple[tuple[str, str], ...]:
-    """The hardware on which a setting's records were measured."""
-    return hardware(json.loads(setting.machine))
-
-
 def comparable(settings: Iterable[Setting]) -> list[tuple[Setting, ...]]:
     """Settings in groups whose costs may be compared: of one workload, target, machine and
     number of threads."""
 
     def group(s: Setting) -> tuple[object, ...]:
-        return (s.workload_key, s.target, s.threads, hardware_of(s))
+        return (s.workload_key, s.target, s.threads, s.hardware)
 
     ordered = sorted(settings, key=group)
     return [tuple(members) for _, members in itertools.groupby(ordered, group)]

@@ -22,7 +22,7 @@ from loopwright.schedule.target import Target
 SCHEMA = 1
 """The form of records on disk, in a store and as JSON lines; see `schema.py` for the steps."""
 
-_CACHES = ("warm", "cold")
+CACHES = ("warm", "cold")
 _TEXTS = ("workload_key", "workload", "target", "session")
 
 
@@ -216,8 +216,10 @@ def _problem(r: Record) -> str:
         if not _is_text(getattr(r, name)):
             return f"{name} = {getattr(r, name)!r} is not text"
     for name in ("machine", "versions"):
-        if not _is_mapping(getattr(r, name)):
-            return f"{name} = {getattr(r, name)!r} does not map text to text"
+        try:
+            mapping(getattr(r, name))
+        except TypeError as error:
+            return f"{name}: {error}"
     for name in ("build_seconds", "run_seconds", "created"):
         if not _is_time(getattr(r, name)):
             return f"{name} = {getattr(r, name)!r} is not a time in seconds"
@@ -231,8 +233,8 @@ def _problem_of_result(r: Record) -> str:
         return f"threads = {r.threads!r} is not a number of threads"
     if r.seed is not None and type(r.seed) is not int:
         return f"seed = {r.seed!r} is neither an integer nor None"
-    if r.cache not in _CACHES:
-        return f"cache = {r.cache!r} is none of {_CACHES}"
+    if r.cache not in CACHES:
+        return f"cache = {r.cache!r} is none of {CACHES}"
     if not isinstance(r.seconds, tuple) or not all(map(_is_time, r.seconds)):
         return f"seconds = {r.seconds!r} is not a tuple of times"
     if not isinstance(r.config, Config):
@@ -248,10 +250,11 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(part) for pair in value.items() for part in pair
-    )
+def mapping(value: Any) -> dict[str, str]:
+    """A mapping of text to text, as it is. Raises `TypeError` for anything else."""
+    if not isinstance(value, Mapping) or not all(map(_is_text, (*value, *value.values()))):
+        raise TypeError(f"{value!r} does not map text to text")
+    return dict(value)
 
 
 def _is_time(value: object) -> bool:

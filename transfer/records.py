@@ -15,8 +15,10 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer import rows
 from loopwright.transfer.database import Database
+from loopwright.transfer.explain import explain
+from loopwright.transfer.lines import read_lines, write_lines
 from loopwright.transfer.lookup import Setting, Wanted, choose, comparable
-from loopwright.transfer.record import Record, RecordError, canonical
+from loopwright.transfer.record import CACHES, Record, RecordError, canonical
 
 __all__ = ["Record", "RecordError", "RecordStore", "Setting"]
 
@@ -58,7 +60,7 @@ class RecordStore:
     def query(
         self,
         workload_key: str | None = None,
-        target: str | None = None,
+        target: Target | str | None = None,
         machine: Mapping[str, str] | None = None,
         threads: int | None = None,
         *,
@@ -73,7 +75,7 @@ class RecordStore:
         """
         given = {
             "workload_key": workload_key,
-            "target": target,
+            "target": None if target is None else str(target),
             "machine": None if machine is None else canonical(machine),
             "threads": threads,
             "session": session,
@@ -96,7 +98,8 @@ class RecordStore:
                 JOIN texts t ON t.id = s.target JOIN texts m ON m.id = s.machine
             GROUP BY s.id ORDER BY s.id"""
         )
-        return tuple(itertools.starmap(Setting, found))
+        with self._database.explained():
+            return tuple(map(rows.to_setting, found))
 
     def best(
         self,
@@ -116,6 +119,8 @@ class RecordStore:
         wrong results is never the best. `threads` are the target's if not given; `cache` limits
         the choice to "warm" or "cold" times.
         """
+        if cache not in (None, *CACHES):
+            raise RecordError(f"cache = {cache!r}: use one of {CACHES}, or None for both")
         wanted = _wanted(workload, target, machine, threads, policy)
         groups = choose(self.settings(), wanted)
         return next(filter(None, (self._best_of(group, cache) for group in groups)), None)
@@ -135,8 +140,6 @@ class RecordStore:
         threads: int | None = None,
     ) -> str:
         """Why `best` finds nothing: the nearest records, and the fields in which they differ."""
-        from loopwright.transfer.explain import explain
-
         wanted = _wanted(workload, target, machine, threads, policy)
         return explain(self.settings(), wanted, workload.to_json(), str(self.path))
 
@@ -154,7 +157,8 @@ class RecordStore:
         found = self._database.read(
             f"SELECT config, cost FROM records WHERE setting IN ({marks}) ORDER BY id", ids
         )
-        return {rows.to_config(text): math.inf if c is None else c for text, c in found}
+        with self._database.explained():
+            return {rows.to_config(text): math.inf if c is None else c for text, c in found}
 
     def export_lines(
         self, path: str | os.PathLike[str], records: Iterable[Record] | None = None
@@ -163,8 +167,6 @@ class RecordStore:
 
         The file is complete or not there: it takes its name when all is written.
         """
-        from loopwright.transfer.lines import write_lines
-
         return write_lines(path, self if records is None else records)
 
     def import_lines(
@@ -175,8 +177,6 @@ class RecordStore:
         All are added or none. A damaged line is a `RecordError`; with `skip_damaged` its number
         and problem are in the list instead.
         """
-        from loopwright.transfer.lines import read_lines
-
         skipped: list[str] = []
         _, new = self._add(list(read_lines(path, skipped if skip_damaged else None)))
         return new, skipped
@@ -224,10 +224,8 @@ class RecordStore:
         return ids, len({number for number in ids if number > last})
 
     def _record(self, row: Sequence[Any]) -> Record:
-        try:
+        with self._database.explained():
             return rows.to_record(row)
-        except RecordError as error:
-            raise RecordError(f"{self.path}: {error}") from error
 
     def _pages(self, given: Mapping[str, Any], newest: bool) -> Iterator[Record]:
         """Records whose columns have the given values, read a page at a time."""
@@ -242,8 +240,8 @@ class RecordStore:
     def _best_of(self, group: Iterable[Setting], cache: str | None) -> Record | None:
         """The best record of comparable settings.
 
-        No median over a config's samples is below its lowest cost; so in the order of these, few
-        configs need to be looked at.
+        The median over all samples of a config is never below the lowest of its records' medians;
+        so in the order of these, few configs need to be looked at.
         """
         ids, marks = _ids(group)
         some = f"setting IN ({marks}) AND cost IS NOT NULL AND cache = coalesce(?, cache)"

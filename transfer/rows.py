@@ -10,7 +10,8 @@ from typing import Any
 from loopwright.dsl.errors import ConfigError
 from loopwright.measure.device import Failure
 from loopwright.schedule.sketch import Config
-from loopwright.transfer.record import Record, RecordError, canonical
+from loopwright.transfer.lookup import Setting
+from loopwright.transfer.record import Record, RecordError, canonical, mapping
 from loopwright.transfer.schema import COLUMNS, digest
 
 Row = tuple[Any, ...]
@@ -60,6 +61,15 @@ def to_record(row: Sequence[Any]) -> Record:
         return _record(row[0], columns)
     except (RecordError, TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"record {row[0]} is damaged: {error}") from error
+
+
+def to_setting(row: Sequence[Any]) -> Setting:
+    """The setting of a row with its attributes. Raises `RecordError` for a damaged fingerprint."""
+    *where, machine, threads, measured, failed = row
+    try:
+        return Setting(*where, mapping(json.loads(machine)), threads, measured, failed)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"a fingerprint is damaged: {error}") from error
 
 
 def _record(number: int, c: Mapping[str, Any]) -> Record:

@@ -68,7 +68,8 @@ def migrate(connection: sqlite3.Connection) -> None:
             connection.execute(f"INSERT INTO {VERSIONS} VALUES (?, ?)", (version, time.time()))
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself undoes some, on a full disk say
+            connection.execute("ROLLBACK")
         raise
 
 

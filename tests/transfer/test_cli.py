@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from loopwright.cli_records import records
+from loopwright.cli_records import devices, records
 from loopwright.transfer.records import RecordStore
 from tests.transfer.examples import failed, matmul, record
 
@@ -130,3 +130,11 @@ def test_mistakes_are_told_with_an_exit_code(run, tmp_path, args, code, message)
     assert run(*args)[0] == code
     assert message in run(*args)[1]
     assert not (tmp_path / "none.db").exists()
+
+
+def test_devices_tells_what_this_machine_is():
+    result = CliRunner().invoke(devices)
+    assert result.exit_code == 0
+    assert {"device", "target", "threads"} <= {
+        line.split(":")[0] for line in result.output.split("\n")
+    }

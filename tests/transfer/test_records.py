@@ -167,6 +167,11 @@ def test_the_best_may_be_asked_of_one_state_of_the_caches(store):
     assert store.best(**find).config == config(0)
 
 
+def test_an_unknown_state_of_the_caches_is_an_error(store):
+    with pytest.raises(RecordError, match="cache = 'hot'"):
+        store.best(matmul(), AVX512, machine=MACHINE, cache="hot")
+
+
 def test_a_search_resumes_with_what_was_measured(store):
     store.add([record(5, 1.0), failed(3), record(9, 2.0), record(8, machine=OTHER)])
     store.add([record(7, workload=matmul(8, 8, 8)), failed(9, created=2e9)])

@@ -203,6 +203,16 @@ def test_a_damaged_value_is_an_error_that_names_the_record(path, column, value):
         assert store.get(1) == record(0)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"cores": 2}', "[" * 100_000])
+def test_a_damaged_fingerprint_is_an_error(path, text):
+    with RecordStore(path) as store:
+        store.add([record(0)])
+        with store._database.write() as connection:
+            connection.execute("UPDATE texts SET text = ? WHERE text LIKE '%cores%'", (text,))
+        with pytest.raises(RecordError, match=rf"{path.name}: a fingerprint is damaged"):
+            store.best(matmul(), AVX512, machine=MACHINE)
+
+
 def test_text_in_the_wrong_encoding_is_an_error(path):
     with RecordStore(path) as store:
         store.add([record(0)])
