@@ -65,9 +65,9 @@ def to_record(row: Sequence[Any]) -> Record:
 
 def to_setting(row: Sequence[Any]) -> Setting:
     """The setting of a row with its attributes. Raises `RecordError` for a damaged fingerprint."""
-    *where, machine, threads, measured, failed = row
+    number, key, workload, target, machine, *rest = row
     try:
-        return Setting(*where, mapping(json.loads(machine)), threads, measured, failed)
+        return Setting(number, key, workload, target, mapping(json.loads(machine)), *rest)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"a fingerprint is damaged: {error}") from error
 
