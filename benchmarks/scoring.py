@@ -1,0 +1,106 @@
+"""How many candidates a second a search can score: config → loop tree → features → score.
+
+    python benchmarks/scoring.py [--sizes 1024 8192] [--repeats 9]
+
+A ResNet-18 convolution (C6: 128→128 channels, 28×28, 3×3), context relation features, boosted
+trees of full size, one thread. The parts are timed one by one, by the CPU time of this process;
+the medians are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.representation import ContextRelation, context_relation
+from loopwright.dsl import ops
+from loopwright.schedule.lower import lower
+from loopwright.schedule.space import Space, space
+
+WANTED = 50_000  # candidates a second
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 8192])
+    parser.add_argument("--repeats", type=int, default=9)
+    options = parser.parse_args()
+    points = c6()
+    model = trained(points)
+    shape = ContextRelation().features(points, 0, drawn(points, 1)).shape
+    print(f"{len(points.sketches)} sketches, {shape[1]} features, {model.trees} trees")
+    print(f"{'n':>7} {'lowering':>12} {'features':>12} {'prediction':>12} {'total':>12}"
+          f" {'candidates/s':>13}")  # fmt: skip
+    for n in options.sizes:
+        show(n, measured(points, model, n, options.repeats))
+
+
+def c6() -> Space:
+    """The space of ResNet-18's C6 on this machine, one thread."""
+    weights = lw.tensor("W", (128, 128, 3, 3), constant=True)
+    c = ops.conv2d(lw.tensor("X", (1, 128, 28, 28)), weights, padding=1)
+    return space(lw.workload(c), resolve("cpu", 1))
+
+
+def drawn(points: Space, n: int, seed: int = 0) -> np.ndarray:
+    """Random configs of the first sketch."""
+    rng = np.random.default_rng(seed)
+    knobs = points.sketches[0].knobs
+    return np.stack([rng.integers(len(k.choices), size=n) for k in knobs], axis=1)
+
+
+def trained(points: Space) -> GBTModel:
+    """A model of the size that tuning makes, from made-up costs that no few trees can express."""
+    features = ContextRelation().features(points, 0, drawn(points, 512, seed=1))
+    rng = np.random.default_rng(2)
+    costs = np.exp(features @ rng.normal(size=features.shape[1]) / 10) * 1e-3
+    model = GBTModel()
+    model.fit(features, costs, np.zeros(len(costs), int))
+    return model
+
+
+def measured(points: Space, model: GBTModel, n: int, repeats: int) -> dict[str, float]:
+    """Seconds of each part for n configs, and of all of them as a search runs them."""
+    sketch, target, numbers = points.sketches[0], points.target, drawn(points, n)
+    tree = lower(sketch, target, numbers)
+    features = ContextRelation().features(points, 0, numbers)
+    return {
+        "lowering": seconds(lambda: lower(sketch, target, numbers), repeats),
+        "features": seconds(
+            lambda: context_relation(tree, target, points.workload.flops), repeats
+        ),
+        "prediction": seconds(lambda: model.predict(features), repeats),
+        "total": seconds(
+            lambda: model.predict(ContextRelation().features(points, 0, numbers)), repeats
+        ),
+    }
+
+
+def seconds(run: Callable[[], object], repeats: int) -> float:
+    """The median CPU time of a call, after one that warms up."""
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        run()
+        times.append(time.process_time() - start)
+    return statistics.median(times)
+
+
+def show(n: int, parts: dict[str, float]) -> None:
+    """One line of the table."""
+    cells = " ".join(f"{s * 1e3:9.1f} ms" for s in parts.values())
+    rate = n / parts["total"]
+    verdict = "" if rate >= WANTED else f"  below {WANTED}"
+    print(f"{n:>7} {cells} {rate:>13,.0f}{verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""What stores and loads touch, widened loop by loop from the innermost one outwards."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loopwright.costmodel.column import Mask, Real, least, magnitude, most, real, where
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.schedule.tree import Buffer, Var
+
+ROLES = ("written", "register", "vector", "broadcast")
+LINE = 64.0  # bytes of a cache line
+
+Slopes = Mapping[Var, Real]
+
+
+@dataclass(eq=False)
+class Access:
+    """One access to a buffer of one store, over the loops that have been entered so far.
+
+    Attributes
+    ----------
+    key: the same for accesses of one store that touch the same elements, give or take a few.
+    slopes: per axis of the buffer, by how much each loop moves the subscript.
+    rate: vector operations per distinct element: 1 / width where neighbours share a vector.
+    gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0.
+    axes: what is touched along each axis.
+    alive: 0 for configs in which a loop around has no iterations, else 1.
+    elements, lines: distinct elements, and the cache lines that hold them.
+    """
+
+    key: tuple[object, ...]
+    buffer: str
+    role: str
+    item: float
+    strides: tuple[Real, ...]
+    slopes: tuple[Slopes, ...]
+    rate: Real
+    gathers: Real
+    axes: list[_Axis]
+    alive: Real = 1.0
+    elements: Real = 1.0
+    lines: Real = 1.0
+
+    @staticmethod
+    def of(
+        buffer: Buffer, role: str, slopes: tuple[Slopes, ...], lane: Var | None, width: Real
+    ) -> Access:
+        """An access that no loop has widened yet; `lane` is the store's innermost loop, which
+        is vectorized `width` elements at a time."""
+        shape = tuple(map(real, buffer.shape))
+        strides: list[Real] = [1.0]
+        for extent in reversed(shape[1:]):
+            strides.insert(0, strides[0] * extent)
+        key = (buffer.name, role, tuple(frozenset(s) for s in slopes))
+        new = Access(
+            key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(strides[: len(shape)]),
+            slopes, 1.0, 0.0, [_Axis(extent) for extent in shape],
+        )  # fmt: skip
+        step = new.stride(lane)
+        new.rate = where(step == 1.0, 1.0 / width, 1.0)
+        new.gathers = where(step > 1.0, most(least(width - 1.0, 1.0), 0.0), 0.0)
+        return new
+
+    def stride(self, var: Var | None) -> Real:
+        """By how many elements one iteration of a loop moves the access; 0 for no loop."""
+        moves: Real = 0.0
+        for slopes, step in zip(self.slopes, self.strides):
+            if var is not None and var in slopes:
+                moves = moves + slopes[var] * step
+        return magnitude(moves)
+
+    def widen(self, var: Var, extent: Real) -> None:
+        """Enter a loop."""
+        moved = [(axis, slopes[var]) for axis, slopes in zip(self.axes, self.slopes) if var in slopes]
+        for axis, slope in moved:
+            axis.widen(magnitude(slope), extent)
+        if moved:
+            self._measure()
+
+    def kill(self, alive: Real) -> None:
+        """Forget what is touched by configs for which a loop has no iterations."""
+        self.alive = self.alive * alive
+        self._measure()
+
+    def touch(self, uses: Real, var: Var | None) -> Touch:
+        """What has been touched, by `uses` accesses, in one run of the loop `var`."""
+        vectors = self.elements * self.rate
+        gathers = 0.0 if isinstance(self.gathers, float) else vectors * self.gathers
+        return Touch(self.elements, self.lines, vectors, gathers, uses, ((self, var),))
+
+    def _measure(self) -> None:
+        """Elements, and cache lines: runs of contiguous elements, each starting anywhere."""
+        elements: Real = self.alive
+        for axis in self.axes:
+            elements = elements * axis.distinct
+        self.elements = elements
+        if self.role == "register":
+            return
+        run: Real = 1.0
+        whole: Mask = True  # every axis further in is touched from end to end
+        for axis in reversed(self.axes):
+            if whole is False:
+                break
+            run = run * most(axis.places * whole, 1.0)
+            whole = axis.whole if whole is True else whole & axis.whole
+        span = 1.0 + (run - 1.0) * (self.item / LINE)
+        self.lines = least(elements, elements / run * span)
+
+
+@dataclass(eq=False)
+class _Axis:
+    """What is touched along one axis of a buffer.
+
+    Attributes
+    ----------
+    reach: places from the first to the last one touched, if the buffer did not end.
+    choices: the product of the extents that move the subscript.
+    places, distinct: places of the buffer within reach, and those that are touched.
+    whole: whether the axis is touched from end to end.
+    """
+
+    extent: Real
+    reach: Real = 1.0
+    choices: Real = 1.0
+    places: Real = 1.0
+    distinct: Real = 1.0
+    whole: Mask = False
+
+    def __post_init__(self) -> None:
+        self.whole = self.extent <= 1.0
+
+    def widen(self, step: Real, extent: Real) -> None:
+        """Enter a loop that moves the subscript by `step`."""
+        self.reach = self.reach + step * (extent - 1.0)
+        self.choices = self.choices * extent
+        self.places = least(self.reach, self.extent)
+        self.distinct = least(self.places, self.choices)
+        self.whole = self.places >= self.extent
+
+
+@dataclass(eq=False)
+class Statement:
+    """A store with its accesses; `count` is how often the loops entered so far execute it."""
+
+    width: Real
+    accesses: Sequence[Access]
+    count: Real = 1.0
+
+    def repeat(self, var: Var, extent: Real, mean: Real) -> None:
+        """Enter a loop of at most `extent` and on average `mean` iterations."""
+        self.count = self.count * mean
+        dead = not isinstance(extent, float) and not extent.all()
+        for access in self.accesses:
+            if not isinstance(extent, float) or extent != 1.0:
+                access.widen(var, most(extent, 1.0) if dead else extent)
+            if dead:
+                access.kill(least(extent, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """What one run of a loop does to the buffers of one role.
+
+    Attributes
+    ----------
+    elements: distinct elements.
+    lines: cache lines that hold them.
+    vectors: the vector, broadcast or scalar operations that access each of them once.
+    gathers: those of them that move one element of a vector at a time.
+    uses: accesses.
+    moved: the accesses, and the loop.
+    """
+
+    elements: Real = 0.0
+    lines: Real = 0.0
+    vectors: Real = 0.0
+    gathers: Real = 0.0
+    uses: Real = 0.0
+    moved: tuple[tuple[Access, Var | None], ...] = ()
+
+    @property
+    def reuse(self) -> Real:
+        """Accesses for each distinct element; 0 if there are none."""
+        return self.uses / most(self.elements, 1.0)
+
+    @property
+    def stride(self) -> Real:
+        """By how many elements the loop itself moves an access; the greatest of all."""
+        return functools.reduce(most, (access.stride(var) for access, var in self.moved), 0.0)
+
+    @staticmethod
+    def of(role: str, statements: Iterable[Statement], var: Var | None) -> Touch:
+        """The sum over buffers; of several accesses to one buffer, the greatest counts."""
+        found: dict[str, Touch] = {}
+        for statement in statements:
+            for access in statement.accesses:
+                if access.role == role:
+                    new, old = access.touch(statement.count, var), found.get(access.buffer)
+                    found[access.buffer] = new if old is None else old.joined(new, most)
+        parts = list(found.values())
+        return functools.reduce(lambda a, b: a.joined(b, operator.add), parts) if parts else NONE
+
+    def joined(self, other: Touch, join: Callable[[Real, Real], Real]) -> Touch:
+        """Two touches as one."""
+        return Touch(
+            join(self.elements, other.elements),
+            join(self.lines, other.lines),
+            join(self.vectors, other.vectors),
+            join(self.gathers, other.gathers),
+            self.uses + other.uses,
+            self.moved + other.moved,
+        )
+
+
+NONE = Touch()

@@ -1,0 +1,231 @@
+"""Context vectors: one per loop of a batched tree, for all configs of the batch at once.
+
+They follow section 4 of Chen et al. 2018 ("context encoded" features) and its appendix. A loop's
+vector holds what is known of the loop itself and of every buffer accessed below it. Buffers have
+*roles*, so that the vector has one length for all programs:
+
+    written    what a store writes, unless it is a register buffer
+    register   register buffers: accumulators
+    vector     what a store reads at an address that moves with its innermost loop
+    broadcast  what a store reads at one address for all of its innermost loop
+
+The vector, in the order of `names`; n = log₂(1 + x), so that nothing is 0:
+
+    column                    meaning                                              unit   transform
+    extent                    iterations; the mean where `bound` clips             1      n
+    serial, parallel,         kind, one-hot                                        0, 1   -
+      unrolled, vectorized
+    depth                     loops outside of this one                            1      -
+    outside                   product of the extents outside: runs of this loop    1      n
+    inside                    product of the extents from here inwards, summed
+                              over the stores below: stores executed in one run    1      n
+    <role>.elements           distinct elements touched in one run, per buffer,
+                              summed over the buffers of the role                  1      n
+    <role>.reuse              accesses in one run / distinct elements              1      n
+    <role>.stride             elements by which one iteration of this loop moves
+                              an access; the greatest of the role                  1      n
+
+`Touch` knows further numbers that the relation features need: cache lines and vector operations.
+
+How they are computed: a variable of a `Let` stands for its linear expression (its `min` only
+clips); ⌊v/d⌋ moves 1/d as fast as v, and v mod d as fast as v. An access to an axis of extent E,
+moved by loops of extents eₖ with coefficients cₖ, reaches 1 + Σ|cₖ|(eₖ - 1) places, of which at
+most Πeₖ are distinct, and at most E exist. Loops without iterations have vectors of zeros and add
+nothing to what stands around them, as if they were absent.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from loopwright.costmodel.access import ROLES, Access, Statement, Touch
+from loopwright.costmodel.column import Array, Real, least, log, most, real, rows, total
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import ARITHMETIC, FLOAT_ONLY, Binary, Expr, Unary, walk
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree import (
+    KINDS,
+    Buffer,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Quotient,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StoreContext:
+    """A store: its arithmetic operations, calls of elementary functions, and vector width."""
+
+    arithmetic: float
+    functions: float
+    width: Real
+    touch: tuple[Touch, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LoopContext:
+    """A loop, with what one run of it does; columns as in the module's table, not transformed."""
+
+    kind: str
+    extent: Real
+    depth: int
+    outside: Real
+    inside: Real
+    touch: tuple[Touch, ...]
+    children: tuple[Context, ...]
+
+    def loops(self) -> Iterator[LoopContext]:
+        """This loop and all inside of it, in the order in which they are written."""
+        yield self
+        yield from loops(self.children)
+
+
+Context = LoopContext | StoreContext
+
+
+def loops(nodes: Iterable[Context]) -> Iterator[LoopContext]:
+    """Every loop, in the order in which they are written."""
+    for node in nodes:
+        if isinstance(node, LoopContext):
+            yield from node.loops()
+
+
+def contexts(tree: Tree, target: Target) -> tuple[Context, ...]:
+    """The loops and stores of a tree's body; what is prepared ahead of time costs nothing."""
+    return _Walk(target).block(tree.body, 1.0)[0]
+
+
+def names() -> tuple[str, ...]:
+    """What the columns of `vector` are called."""
+    parts = itertools.product(ROLES, ("elements", "reuse", "stride"))
+    own = ("extent", *KINDS, "depth", "outside", "inside")
+    return (*own, *(f"{role}.{part}" for role, part in parts))
+
+
+def vector(loop: LoopContext, n: int) -> Array:
+    """A loop's context vector for a batch of n: shape (columns, n)."""
+    kinds = [float(kind == loop.kind) for kind in KINDS]
+    columns: list[Real] = [loop.extent, loop.outside, loop.inside]
+    for t in loop.touch:
+        columns += [t.elements, t.reuse, t.stride]
+    extent, outside, inside, *touched = log(rows(columns, n))
+    made = rows([extent, *kinds, float(loop.depth), outside, inside, *touched], n)
+    made *= (rows([loop.outside], n) > 0) & (extent > 0)
+    return made
+
+
+class _Walk:
+    """Gathers contexts from the innermost loops outwards."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.path: list[Loop] = []
+        self.lets: dict[Var, dict[Var, Real]] = {}
+        self.extents: dict[Var, Real] = {}
+
+    def block(
+        self, body: Sequence[Stmt], outside: Real
+    ) -> tuple[tuple[Context, ...], list[Statement]]:
+        nodes: list[Context] = []
+        statements: list[Statement] = []
+        for stmt in body:
+            if isinstance(stmt, Let):
+                self.lets[stmt.var] = self.linear(stmt.value)
+            elif isinstance(stmt, Store):
+                statement = self.store(stmt)
+                statements.append(statement)
+                nodes.append(_store_context(stmt, statement))
+            elif isinstance(stmt, Loop) and (inner := self.loop(stmt, outside)) is not None:
+                nodes.append(inner[0])
+                statements += inner[1]
+        return tuple(nodes), statements
+
+    def loop(self, loop: Loop, outside: Real) -> tuple[LoopContext, list[Statement]] | None:
+        extent = real(loop.extent)
+        if isinstance(extent, float) and extent == 0:
+            return None
+        self.extents[loop.var] = extent
+        mean = extent if loop.bound is None else self.mean(extent, loop.bound)
+        self.path.append(loop)
+        children, statements = self.block(loop.body, outside * mean)
+        self.path.pop()
+        for statement in statements:
+            statement.repeat(loop.var, extent, mean)
+        inside = total(s.count for s in statements)
+        touch = tuple(Touch.of(role, statements, loop.var) for role in ROLES)
+        depth = len(self.path)
+        return LoopContext(loop.kind, mean, depth, outside, inside, touch, children), statements
+
+    def mean(self, extent: Real, bound: Linear) -> Real:
+        """The mean of min(extent, c + a·block) over the blocks, where a < 0: the first ones are
+        full, then it falls. A bound of another form is taken never to clip."""
+        slopes = self.linear(bound)
+        if len(slopes) != 1:
+            return extent
+        ((var, slope),) = slopes.items()
+        blocks, start = self.extents[var], real(bound.const)
+        fall = most(-slope, 1.0)
+        full = least(most((start - extent) // fall + 1.0, 0.0), blocks)
+        rest = blocks - full
+        clipped = most(rest * start - fall * rest * (full + blocks - 1.0) / 2.0, 0.0)
+        return (full * extent + clipped) / most(blocks, 1.0)
+
+    def linear(self, value: Linear) -> dict[Var, Real]:
+        """The coefficients of the loops in an index expression."""
+        result: dict[Var, Real] = {}
+        for term, coefficient in value.terms:
+            factor = real(coefficient)
+            if isinstance(term, Var):
+                inner = self.lets.get(term, {term: 1.0})
+            else:
+                inner = self.linear(term.value)
+                factor = factor / (term.divisor if isinstance(term, Quotient) else 1)
+            for var, slope in inner.items():
+                result[var] = result.get(var, 0.0) + factor * slope
+        return result
+
+    def store(self, store: Store) -> Statement:
+        innermost = self.path[-1] if self.path else None
+        width: Real = 1.0
+        if innermost is not None and innermost.kind == "vectorized":
+            lanes = self.target.lanes(item_bytes(store.buffer.dtype))
+            width = most(least(float(lanes), self.extents[innermost.var]), 1.0)
+        lane = None if innermost is None else innermost.var
+        accesses = [self.access(store.buffer, store.index, True, lane, width)]
+        for part in walk(store.value):
+            if isinstance(part, Load):
+                accesses.append(self.access(part.buffer, part.index, False, lane, width))
+        return Statement(width, list({a.key: a for a in accesses}.values()))
+
+    def access(
+        self, buffer: Buffer, index: Sequence[Linear], written: bool, lane: Var | None, width: Real
+    ) -> Access:
+        slopes = tuple(self.linear(position) for position in index)
+        moves = any(lane in slope for slope in slopes)
+        role = "written" if written else "vector" if moves else "broadcast"
+        if buffer.scope == "register":
+            role = "register"
+        return Access.of(buffer, role, slopes, lane, width)
+
+
+def _store_context(store: Store, statement: Statement) -> StoreContext:
+    parts = list(walk(store.value))
+    touch = tuple(Touch.of(role, [statement], None) for role in ROLES)
+    return StoreContext(
+        float(sum(map(_is_arithmetic, parts))),
+        float(sum(isinstance(p, Unary) and p.op in FLOAT_ONLY for p in parts)),
+        statement.width,
+        touch,
+    )
+
+
+def _is_arithmetic(part: Expr) -> bool:
+    return isinstance(part, Binary) and (part.op in ARITHMETIC or part.op in ("min", "max"))

@@ -1,0 +1,34 @@
+"""How good predicted scores are, against measured costs; inf is the cost of a failure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loopwright.costmodel.model import Floats
+
+
+def pairwise_accuracy(scores: Floats, costs: Floats) -> float:
+    """The share of pairs of different cost in which the cheaper one has the higher score; equal
+    scores count half. 0.5 is chance; nan if all costs are equal."""
+    cheaper = costs[:, None] < costs[None, :]
+    difference = scores[:, None] - scores[None, :]
+    right = (difference > 0) + 0.5 * (difference == 0)
+    return float(right[cheaper].mean()) if cheaper.any() else float("nan")
+
+
+def top_k_recall(scores: Floats, costs: Floats, k: int) -> float:
+    """The share of the k cheapest that are among the k of the highest scores."""
+    k = min(k, len(costs))
+    cheapest = np.argsort(costs, kind="stable")[:k]
+    chosen = np.argsort(-scores, kind="stable")[:k]
+    return len(np.intersect1d(cheapest, chosen)) / k if k else float("nan")
+
+
+def spearman(scores: Floats, costs: Floats) -> float:
+    """Spearman's rank correlation of score and speed, 1 if the order is right; ties share their
+    mean rank; nan if all scores or all costs are equal."""
+    from scipy.stats import rankdata
+
+    a, b = rankdata(scores), rankdata(-costs)
+    spread = a.std() * b.std()
+    return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else float("nan")

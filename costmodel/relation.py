@@ -1,0 +1,82 @@
+"""Context relation features and what goes with them: a vector of one length for any program.
+
+    names            columns                                                 transform log₂(1 + x)
+
+**Relations** (section 4 of Chen et al. 2018): for two columns i and j of the loops' context
+vectors Z and log₂-spaced thresholds β_t,
+
+    R_t^(ij) = max over {k : Z_kj < β_t} of Z_ki        (0 where no loop k qualifies)
+
+Here j is always the *footprint*, the bytes of all cache lines that one run of the loop touches
+outside of registers, and i is one of
+
+    inside           stores executed by one run of the loop
+    <role>.reuse     accesses for each cache line touched, for the roles written, vector, broadcast
+
+so that R_t says what a cache of β_t bytes is good for: how much work fits it, and how often what
+it holds is used again. β runs from 2^8.5 to 2^23.5 bytes, each 2^1.5 times the one before; the
+half exponents keep round footprints from standing on a threshold.
+
+**Traffic**: cache lines that a cache of β bytes must fetch in all, if it keeps what one run of a
+loop touches wherever that is less than β:
+
+    traffic(loop) = lines(loop) where footprint(loop) < β, else extent · Σ traffic(inside)
+
+for the same kind of thresholds, and for the target's first- and second-level caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loopwright.costmodel.access import LINE, ROLES, Touch
+from loopwright.costmodel.column import Array, Real, most, rows, total, where
+from loopwright.costmodel.context import Context, LoopContext
+
+MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
+BETAS = tuple(2.0 ** (8.5 + 1.5 * t) for t in range(11))
+COLUMNS = ("inside", *(f"{ROLES[r]}.reuse" for r in MEMORY))
+
+
+def relation_names() -> tuple[str, ...]:
+    """What the rows of `relations` are called."""
+    return tuple(f"max {c} below {_bytes(b)}" for c in COLUMNS for b in BETAS)
+
+
+def relations(loops: Sequence[LoopContext], n: int) -> Array:
+    """R_t^(ij) for every i of `COLUMNS` and every β: shape (columns · thresholds, n)."""
+    if not loops:
+        return np.zeros((len(COLUMNS) * len(BETAS), n), np.float32)
+    footprints = rows((lines(loop.touch) * LINE for loop in loops), n)
+    footprints[rows((loop.outside * loop.extent for loop in loops), n) == 0] = np.inf
+    z = np.stack([rows(column, n) for column in zip(*map(_row, loops), strict=True)])
+    result = np.empty((len(COLUMNS), len(BETAS), n), np.float32)
+    for t, beta in enumerate(BETAS):
+        result[:, t] = (z * (footprints < beta)).max(axis=1)
+    return result.reshape(-1, n)
+
+
+def _row(loop: LoopContext) -> tuple[Real, ...]:
+    reuse = (t.uses / most(t.lines, 1e-3) for t in (loop.touch[r] for r in MEMORY))
+    return (loop.inside, *reuse)
+
+
+def lines(touch: Sequence[Touch]) -> Real:
+    """Cache lines outside of registers."""
+    return total(touch[r].lines for r in MEMORY)
+
+
+def traffic(node: Context, betas: Array) -> Array:
+    """Cache lines fetched by one run of a loop or store, for thresholds of shape (β, 1) in bytes:
+    shape (β, n) or (β, 1)."""
+    fetched = lines(node.touch)
+    if not isinstance(node, LoopContext):
+        return np.broadcast_to(np.float32(fetched), betas.shape)
+    inner = node.extent * sum(traffic(child, betas) for child in node.children)
+    return np.asarray(where(np.asarray(fetched * LINE) < betas, fetched, inner))
+
+
+def _bytes(beta: float) -> str:
+    return f"2^{np.log2(beta):.1f}B"

@@ -1,0 +1,170 @@
+"""Representations: from configs of a space to the numbers that a cost model sees."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from loopwright.costmodel.column import Array
+from loopwright.costmodel.context import contexts, loops, names, vector
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.relation import relation_names, relations
+from loopwright.costmodel.summary import summary, summary_names
+from loopwright.schedule.lower import lower
+from loopwright.schedule.space import Space
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree import Tree
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+T = TypeVar("T")
+
+_CHUNK = 4096  # configs whose columns fit the caches
+
+
+class Representation(ABC):
+    """Turns configs into feature vectors.
+
+    A representation has no state that matters: the same config gives the same features, alone or
+    in a batch. All sketches of a space give vectors of one length; if `transferable`, so do all
+    spaces, and column i means the same everywhere, so that what is learned on some workloads says
+    something about others. `features` is called for many thousands of configs at a time and loops
+    over none of them.
+    """
+
+    transferable = False
+
+    @abstractmethod
+    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        """Features of configs of one sketch: float32 of shape (n, f).
+
+        Parameters
+        ----------
+        sketch: the number of a sketch of the space.
+        numbers: the number of a choice for every knob; shape (n, knobs).
+
+        Raises `ModelError` for a space that has no such features.
+        """
+
+    @abstractmethod
+    def names(self, space: Space) -> tuple[str, ...]:
+        """What the columns are called; as many as `features` has for this space."""
+
+
+class ContextRelation(Representation):
+    """Context relation features (Chen et al. 2018, section 4) and a summary of the program: the
+    modules `relation` and `summary` define the columns. The default."""
+
+    transferable = True
+
+    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        parts = [
+            context_relation(tree, space.target, space.workload.flops)
+            for tree in _trees(space, sketch, numbers)
+        ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def names(self, space: Space) -> tuple[str, ...]:
+        return (*relation_names(), *summary_names())
+
+
+def context_relation(tree: Tree, target: Target, flops: int) -> Array:
+    """The features of `ContextRelation` for a batched tree: shape (n, f)."""
+    nodes = contexts(tree, target)
+    found = relations(list(loops(nodes)), tree.n)
+    whole = summary(nodes, tree, target, flops)
+    return np.ascontiguousarray(np.concatenate([found, whole]).T)
+
+
+class FlattenedTree(Representation):
+    """The context vectors of all loops, one after the other in the order of the text, with zeros
+    after the last one: the paper's baseline for the tree's shape. The length is that of the
+    space's largest tree."""
+
+    def __init__(self) -> None:
+        self._most = _Remembered(_most_loops)
+
+    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        width = self._most(space) * len(names())
+        result = np.zeros((len(numbers), width), np.float32)
+        start = 0
+        for tree in _trees(space, sketch, numbers):
+            found = loops(contexts(tree, space.target))
+            flat = np.concatenate([vector(loop, tree.n) for loop in found], axis=0)
+            result[start : start + tree.n, : len(flat)] = flat.T
+            start += tree.n
+        return result
+
+    def names(self, space: Space) -> tuple[str, ...]:
+        return tuple(f"loop {k} {name}" for k in range(self._most(space)) for name in names())
+
+
+class ConfigVector(Representation):
+    """The numbers of the config itself: the sketch's, then the values of all knobs, by name.
+    A knob that a sketch does not have is nan there. All that there is for a replayed space."""
+
+    def __init__(self) -> None:
+        self._places = _Remembered(_knob_places)
+
+    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        places, width = self._places(space)
+        result = np.full((len(numbers), width), np.nan, np.float32)
+        result[:, 0] = sketch
+        for column, knob in zip(numbers.T, space.sketches[sketch].knobs, strict=True):
+            values = knob.table[column]
+            result[:, places[knob.name] : places[knob.name] + values.shape[1]] = values
+        return result
+
+    def names(self, space: Space) -> tuple[str, ...]:
+        places, width = self._places(space)
+        result = ["sketch"] * width
+        ends = [*list(places.values())[1:], width]
+        for (name, start), end in zip(places.items(), ends):
+            result[start:end] = [f"{name}[{d}]" for d in range(end - start)]
+        return tuple(result)
+
+
+def _knob_places(space: Space) -> tuple[dict[str, int], int]:
+    """The first column of every knob, and the number of columns."""
+    lengths: dict[str, int] = {}
+    for knob in (k for sketch in space.sketches for k in sketch.knobs):
+        lengths[knob.name] = max(lengths.get(knob.name, 0), knob.table.shape[1])
+    ends = list(itertools.accumulate(lengths.values(), initial=1))
+    return dict(zip(lengths, ends)), ends[-1]
+
+
+def _most_loops(space: Space) -> int:
+    """Loops of the space's largest tree."""
+    return max(
+        sum(1 for _ in loops(contexts(tree, space.target)))
+        for number, sketch in enumerate(space.sketches)
+        for tree in _trees(space, number, np.array([sketch.default], np.int64))
+    )
+
+
+class _Remembered(Generic[T]):
+    """A function of a space, computed once for as long as the same space comes back."""
+
+    def __init__(self, function: Callable[[Space], T]) -> None:
+        self._function = function
+        self._last: tuple[Space, T] | None = None
+
+    def __call__(self, space: Space) -> T:
+        if self._last is None or self._last[0] is not space:
+            self._last = space, self._function(space)
+        return self._last[1]
+
+
+def _trees(space: Space, sketch: int, numbers: Numbers) -> list[Tree]:
+    chosen = space.sketches[sketch]
+    if not chosen.nests:
+        raise ModelError(
+            f"sketch {chosen.name!r} has no loops to take features from, as in a table of known "
+            "costs: use ConfigVector"
+        )
+    starts = range(0, max(len(numbers), 1), _CHUNK)
+    return [lower(chosen, space.target, numbers[i : i + _CHUNK]) for i in starts]
