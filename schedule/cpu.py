@@ -26,7 +26,8 @@ from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 from loopwright.schedule.target import Target
 
 _PACK_PAYS = 8  # uses of an element that repay copying it
-_MAX_UNROLL = 16
+_MAX_UNROLL = 9  # iterations: a 3×3 window; more costs build time and gains nothing
+_USUAL_UNROLL = 3
 _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
 # Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
 # half of which straddle cache lines.
@@ -86,7 +87,7 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
             fitting = [c for c in knobs[name].choices if c[0] <= max(1, wanted)]
             chosen[name] = fitting[-1]
     if "unroll" in knobs:
-        small = [c for c in knobs["unroll"].choices if math.prod(c) <= _MAX_UNROLL // 2]
+        small = [c for c in knobs["unroll"].choices if math.prod(c) <= _USUAL_UNROLL]
         chosen["unroll"] = max(small, key=math.prod)
     return chosen
 
