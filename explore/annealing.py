@@ -1,0 +1,121 @@
+"""Model-guided search: the body of Algorithm 1, by parallel simulated annealing (section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.costmodel.model import CostModel
+from loopwright.explore.features import Rows
+from loopwright.explore.points import Domain, Floats, Points, Seen
+from loopwright.explore.selection import select
+from loopwright.explore.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The numbers of Algorithm 1 and of the chains that serve it.
+
+    Attributes
+    ----------
+    epsilon: ε, the share of a batch that is drawn at random.
+    candidates: λ, how many candidates per point of a batch Eq. 3 chooses among.
+    alpha: α, the weight of diversity, in standard deviations of the score.
+    chains, steps: Markov chains, and moves of each in a round.
+    hot, cold: temperatures of the first and the last step, in standard deviations of the score.
+    learn_from: measured points below which the model is not asked.
+
+    Features of a batch of programs cost nearly the same for 4000 as for 40, so there are many
+    chains that take few steps a round, and go on in the next.
+    """
+
+    epsilon: float = 0.05
+    candidates: float = 4.0
+    alpha: float = 0.02
+    chains: int = 2048
+    steps: int = 8
+    hot: float = 0.5
+    cold: float = 0.02
+    learn_from: int = 16
+
+
+class Annealing(Strategy):
+    """Asks a cost model, by Markov chains that walk to where it predicts low costs.
+
+    The chains persist: after the model has learned more they go on from where they were.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        rng: np.random.Generator,
+        model: CostModel,
+        features: Callable[[Points], Rows],
+        schedule: Schedule | None = None,
+    ) -> None:
+        """`features` turns points into rows for `model`, which may have learned elsewhere."""
+        super().__init__(domain, rng)
+        self.model, self.features = model, features
+        self.schedule = schedule or Schedule()
+        self.known = np.empty((0, 0), np.float32)
+        """The features of every point told."""
+        self.chains = np.empty((0, domain.width), np.int64)
+
+    def _propose(self, n: int) -> Points:
+        if not self.model.ready:
+            return self.domain.fresh(n, self.seen, self.rng)
+        candidates, scores = self._anneal(int(self.schedule.candidates * n))
+        greedy = n - self.rng.binomial(n, self.schedule.epsilon)
+        values = self.domain.values(candidates)
+        chosen = select(scores, values, greedy, self.schedule.alpha)
+        return self._completed(candidates[chosen], n)
+
+    def _learn(self) -> None:
+        new = self.features(self.points[len(self.known) :])
+        self.known = new if not len(self.known) else np.concatenate([self.known, new])
+        if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
+            self.model.fit(self.known, self.costs, np.zeros(len(self.costs), np.int64))
+
+    def _anneal(self, keep: int) -> tuple[Points, Floats]:
+        """The best `keep` unseen points that the chains visit, with their scores."""
+        s = self.schedule
+        self._start()
+        scores = self._scores(self.chains)
+        best, best_scores = self._best(self.chains, scores, keep)
+        spread = float(scores.std()) or 1.0
+        for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
+            moved = self.domain.neighbours(self.chains, self.rng)
+            new = self._scores(moved)
+            chance = np.exp(np.minimum((new - scores) / temperature, 0.0))
+            accept = self.rng.random(len(chance)) < chance
+            self.chains = np.where(accept[:, None], moved, self.chains)
+            scores = np.where(accept, new, scores)
+            both = np.concatenate([best, moved])
+            best, best_scores = self._best(both, np.concatenate([best_scores, new]), keep)
+        return best, best_scores
+
+    def _start(self) -> None:
+        """Set the chains up: at random points, the best measured ones among them."""
+        if not len(self.chains):
+            order = np.argsort(self.costs, kind="stable")[: self.schedule.chains // 4]
+            good = self.points[order[np.isfinite(self.costs[order])]]
+            rest = self.domain.fresh(self.schedule.chains - len(good), Seen(), self.rng)
+            self.chains = np.concatenate([good, rest])
+
+    def _scores(self, points: Points) -> Floats:
+        """The model's scores, -∞ for points that are not legal."""
+        scores = np.full(len(points), -np.inf)
+        legal = self.domain.is_legal(points)
+        if legal.any():
+            scores[legal] = self.model.predict(self.features(points[legal]))
+        return scores
+
+    def _best(self, points: Points, scores: Floats, keep: int) -> tuple[Points, Floats]:
+        """The best of the points that are legal, unseen and different."""
+        points, scores = points[scores > -np.inf], scores[scores > -np.inf]
+        order = np.argsort(-scores, kind="stable")
+        points, scores = points[order], scores[order]
+        places = self.seen.places(points)[:keep]
+        return points[places], scores[places]

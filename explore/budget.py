@@ -1,0 +1,62 @@
+"""Budgets: how long a search may go on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from loopwright.dsl.errors import LoopwrightError
+
+
+class TuningError(LoopwrightError):
+    """A search that cannot begin, or one in which nothing worked."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The search ends when either is used up; trials of earlier sessions count, minutes do not.
+
+    Attributes
+    ----------
+    trials: candidates measured.
+    minutes: of wall time.
+    """
+
+    trials: float = math.inf
+    minutes: float = math.inf
+
+    @staticmethod
+    def of(trials: int | None, minutes: float | None, effort: str = "normal") -> Budget:
+        """What a user asked for: the preset `effort`, unless trials or minutes are given.
+
+        Raises `TuningError` for anything but a positive number or a known preset.
+        """
+        if effort not in EFFORTS:
+            raise TuningError(f"effort = {effort!r}: use one of {', '.join(EFFORTS)}")
+        whole = trials is None or (isinstance(trials, int) and not isinstance(trials, bool))
+        if not whole or (trials is not None and trials < 1):
+            raise TuningError(f"trials = {trials!r}: give an integer of at least 1")
+        if minutes is not None and not (_is_number(minutes) and minutes > 0):
+            raise TuningError(f"minutes = {minutes!r}: give a positive number")
+        if trials is None and minutes is None:
+            return EFFORTS[effort]
+        return Budget(
+            math.inf if trials is None else trials, math.inf if minutes is None else minutes
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{self.trials:g} trials"] if self.trials < math.inf else []
+        parts += [f"{self.minutes:g} minutes"] if self.minutes < math.inf else []
+        return " or ".join(parts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+EFFORTS = {
+    "quick": Budget(256, 2),
+    "normal": Budget(1000, 15),
+    "thorough": Budget(4000, 120),
+}
+"""The presets."""

@@ -1,0 +1,60 @@
+"""The end of a search: the best few measured again, side by side, and a winner named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.schedule.sketch import Config
+
+SIGNIFICANT = 0.05
+"""Differences that chance makes as large more often than this are ties."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """One of the best configs.
+
+    Attributes
+    ----------
+    seconds: samples of the comparison; those of one place were taken side by side.
+    p: how often chance alone would make it differ from the winner as much; 1 for the winner.
+    """
+
+    config: Config
+    seconds: tuple[float, ...]
+    p: float
+
+    @property
+    def cost(self) -> float:
+        """The median sample, in seconds."""
+        return float(np.median(self.seconds))
+
+    @property
+    def tied(self) -> bool:
+        """Whether it cannot be told from the winner."""
+        return self.p >= SIGNIFICANT
+
+
+def judge(
+    configs: Sequence[Config], samples: Sequence[tuple[float, ...]], default: Config
+) -> list[Finalist]:
+    """Rank the finalists that ran, the winner first.
+
+    The winner has the lowest median; of equal ones the default config, then the first. Ties are
+    by Wilcoxon's signed-rank test on the logarithms of paired samples, two-sided.
+    """
+    ran = [(c, s) for c, s in zip(configs, samples, strict=True) if s and math.isfinite(max(s))]
+    ran.sort(key=lambda pair: (float(np.median(pair[1])), pair[0] != default))
+    return [Finalist(c, s, 1.0 if c == ran[0][0] else chance(s, ran[0][1])) for c, s in ran]
+
+
+def chance(a: Sequence[float], b: Sequence[float]) -> float:
+    """The p-value of paired samples (seconds) having equal distributions."""
+    from scipy.stats import wilcoxon
+
+    ratios = np.log(a) - np.log(b)
+    return float(wilcoxon(ratios).pvalue) if ratios.any() else 1.0

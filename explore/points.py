@@ -1,0 +1,214 @@
+"""Points of a space in batches: what the strategies of this folder move, count and choose among.
+
+A batch of n points is an int64 array of shape (n, 1 + K): column 0 is the number of the sketch,
+the others are the choice of each of its knobs, and 0 where it has fewer than the longest one. All
+that is done to points is array arithmetic, so that thousands of Markov chains cost as one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.explore.knobs import NEAR, KnobTables
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space
+
+Points = np.ndarray[Any, np.dtype[np.int64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+_HUGE = 1 << 62
+_LISTED = 1 << 18
+"""Spaces up to this size are listed to find what is left; larger ones do not run dry."""
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The points that a search may visit.
+
+    Attributes
+    ----------
+    space: where they come from.
+    legal: which of a batch may be visited; None for all. Spaces that Loopwright derives have
+        legal points only; tables of recorded costs have gaps.
+    """
+
+    space: Space
+    legal: Callable[[Points], Mask] | None = None
+
+    @functools.cached_property
+    def tables(self) -> KnobTables:
+        return KnobTables.of(self.space.sketches)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a point, 1 + K."""
+        return 1 + self.tables.kind.shape[1]
+
+    @property
+    def default(self) -> Points:
+        """The default config, as a batch of one."""
+        return np.concatenate([np.zeros((1, 1), np.int64), self.tables.default[:1]], axis=1)
+
+    def points(self, configs: Iterable[Config]) -> Points:
+        """The points of configs. Raises `ConfigError` for one that is not of the space."""
+        rows = np.zeros((0, self.width), np.int64)
+        for config in configs:
+            sketch = self.space.sketch(config.sketch)
+            numbers = sketch.numbers(config)
+            row = (self._numbers[sketch.name], *numbers, *[0] * (self.width - 1 - len(numbers)))
+            rows = np.concatenate([rows, np.array([row], np.int64)])
+        return rows
+
+    def configs(self, points: Points) -> list[Config]:
+        """The configs of points."""
+        sketches = [self.space.sketches[point[0]] for point in points]
+        return [
+            sketch.at(point[1 : 1 + len(sketch.knobs)].tolist())
+            for sketch, point in zip(sketches, points, strict=True)
+        ]
+
+    def is_legal(self, points: Points) -> Mask:
+        """Which of the points may be visited."""
+        return np.ones(len(points), np.bool_) if self.legal is None else self.legal(points)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Points:
+        """`n` points, drawn evenly over sketches, and then over the choices of each knob; some
+        may be equal, some not legal."""
+        sketch = rng.integers(len(self.space.sketches), size=n)
+        numbers = rng.integers(self.tables.counts[sketch])
+        return np.concatenate([sketch[:, None], numbers], axis=1)
+
+    def fresh(self, n: int, seen: Seen, rng: np.random.Generator) -> Points:
+        """Up to `n` different legal points, none of them seen, drawn like `sample`; fewer only
+        where no more are left."""
+        found = np.empty((0, self.width), np.int64)
+        for _ in range(8):
+            drawn = seen.unseen(self.sample(4 * n, rng))
+            found = distinct(np.concatenate([found, drawn[self.is_legal(drawn)]]))[:n]
+            if len(found) == n:
+                return found
+        left = seen.unseen(self.listed) if self.space.size <= _LISTED else found
+        return rng.permutation(left)[:n]
+
+    @functools.cached_property
+    def listed(self) -> Points:
+        """Every legal point; for small spaces only."""
+        points = self.range(0, self.space.size)
+        return points[self.is_legal(points)]
+
+    def range(self, start: int, stop: int) -> Points:
+        """Points number `start` to `stop` in the order of sketches, their last knob fastest."""
+        parts, first = [np.empty((0, self.width), np.int64)], 0
+        for number, sketch in enumerate(self.space.sketches):
+            low, high = max(start - first, 0), min(stop - first, sketch.size)
+            if low < high:
+                index = np.arange(low, min(high, _HUGE), dtype=np.int64)
+                parts.append(self._unranked(number, index))
+            first += sketch.size
+        return np.concatenate(parts)
+
+    def _unranked(self, sketch: int, index: Points) -> Points:
+        rows = np.zeros((len(index), self.width), np.int64)
+        rows[:, 0] = sketch
+        counts, step = self.tables.counts[sketch].tolist(), 1
+        for k in range(len(counts) - 1, -1, -1):
+            rows[:, 1 + k] = index // min(step, _HUGE) % counts[k]
+            step *= counts[k]
+        return rows
+
+    def neighbours(self, points: Points, rng: np.random.Generator, hop: float = 0.1) -> Points:
+        """One neighbour of each point: another choice of one knob, near in value or any; or,
+        with the probability `hop`, another sketch with choices as alike as it has."""
+        t, n, rows = self.tables, len(points), np.arange(len(points))
+        counts = t.counts[points[:, 0]]
+        knob = np.argmax(np.where(counts > 1, rng.random(counts.shape), -1.0), axis=1)
+        old, count = points[rows, 1 + knob], counts[rows, knob]
+        far = (old + 1 + rng.integers(np.maximum(count - 1, 1))) % count
+        near = t.near[t.kind[points[:, 0], knob], old, rng.integers(NEAR, size=n)]
+        new = points.copy()
+        new[rows, 1 + knob] = np.where(rng.random(n) < 0.5, near, far)
+        if len(t.counts) > 1:
+            target = (points[:, 0] + rng.integers(1, len(t.counts), size=n)) % len(t.counts)
+            leave = (rng.random(n) < hop) | (counts.max(axis=1, initial=1) == 1)
+            new[leave] = self.moved(points[leave], target[leave])
+        return new
+
+    def moved(self, points: Points, sketch: Points) -> Points:
+        """The points carried over to other sketches: knobs of the same name get the choice that
+        is nearest in value, new ones their default."""
+        t = self.tables
+        value = np.take_along_axis(self.values(points), 1 + t.name[sketch], axis=1)
+        nearest = t.nearest[t.kind[sketch], np.maximum(value, 0)]
+        numbers = np.where(value >= 0, nearest, t.default[sketch])
+        return np.concatenate([sketch[:, None], numbers], axis=1)
+
+    def crossed(self, one: Points, other: Points, rng: np.random.Generator) -> Points:
+        """A child of each pair: every knob from either parent, the sketch from the first."""
+        other = self.moved(other, one[:, 0])
+        return np.where(rng.random(one.shape) < 0.5, one, other)
+
+    def values(self, points: Points) -> Points:
+        """The components s_j of Eq. 3, shape (n, 2 + names): the sketch, then for every name of
+        a knob the number of its value, -1 where the sketch has none; the last column is -1."""
+        t, sketch = self.tables, points[:, 0]
+        result = np.full((len(points), 2 + t.names), -1, np.int64)
+        result[:, 0] = sketch
+        value = t.value[t.kind[sketch], points[:, 1:]]
+        np.put_along_axis(result, 1 + t.name[sketch], value, axis=1)
+        result[:, -1] = -1
+        return result
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {sketch.name: number for number, sketch in enumerate(self.space.sketches)}
+
+
+class Seen:
+    """A set of points, kept as 64-bit hashes."""
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(0, np.uint64)
+
+    def and_also(self, points: Points) -> Seen:
+        """A new set with these points too."""
+        more = Seen()
+        more._hashes = np.union1d(self._hashes, hashes(points))
+        return more
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, points: Points) -> None:
+        self._hashes = np.union1d(self._hashes, hashes(points))
+
+    def has(self, points: Points) -> Mask:
+        """Which of the points are in the set."""
+        return np.isin(hashes(points), self._hashes)
+
+    def unseen(self, points: Points) -> Points:
+        """Those that are not in the set, each once, in order."""
+        return points[self.places(points)]
+
+    def places(self, points: Points) -> Points:
+        """The places of those that are not in the set, each once, in order."""
+        _, first = np.unique(hashes(points), return_index=True)
+        first = np.sort(first)
+        return first[~self.has(points[first])]
+
+
+def hashes(points: Points) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """A 64-bit hash of each point; two of n points agree with a chance below n² / 2⁶³."""
+    odd = np.random.default_rng(0x9E3779B9).integers(1 << 63, size=points.shape[1]) * 2 + 1
+    return (points.astype(np.uint64) * odd.astype(np.uint64)).sum(axis=1, dtype=np.uint64)
+
+
+def distinct(points: Points) -> Points:
+    """The points without repetitions, in order of their first appearance."""
+    _, first = np.unique(hashes(points), return_index=True)
+    return points[np.sort(first)]

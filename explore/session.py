@@ -1,0 +1,251 @@
+"""`Session`: one search on one device: what it measured, what it told, where its time went."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.workload import Workload
+from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.callbacks import Callback, Progress
+from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space
+from loopwright.transfer.records import Record, RecordStore
+
+_STORE_EVERY = 1.0
+"""Seconds of measurements that a crash may lose."""
+
+
+class Session:
+    """Measures for a search; keeps every measurement, in memory and in the store.
+
+    Attributes
+    ----------
+    history: every candidate measured, those of earlier sessions first.
+    resumed: how many those are.
+    spent: seconds by part of the work.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        space: Space,
+        device: Device,
+        store: RecordStore | None,
+        budget: Budget,
+        callbacks: Sequence[Callback],
+        seed: int,
+    ) -> None:
+        self.workload, self.space, self.device = workload, space, device
+        self.store, self.budget, self.callbacks, self.seed = store, budget, callbacks, seed
+        self.history: list[Measurement] = []
+        self.resumed = 0
+        self.spent: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._machine = device.fingerprint()
+        self._name = f"{workload.key[:8]}-{time.time_ns():x}"
+        self._costs: dict[Config, float] = {}
+        self._pending: list[Measurement] = []
+        self._stored = self._began
+
+    # ---- the state of the search ----
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the session began."""
+        return time.monotonic() - self._began
+
+    @property
+    def trials_left(self) -> int:
+        """Candidates that the budget still allows; 0 when time is up."""
+        if self.elapsed >= 60 * self.budget.minutes:
+            return 0
+        return int(min(max(self.budget.trials - len(self.history), 0), 1 << 30))
+
+    def cost(self, config: Config) -> float:
+        """What a config cost, in seconds; infinite if it failed or was not measured."""
+        return self._costs.get(config, math.inf)
+
+    def ranked(self) -> list[Config]:
+        """The configs that worked, the cheapest first."""
+        worked = [m for m in self.history if math.isfinite(self.cost(m.config))]
+        return [m.config for m in sorted(worked, key=lambda m: self.cost(m.config))]
+
+    # ---- the work ----
+
+    def resume(self) -> list[Measurement]:
+        """What earlier sessions measured of this workload on this machine with these threads."""
+        if self.store is None:
+            return []
+        target, key = self.device.target, self.workload.key
+        known = self.store.measured(key, target, self._machine, target.threads)
+        last = {
+            r.config: replace(r.measurement, failure=r.failure)
+            for r in self.store.query(key, str(target), threads=target.threads)
+            if r.config in known and self._fits(r.config)
+        }
+        self.history += last.values()
+        self._costs |= {c: m.cost if m.failure is None else math.inf for c, m in last.items()}
+        self.resumed = len(last)
+        if self.resumed:
+            self.note(f"{self.resumed} trials of earlier sessions count; {self.store.path}")
+        return list(last.values())
+
+    def measure(self, configs: Sequence[Config]) -> list[Measurement]:
+        """f(g(e, s)) of every config; fewer where time is up. The best of them, if it is the best
+        of all, was checked against the oracle: it fails if its results are wrong."""
+        before = min(self._costs.values(), default=math.inf)
+        measured: list[Measurement] = []
+        try:
+            with self._building():
+                for measurement in self.device.measure(self.workload, configs):
+                    measured.append(measurement)
+                    self._keep(measurement)
+                    self.update("measuring")
+                    if self.elapsed >= 60 * self.budget.minutes:
+                        break
+            self._check(measured, before)
+        finally:
+            self.flush()
+        return measured
+
+    def verify(self, config: Config) -> Failure | None:
+        """Check a config's results against the oracle's."""
+        with self.timed("checking"):
+            return self.device.verify(self.workload, config)
+
+    def reject(self, config: Config, failure: Failure) -> None:
+        """A measured config that turned out to be wrong."""
+        place = max(i for i, m in enumerate(self.history) if m.config == config)
+        self.history[place] = replace(self.history[place], seconds=(), failure=failure)
+        self._costs[config] = math.inf
+        self._pending.append(self.history[place])
+        self.note(f"rejected after a check: {failure}: {config}")
+
+    def record(self, measurement: Measurement) -> Record:
+        """The record of a measurement, stored."""
+        record = Record.of(
+            self.workload,
+            self.device.target,
+            self._machine,
+            measurement,
+            seed=self.seed,
+            session=self._name,
+        )
+        if self.store is not None:
+            record = replace(record, id=self.store.add([record])[0])
+        return record
+
+    def flush(self) -> None:
+        """Store what was measured since the last time."""
+        with self.timed("storing"):
+            pending, self._pending = self._pending, []
+            self._stored = time.monotonic()
+            if self.store is not None and pending:
+                parts = (self.workload, self.device.target, self._machine)
+                self.store.add(
+                    Record.of(*parts, m, seed=self.seed, session=self._name) for m in pending
+                )
+
+    # ---- telling ----
+
+    def update(self, doing: str) -> None:
+        """Tell the callbacks how far the search is."""
+        for callback in self.callbacks:
+            callback.update(self.progress(doing))
+
+    def note(self, text: str) -> None:
+        """Tell the callbacks something in words."""
+        for callback in self.callbacks:
+            callback.note(text)
+
+    def progress(self, doing: str) -> Progress:
+        """How far the search is."""
+        return Progress(
+            doing=doing,
+            trials=len(self.history),
+            resumed=self.resumed,
+            budget=self.budget,
+            elapsed=self.elapsed,
+            default=self.cost(self.space.default),
+            best=min(self._costs.values(), default=math.inf),
+            flops=self.workload.flops,
+            failures=self.failures(),
+        )
+
+    def failures(self) -> Mapping[str, int]:
+        """How many candidates failed, by kind."""
+        return Counter(m.failure.kind for m in self.history if m.failure)
+
+    def nothing_worked(self) -> TuningError:
+        """The error of a search without a valid candidate: the first failure of each kind."""
+        first: dict[str, Measurement] = {}
+        for m in self.history:
+            if m.failure:
+                first.setdefault(m.failure.kind, m)
+        lines = [f"none of {len(self.history)} candidates worked ({len(first)} kinds of failure)"]
+        for kind, m in first.items():
+            assert m.failure is not None
+            count = self.failures()[kind]
+            text = f"{count} × {m.failure}\n  with {m.config}\n{m.failure.traceback}"
+            lines.append(text.rstrip())
+        return TuningError("\n".join(lines))
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Book the time within under a part of the work."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent[part] = self.spent.get(part, 0.0) + time.monotonic() - start
+
+    # ---- inside ----
+
+    @contextmanager
+    def _building(self) -> Iterator[None]:
+        """Book running time as the device reports it, storing as it is timed, the rest as
+        building."""
+        start, runs = time.monotonic(), len(self.history)
+        stored = self.spent.get("storing", 0.0)
+        try:
+            yield
+        finally:
+            run = sum(m.run_seconds for m in self.history[runs:])
+            other = self.spent.get("storing", 0.0) - stored + run
+            built = max(time.monotonic() - start - other, 0.0)
+            self.spent["building"] = self.spent.get("building", 0.0) + built
+            self.spent["running"] = self.spent.get("running", 0.0) + run
+
+    def _keep(self, measurement: Measurement) -> None:
+        self.history.append(measurement)
+        self._pending.append(measurement)
+        self._costs[measurement.config] = measurement.cost
+        if time.monotonic() - self._stored > _STORE_EVERY:
+            self.flush()
+
+    def _check(self, measured: list[Measurement], before: float) -> None:
+        """Verify the best of a batch if it is a new best; where it is wrong, the next one."""
+        order = sorted(range(len(measured)), key=lambda i: measured[i].cost)
+        for i in order:
+            if measured[i].cost >= before:
+                return
+            failure = self.verify(measured[i].config)
+            if failure is None:
+                return
+            self.reject(measured[i].config, failure)
+            measured[i] = replace(measured[i], seconds=(), failure=failure)
+
+    def _fits(self, config: Config) -> bool:
+        """Whether a config is still of the space; rules change between versions."""
+        try:
+            self.space.sketch(config.sketch).numbers(config)
+        except ConfigError:
+            return False
+        return True

@@ -1,0 +1,134 @@
+"""`Tuner`: a search that its user drives, by asking for configs and telling what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.model import CostModel
+from loopwright.costmodel.representation import Representation
+from loopwright.explore.annealing import Annealing, Schedule
+from loopwright.explore.budget import TuningError
+from loopwright.explore.features import Features
+from loopwright.explore.genetic import Genetic
+from loopwright.explore.grid import GridSearch
+from loopwright.explore.points import Domain, Points
+from loopwright.explore.random_search import RandomSearch
+from loopwright.explore.strategy import Strategy
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space
+
+StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
+
+STRATEGIES = ("annealing", "random", "grid", "genetic")
+MODELS = {"gbt": "rank", "gbt-regression": "regression"}
+"""Names of cost models, with their objectives."""
+
+
+class Tuner:
+    """Chooses configs of a space to measure, and learns from what they cost.
+
+    ::
+
+        tuner = Tuner(lw.space(workload), seed=0)
+        while len(tuner.costs) < 500 and not tuner.exhausted:
+            configs = tuner.ask(32)
+            tuner.tell(configs, [my_measurement(c) for c in configs])
+        print(tuner.best)
+
+    Attributes
+    ----------
+    strategy: what chooses.
+    configs, costs: everything told, in order; seconds, infinite for what failed.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        strategy: StrategyLike = "annealing",
+        model: str | CostModel = "gbt",
+        seed: int = 0,
+        *,
+        representation: Representation | None = None,
+        schedule: Schedule | None = None,
+        legal: Callable[[Points], np.ndarray[tuple[int], np.dtype[np.bool_]]] | None = None,
+    ) -> None:
+        """
+        Parameters
+        ----------
+        strategy: one of `STRATEGIES`, or a function of a domain and a generator.
+        model: one of `MODELS`, or a cost model, which "annealing" then trains.
+        seed: decides everything that is random, the model's part included.
+        representation: features for the model; by default `ContextRelation`, or `ConfigVector`
+            for a table of known costs, which has no loops.
+        schedule: the numbers of "annealing".
+        legal: which points may be asked for, if not all.
+
+        Raises `TuningError` for an unknown name.
+        """
+        self.space = space
+        self.configs: list[Config] = []
+        self.costs: list[float] = []
+        domain = Domain(space, legal)
+        chance, of_model = np.random.SeedSequence(seed).spawn(2)
+        rng = np.random.default_rng(chance)
+        if callable(strategy):
+            self.strategy = strategy(domain, rng)
+        elif strategy == "annealing":
+            trained = _model(model, int(of_model.generate_state(1)[0]) >> 1)
+            features = Features(space, representation)
+            self.strategy = Annealing(domain, rng, trained, features, schedule)
+        elif strategy in (baselines := _baselines()):
+            self.strategy = baselines[strategy](domain, rng)
+        else:
+            raise TuningError(f"strategy = {strategy!r}: use one of {', '.join(STRATEGIES)}")
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to ask for."""
+        return self.strategy.exhausted
+
+    @property
+    def best(self) -> tuple[Config, float] | None:
+        """The cheapest config told and its cost in seconds; None if none worked."""
+        place = int(np.argmin(self.costs)) if self.costs else -1
+        if place < 0 or not np.isfinite(self.costs[place]):
+            return None
+        return self.configs[place], self.costs[place]
+
+    def ask(self, n: int = 32) -> list[Config]:
+        """Up to `n` configs that are worth measuring, none twice, the default first of all."""
+        if n < 1:
+            raise TuningError(f"ask({n}): give a number of configs of at least 1")
+        return self.strategy.domain.configs(self.strategy.ask(n))
+
+    def tell(self, configs: Sequence[Config], costs: Iterable[float]) -> None:
+        """Learn costs in seconds, infinite for configs that failed; of configs asked for, or of
+        any others of the space.
+
+        Raises `ConfigError` for a config that is not of the space, `TuningError` for a cost that
+        is not positive or a number of costs that is not that of the configs.
+        """
+        values = np.array([float(c) for c in costs], np.float64)
+        if len(values) != len(configs):
+            raise TuningError(f"{len(configs)} configs, but {len(values)} costs")
+        if not (values > 0).all():
+            raise TuningError(f"costs {values} must be positive: seconds, infinite for failures")
+        points = self.strategy.domain.points(configs)
+        self.configs += configs
+        self.costs += values.tolist()
+        self.strategy.tell(points, values)
+
+
+def _baselines() -> dict[str, type[Strategy]]:
+    return {"random": RandomSearch, "grid": GridSearch, "genetic": Genetic}
+
+
+def _model(model: str | CostModel, seed: int) -> CostModel:
+    if isinstance(model, CostModel):
+        return model
+    if model not in MODELS:
+        raise TuningError(f"model = {model!r}: use {' or '.join(MODELS)}, or a CostModel")
+    return GBTModel(MODELS[model], seed)
