@@ -11,7 +11,8 @@ from typing import Any
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
 from loopwright.measure.frames import Bytes, Frame
-from loopwright.measure.pool import Job, Pool, Reply
+from loopwright.measure.pool import Pool
+from loopwright.measure.process import Job, Reply
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -58,6 +59,10 @@ class Builder:
 
     def __init__(self, pool: Pool, timeout: float) -> None:
         self._pool, self._timeout = pool, timeout
+
+    def start(self, configs: int) -> None:
+        """Make ready for building so many configs at once. Raises `DeviceError`."""
+        self._pool.start(configs)
 
     def build(self, task: Task, configs: Sequence[Config]) -> list[Built]:
         """Build every config; nothing goes on any more when this returns."""

@@ -15,7 +15,8 @@ from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import machine
 from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement
-from loopwright.measure.pool import Kind, Pool
+from loopwright.measure.pool import Pool
+from loopwright.measure.process import Kind
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
@@ -52,7 +53,7 @@ class LocalDevice(Device):
         Parameters
         ----------
         target, threads: as for `codegen.build.build`.
-        build_workers: processes that build; by default one per processor.
+        build_workers: processes that build; by default one per processor, as memory allows.
         memory: bytes that one process may have; by default three quarters of the machine's for
             the one that runs, and as much for all that build.
         seed: of the data that candidates run on.
@@ -68,7 +69,7 @@ class LocalDevice(Device):
         limits = limits or Limits()
         self._folder = tempfile.TemporaryDirectory(prefix="loopwright-")
         folder, share = Path(self._folder.name), machine.memory_bytes() * 3 // 4
-        count = build_workers or len(machine.processors())
+        count = build_workers or min(len(machine.processors()), 1 + share // _LEAST_MEMORY)
         each = memory or max(_LEAST_MEMORY, share // count)
         pool = Pool(Kind("build", each, folder), count)
         self._builder = Builder(pool, limits.build) if builder is None else builder
@@ -91,8 +92,9 @@ class LocalDevice(Device):
 
     def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
         for start in range(0, len(configs), _BATCH):
-            data = self._references.of(workload)
             batch = configs[start : start + _BATCH]
+            self._builder.start(len(batch))
+            data = self._references.of(workload)
             for config, built in zip(batch, self._builder.build(data.task, batch)):
                 yield self._measure(data, config, built)
 

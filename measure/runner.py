@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError
 from loopwright.measure.frames import Bytes, Frame
-from loopwright.measure.pool import Job, Pool, Reply, Worker
+from loopwright.measure.pool import Pool
+from loopwright.measure.process import Job, Reply, Worker
 from loopwright.measure.timing import Timing
 
 _DATA = 300.0  # seconds in which inputs must be drawn

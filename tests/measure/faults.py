@@ -47,6 +47,7 @@ BODIES = {
     "chatty": r'good(x, y); printf("%cLWmsg1\n\x7f\x7f\x7f\x7f garbage", 0); fflush(stdout);'
     ' write(1, "{}", 2); write(2, "noise", 5);',
     "slow": "usleep(1200000); good(x, y);",
+    "needy": "extern float missing(float); *y = missing(*x);",
     "vandal": "good(x, y); x[0] = y[0] = 1e9f; y[0] = x[0];",
 }
 

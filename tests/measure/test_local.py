@@ -16,7 +16,8 @@ from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Frame
 from loopwright.measure.local import LocalDevice
-from loopwright.measure.pool import Kind, Pool, Reply
+from loopwright.measure.pool import Pool
+from loopwright.measure.process import Kind, Reply
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
 from loopwright.schedule.space import space
@@ -125,6 +126,21 @@ def test_a_slow_default_schedule_raises_the_limit(device, builder):
     (measured,) = device.measure(workload, [default])
     assert measured.failure is None
     assert measured.cost > 1.0
+
+
+def test_code_that_calls_what_only_the_compiler_has_is_linked_with_it(
+    device, builder, monkeypatch
+):
+    plain = builder.build
+    needy = faults.built("needy")  # as 16-bit floats are on some processors
+
+    def build(task, configs):
+        return plain(task, configs) if task.complete else [needy for _ in configs]
+
+    monkeypatch.setattr(builder, "build", build)
+    workload = faults.workload()
+    (measured,) = device.measure(workload, [space(workload, device.target).default])
+    assert measured.failure is None
 
 
 def test_a_broken_toolchain_is_an_error_at_once(builder, monkeypatch):

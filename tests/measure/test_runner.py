@@ -18,7 +18,8 @@ from loopwright.dsl.oracle import tolerance
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Frame
-from loopwright.measure.pool import Job, Kind, Pool
+from loopwright.measure.pool import Pool
+from loopwright.measure.process import Job, Kind
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target
@@ -189,7 +190,8 @@ def test_a_worker_that_cannot_start_is_an_error_with_its_last_words(tmp_path):
 _PARENT = """
 import sys
 from pathlib import Path
-from loopwright.measure.pool import Job, Kind, Pool
+from loopwright.measure.pool import Pool
+from loopwright.measure.process import Job, Kind
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
 from tests.measure import faults, test_runner

@@ -1,0 +1,198 @@
+"""A worker process as its parent sees it: started, asked, timed out, killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from loopwright.measure.device import DeviceError, Failure
+from loopwright.measure.frames import Decoder, Frame, encode
+
+_START = 120.0  # seconds in which a worker must be there; imports on a cold disk take long
+_CHUNK = 1 << 20
+_SHOWN = 8 << 10  # bytes of a worker's last words that are kept
+_PRINTED = 1 << 20  # bytes that a worker may have printed before they are dropped
+_NO_MEMORY = ("bad_alloc", "out of memory", "MemoryError")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What workers of a pool are alike in.
+
+    Attributes
+    ----------
+    mode: "build" or "run"; see `loopwright.measure.worker`.
+    memory: bytes of address space that each may have.
+    folder: where they keep temporary files.
+    """
+
+    mode: str
+    memory: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Job:
+    """A message to a worker, and how many seconds it has to answer."""
+
+    frame: Frame
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a job: an answer or a failure, and the seconds until then."""
+
+    frame: Frame
+    failure: Failure | None
+    seconds: float
+
+
+class Worker:
+    """One worker process; it works on one job at a time. Its first "job" is to start."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.answers = -1
+        self._decoder = Decoder()
+        self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
+        try:
+            self._process = _start(kind, self._printed.fileno())
+        except OSError as error:
+            self._printed.close()
+            raise DeviceError(f"cannot start {sys.executable}: {error}") from error
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        self._in, self._out = stdin.fileno(), stdout.fileno()
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        self._end = weakref.finalize(self, _end, self._process, self._printed, os.getpid())
+        self._begin(_START)
+
+    def _begin(self, timeout: float) -> None:
+        self._began, self._timeout = time.monotonic(), timeout
+        if os.lseek(self._printed.fileno(), 0, os.SEEK_CUR) > _PRINTED:
+            self._printed.truncate(0)
+            os.lseek(self._printed.fileno(), 0, os.SEEK_SET)  # the worker's position, too
+        self._mark = os.lseek(self._printed.fileno(), 0, os.SEEK_CUR)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._end.alive
+
+    @property
+    def deadline(self) -> float:
+        """When its time for the present job is over, by `time.monotonic`."""
+        return self._began + self._timeout
+
+    def fileno(self) -> int:
+        """What becomes readable when it answers or ends."""
+        return self._out
+
+    def send(self, job: Job) -> None:
+        """Give it a job. If it has ended meanwhile, `receive` will tell."""
+        self._begin(job.timeout)
+        with contextlib.suppress(BrokenPipeError), selectors.DefaultSelector() as selector:
+            selector.register(self._in, selectors.EVENT_WRITE)
+            for piece in encode(job.frame):
+                while len(piece) and selector.select(max(0.0, self.deadline - time.monotonic())):
+                    piece = piece[os.write(self._in, piece[:_CHUNK]) :]
+
+    def receive(self) -> Reply | None:
+        """The reply, if it is there or the worker has ended or used up its time; else None."""
+        try:
+            frame, ended = self._read()
+        except DeviceError as error:
+            return self._dead(Failure("crash", str(error), self._last_words()))
+        if frame is not None:
+            return self._reply(frame)
+        if ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)
+            return self._dead(_failure(self._process.poll(), self._last_words()))
+        if time.monotonic() >= self.deadline:
+            message = f"no answer within {self._timeout:g} s"
+            return self._dead(Failure("timeout", message, self._last_words()))
+        return None
+
+    def _read(self) -> tuple[Frame | None, bool]:
+        """A message if one is complete, and whether there can be no more."""
+        with contextlib.suppress(BlockingIOError):
+            while (frame := self._decoder.next()) is None:
+                data = os.read(self._out, _CHUNK)
+                if not data:
+                    return None, True
+                self._decoder.feed(data)
+            return frame, False
+        return None, False
+
+    def _reply(self, frame: Frame) -> Reply:
+        self.answers += 1
+        told = frame.header.get("failure")
+        failure = None if told is None else Failure.from_json(told)
+        return Reply(frame, failure, time.monotonic() - self._began)
+
+    def _dead(self, failure: Failure) -> Reply:
+        self.kill()
+        return Reply(Frame({}), failure, time.monotonic() - self._began)
+
+    def _last_words(self) -> str:
+        """The end of what it printed since the job began."""
+        descriptor = self._printed.fileno()
+        size = os.fstat(descriptor).st_size
+        start = max(self._mark, size - _SHOWN)
+        return os.pread(descriptor, size - start, start).decode(errors="replace")
+
+    def kill(self) -> None:
+        """End it, with all processes that it started. Twice is fine."""
+        self._end()
+
+
+def _start(kind: Kind, printed: int) -> subprocess.Popen[bytes]:
+    # No program but its parent's, and a session of its own, so that Ctrl-C in the terminal
+    # reaches the parent alone, and all that it starts can be killed at once.
+    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if kind.mode == "run" else {}
+    return subprocess.Popen(
+        [sys.executable, "-m", "loopwright.measure.worker", kind.mode, str(kind.memory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=printed,
+        bufsize=0,
+        start_new_session=True,
+        env={**os.environ, **threads, "TMPDIR": str(kind.folder)},
+    )
+
+
+def _end(process: subprocess.Popen[bytes], printed: IO[bytes], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the parent that ends
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout, printed):
+        assert pipe is not None
+        pipe.close()
+
+
+def _failure(status: int | None, words: str) -> Failure:
+    """What the end of a worker says of the candidate that it was at."""
+    if status is None:
+        return Failure("crash", "the worker closed its pipe", words)
+    if status >= 0:
+        return Failure("crash", f"the worker ended with status {status}", words)
+    name = signal.Signals(-status).name
+    if -status == signal.SIGKILL:
+        return Failure("memory", f"{name}: the system killed it, as for want of memory", words)
+    short = any(word in words for word in _NO_MEMORY)
+    return Failure("memory" if short else "crash", f"the worker was killed by {name}", words)
