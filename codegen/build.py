@@ -16,7 +16,7 @@ from loopwright.codegen.emit import emit_tree
 from loopwright.codegen.library import Library
 from loopwright.codegen.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features, resolve, tvm_target
-from loopwright.dsl.errors import BuildError
+from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.lower import lower
 from loopwright.schedule.show import show
@@ -26,8 +26,9 @@ from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Tree
 from loopwright.schedule.verify import verify
 
-# Arguments are checked before a call; the checks of TVM's own would only cost build time.
-_OPTIONS = {"tirx.disable_assert": True}
+# Arguments are checked before a call; the checks of TVM's own would only cost build time. And TVM
+# must not let a result take the place of its operand: the overlap of two tiles is computed again.
+_OPTIONS = {"tirx.disable_assert": True, "tirx.disable_storage_rewrite": True}
 
 # TVM writes infinities by these names.
 _C_PRELUDE = "#include <math.h>\n#define inff INFINITY\n#define inf ((double)INFINITY)\n"
@@ -101,15 +102,17 @@ def build(
 
 def compile_program(made: Program) -> bytes:
     """The object file of a program. Raises `BuildError` with the compiler's words."""
-    if made.target.kind == "c":
-        return csource.compile_source(_c_source(made), made.target)
     try:
+        if made.target.kind == "c":
+            return csource.compile_source(_c_source(made), made.target)
         module = _module(made)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernel.o"
             module.write_to_file(str(path))
             return path.read_bytes()
-    except Exception as error:
+    except LoopwrightError:
+        raise
+    except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not compile {made.config}: {error}") from error
 
 

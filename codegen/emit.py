@@ -17,6 +17,7 @@ from tvm.tirx import ForKind
 from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import BuildError
 from loopwright.schedule.tree import (
     Allocate,
     Buffer,
@@ -36,6 +37,9 @@ _KINDS = {
     "unrolled": ForKind.UNROLLED,
     "vectorized": ForKind.VECTORIZED,
 }
+
+
+_MOST_ELEMENTS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,11 @@ class _Emitter:
     def allocate(self, buffer: Buffer) -> Any:
         """On the stack for what is meant for registers, else from the run-time's workspaces (TVM
         would take those for registers from there too, at a call for every tile)."""
-        annotations = {"disable_lower_builtin": True} if buffer.scope == "register" else None
+        annotations = (
+            {"disable_lower_builtin": tirx.IntImm("bool", 1)}
+            if buffer.scope == "register"
+            else None
+        )
         return tirx.AllocBuffer(self.buffers[buffer.name], annotations)
 
     def store(self, store: Store) -> Any:
@@ -234,7 +242,12 @@ class _Emitter:
         return low, high
 
     def _declare(self, b: Buffer) -> Any:
-        size = max(1, int(b.size))
+        size = int(b.size)
+        if size > _MOST_ELEMENTS:
+            raise BuildError(
+                f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
+                f"of at most {_MOST_ELEMENTS}"
+            )
         scope = "local" if b.scope == "register" else "global"
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64

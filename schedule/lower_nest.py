@@ -125,7 +125,8 @@ class NestLowering:
         tile = self.sketch.tile
         across = self.sketch.vector if self.sketch.vector in self.nest.reduce else None
         shape = tuple(self.sizes[a] for a in tile)
-        acc = Buffer(f"acc{self.number or ''}", shape, self.nest.result.dtype, "register")
+        name = self.storage.unused(f"acc{self.number or ''}")
+        acc = Buffer(name, shape, self.nest.result.dtype, "register")
         stmts: list[Stmt] = [Allocate(acc)]
         stmts += self._tile_loops(tile, lambda at: self._start(acc, at), "init")
         stmts += self._reduction(acc, across)

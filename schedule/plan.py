@@ -23,6 +23,8 @@ from loopwright.schedule.rewrite import (
     substitute_axes,
 )
 
+_LARGE = 200  # nodes of an element expression above which nothing more is inlined into it
+
 
 @dataclass(frozen=True)
 class Group:
@@ -70,9 +72,12 @@ def _used(read: Read) -> set[Index]:
 
 
 def _inline_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
-    for nest in program:
-        if nest.out not in outputs and can_inline(program, nest) and _pays(program, nest):
-            return _inline_all(inline(program, nest), outputs)
+    """From the last producer to the first, so that a chain ends in one nest in one pass."""
+    for nest in reversed(program):
+        if nest.out not in outputs and can_inline(program, nest):
+            current = next(n for n in program if n.out is nest.out)
+            if _pays(program, current):
+                program = inline(program, current)
     return program
 
 
@@ -83,7 +88,10 @@ def _pays(program: Program, producer: Nest) -> bool:
     if not any(isinstance(x, (Unary, Binary, Select)) for x in walk(producer.body)):
         return True
     uses = [(n, r) for n in program for r in n.reads() if r.tensor is producer.out]
-    if len(uses) != 1:
+    if (
+        len(uses) != 1
+        or sum(1 for x in (uses[0][0].body, producer.body) for _ in walk(x)) > _LARGE
+    ):
         return False
     consumer, read = uses[0]
     return set(consumer.extents) <= _used(read)
@@ -105,7 +113,7 @@ def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
         fused = fuse_epilogue(producer, readers[0]) if len(readers) == 1 else None
         if fused is not None:
             kept = (n for n in program if n is not producer)
-            return _fuse_all(tuple(fused if n is readers[0] else n for n in kept), outputs)
+            program = tuple(fused if n is readers[0] else n for n in kept)
     return program
 
 

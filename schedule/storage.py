@@ -56,16 +56,20 @@ class Storage:
             *(extent(a) for a in packed.inner),
             tile,
         )
-        taken = {t.name for t in (*self.workload.inputs, *self.workload.stages)}
-        taken |= {b.name for b in self.packed.values()}
-        name = packed.name
-        while name in taken:
-            name += "_"
+        name = self.unused(packed.name)
         buffer = Buffer(name, shape, packed.tensor.dtype, "heap")
         self.packed[packed, number] = buffer
         self.used["body"].add(name)
         (self.ahead if ahead else self.in_body)[name] = buffer
         return buffer
+
+    def unused(self, name: str) -> str:
+        """The name, with underscores behind it until no tensor and no copy has it."""
+        taken = {t.name for t in (*self.workload.inputs, *self.workload.stages)}
+        taken |= {b.name for b in self.packed.values()}
+        while name in taken:
+            name += "_"
+        return name
 
     def scratch(self, part: str, prepared: list[Buffer]) -> list[Allocate]:
         """Allocations for what a part makes that is neither an argument, nor handed over by

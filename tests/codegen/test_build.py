@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.dsl.errors import BuildError
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
 
@@ -82,3 +83,32 @@ def test_building_twice_gives_the_same_numbers_bit_for_bit():
     inputs = random_inputs(workload, np.random.default_rng(0))
     first, second = (lw.build(workload)(*inputs) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_tensors_may_have_the_names_that_the_lowering_uses():
+    acc, packed = lw.tensor("acc", (19, 23)), lw.tensor("acc_packed", (23, 17))
+    W = lw.tensor("W", (23, 17), constant=True)
+    W_packed = lw.tensor("W_packed")
+    i, j, k = lw.indices("i j k")
+    W_packed[i, j] += acc[i, k] * W[k, j]
+    out = lw.tensor("main")
+    out[i, j] = W_packed[i, j] + packed[i + 2, j]
+    assert_configs_equal_oracle(lw.workload(out), [None])
+
+
+def test_a_long_chain_of_definitions_builds():
+    x = lw.tensor("x", (37,))
+    (i,) = lw.indices("i")
+    for _ in range(300):
+        y = lw.tensor("y")
+        y[i] = x[i] * 0.99 + 0.01
+        x = y
+    assert_configs_equal_oracle(lw.workload(x), [None])
+
+
+def test_a_buffer_that_32_bits_cannot_index_is_an_error():
+    X, Y = lw.tensor("X", (1 << 16, 1 << 15), "int8"), lw.tensor("Y")
+    i, j = lw.indices("i j")
+    Y[i, j] = X[i, j] + 1
+    with pytest.raises(BuildError, match="32 bits wide"):
+        lw.build(lw.workload(Y))
