@@ -1,0 +1,101 @@
+"""What torch, or else NumPy, needs for the same work: to show beside the result of a search."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from loopwright.cli_workload import Request
+from loopwright.dsl.oracle import random_inputs
+from loopwright.dsl.tensor import Tensor
+
+_SECONDS = 0.5
+_ROUNDS = 200
+_SEED = 0
+
+
+def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
+    """The name of the other library and its median time in seconds; None where there is no
+    counterpart. NumPy stands in for torch for products; its threads are its own affair."""
+    if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
+        return None
+    if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
+        return "torch", _median(_torch_call(request, threads))
+    if request.name in _NUMPY and "bias" not in request.arguments:
+        rng = np.random.default_rng(_SEED)
+        arguments = _arrays(request, random_inputs(request.workload, rng))
+        return "numpy", _median(lambda: _NUMPY[request.name](arguments))
+    return None
+
+
+def _torch_call(request: Request, threads: int) -> Callable[[], object]:
+    import torch
+
+    torch.set_num_threads(threads)
+    rng = np.random.default_rng(_SEED)
+    arrays = _arrays(request, random_inputs(request.workload, rng))
+    arguments = {
+        n: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for n, a in arrays.items()
+    }
+
+    def call() -> object:
+        with torch.no_grad():
+            return _TORCH[request.name](torch, arguments)
+
+    return call
+
+
+def _arrays(request: Request, inputs: tuple[Any, ...]) -> dict[str, Any]:
+    """The arguments with arrays for tensors; a workload names its inputs as its tensors."""
+    by_name = {t.name: a for t, a in zip(request.workload.inputs, inputs, strict=True)}
+    return {
+        n: by_name[a.name] if isinstance(a, Tensor) else a for n, a in request.arguments.items()
+    }
+
+
+def _median(call: Callable[[], object]) -> float:
+    """Median seconds of a call, for as long as half a second allows."""
+    call()
+    samples: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while len(samples) < 3 or (time.perf_counter() < end and len(samples) < _ROUNDS):
+        start = time.perf_counter()
+        call()
+        samples.append(time.perf_counter() - start)
+    return statistics.median(samples)
+
+
+def _conv2d(torch: Any, a: Mapping[str, Any]) -> Any:
+    """torch's convolution takes channels first; padding before and after must be equal."""
+    options = {n: a[n] for n in ("stride", "padding", "dilation", "groups") if n in a}
+    return torch.nn.functional.conv2d(a["x"], a["w"], a.get("bias"), **options)
+
+
+def _product(module: Any, a: Mapping[str, Any]) -> Any:
+    one = a["a"].swapaxes(-1, -2) if a.get("transpose_a") else a["a"]
+    other = a["b"].swapaxes(-1, -2) if a.get("transpose_b") else a["b"]
+    return module.matmul(one, other)
+
+
+def _operands(a: Mapping[str, Any]) -> list[Any]:
+    return [v for n, v in a.items() if n != "spec"]
+
+
+_TORCH: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "conv2d": _conv2d,
+    "matmul": _product,
+    "batch_matmul": _product,
+    "dense": lambda torch, a: torch.nn.functional.linear(a["x"], a["w"], a.get("bias")),
+    "einsum": lambda torch, a: torch.einsum(a["spec"], *_operands(a)),
+}
+_NUMPY: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "matmul": lambda a: _product(np, a),
+    "batch_matmul": lambda a: _product(np, a),
+    "dense": lambda a: a["x"] @ a["w"].T,
+    "einsum": lambda a: np.einsum(a["spec"], *_operands(a), optimize=True),
+}

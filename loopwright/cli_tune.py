@@ -1,0 +1,223 @@
+"""The command line's `tune`, `replay` and `bench`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loopwright.cli_peers import peer_seconds
+from loopwright.cli_workload import read_workload
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.workload import Workload
+
+if TYPE_CHECKING:
+    from loopwright.explore.tuned import Tuned
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_RECORDS = click.option(
+    "--records", type=_FILE, default="tuning.db", show_default=True, help="The record store."
+)
+_THREADS = click.option(
+    "--threads", type=click.IntRange(1), help="Threads of the program; all if not given."
+)
+_C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
+"""ResNet-18's sixth convolution, which is tuned if nothing is named."""
+
+
+class _Command(click.Command):
+    """A command that ends with a message and exit code 1 on our errors."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoopwrightError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.command(cls=_Command)
+@click.argument("what", required=False)
+@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--trials", type=click.IntRange(1), help="Candidates to measure.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time to take.")
+@click.option(
+    "--effort",
+    type=click.Choice(["quick", "normal", "thorough"]),
+    help="The budget where none is given; normal, or quick if nothing is named.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides what is random.")
+@click.option(
+    "--strategy",
+    type=click.Choice(["annealing", "random", "grid", "genetic"]),
+    default="annealing",
+    show_default=True,
+    help="Who chooses candidates.",
+)
+@click.option(
+    "--model",
+    type=click.Choice(["gbt", "gbt-regression"]),
+    default="gbt",
+    show_default=True,
+    help="What annealing learns.",
+)
+@_THREADS
+@_RECORDS
+@click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
+@click.option("--plot", type=_FILE, help="Draw the tuning curve: .svg, .png, …")
+@click.option("--report", type=_FILE, help="Write an HTML report.")
+def tune(
+    what: str | None,
+    settings: tuple[str, ...],
+    trials: int | None,
+    minutes: float | None,
+    effort: str | None,
+    seed: int,
+    strategy: str,
+    model: str,
+    threads: int | None,
+    records: Path,
+    output: Path | None,
+    plot: Path | None,
+    report: Path | None,
+) -> None:
+    r"""Find the fastest program for WHAT on this machine, and export it.
+
+    \b
+    WHAT is an operator with shapes, an einsum string with sizes, or a Python file:
+      loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
+      loopwright tune "ij,jk->ik" i=512 j=512 k=512
+      loopwright tune my.py:workload
+
+    Without it, a convolution of ResNet-18 is tuned in about two minutes and exported to c6.so.
+    The same command again goes on where it ended; Ctrl-C ends it with what was found.
+    """
+    request = read_workload(what, settings) if what else read_workload(*_C6)
+    workload = request.workload
+    output = output or Path("c6.so" if what is None else f"{_name(workload)}.so")
+    if output.suffix != ".so":
+        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+
+    from loopwright.codegen.target import resolve
+    from loopwright.explore.callbacks import display, speed
+    from loopwright.explore.tune import tune as run
+    from loopwright.measure.peak import peak
+
+    target = resolve("cpu", threads)
+    click.echo(str(workload), err=True)
+    click.echo(f"on {target}, {target.threads} threads; measuring the machine's peak", err=True)
+    tuned = run(
+        workload,
+        target,
+        trials,
+        minutes,
+        effort or ("normal" if what else "quick"),
+        records,
+        seed,
+        strategy=strategy,
+        model=model,
+        callbacks=[display(peak(target).flops)],
+    )
+    path = tuned.library.export(output)
+    _say_result(tuned, peak(target).flops)
+    peer = peer_seconds(request, target.threads)
+    if peer is not None:
+        name, seconds = peer
+        ratio = f"the best is {seconds / tuned.seconds:.2f} times as fast"
+        click.echo(f"{name:<10} {speed(workload.flops, seconds, None)}; {ratio}")
+    _say_spent(tuned)
+    written = [path, *([tuned.plot(plot)] if plot else [])]
+    written += [tuned.report(report)] if report else []
+    click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
+
+
+def _name(workload: Workload) -> str:
+    name = workload.outputs[0].name
+    return name if name.isidentifier() and name.isascii() else "kernel"
+
+
+def _say_result(tuned: Tuned, peak: float) -> None:
+    from loopwright.explore.callbacks import failed, speed
+    from loopwright.schedule.space import space
+
+    default = space(tuned.workload, tuned.target).default
+    flops = tuned.workload.flops
+    click.echo(f"default    {speed(flops, tuned.default, peak)}")
+    click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
+    if math.isfinite(tuned.default):
+        click.echo(f"speed-up   {tuned.speedup:.2f}")
+    if tuned.tied:
+        also = ", the default among them" if default in {f.config for f in tuned.tied} else ""
+        click.echo(f"tied       with {len(tuned.tied)} of {len(tuned.finalists) - 1}{also}")
+    click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
+    click.echo(f"config     {tuned.config}")
+    click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
+
+
+def _say_spent(tuned: Tuned) -> None:
+    total = sum(tuned.spent.values())
+    parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
+    shown = ", ".join(f"{name} {s:.1f} s ({s / total:.0%})" for name, s in parts if s >= 0.05)
+    click.echo(f"time       {total:.1f} s: {shown}")
+
+
+@click.command(cls=_Command)
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@_RECORDS
+def replay(number: int, records: Path) -> None:
+    """Build, run and check the config of one record again, alone."""
+    from loopwright.codegen.target import resolve
+    from loopwright.explore.callbacks import speed
+    from loopwright.measure.local import LocalDevice
+    from loopwright.transfer.records import RecordStore
+
+    with RecordStore(records, create=False) as store:
+        record = store.get(number)
+    workload = record.computation()
+    target = resolve("cpu", record.threads)
+    if str(target) != record.target:
+        click.echo(f"note: the record is of another target, {record.target}", err=True)
+    click.echo(f"{workload}\n{record.config}")
+    then = record.failure or speed(workload.flops, record.cost, None)
+    click.echo(f"recorded   {then}")
+    with LocalDevice(target) as device:
+        (now,) = device.measure(workload, [record.config])
+        failure = now.failure or device.verify(workload, record.config)
+    if failure is not None:
+        click.echo(f"now        {failure}\n{failure.traceback}".rstrip())
+        raise SystemExit(1)
+    click.echo(f"now        {speed(workload.flops, now.cost, None)}; its results are right")
+    click.echo(f"spent      {now.build_seconds:.3f} s building, {now.run_seconds:.3f} s running")
+
+
+@click.command(cls=_Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the data.")
+@_THREADS
+def bench(file: Path, seed: int, threads: int | None) -> None:
+    """Time an exported library, FILE.so, on random data."""
+    import numpy as np
+
+    from loopwright.codegen.export import load
+    from loopwright.dsl.oracle import random_inputs
+    from loopwright.explore.callbacks import speed
+    from loopwright.measure.timing import Timer, Timing
+
+    library = load(file)
+    if threads is not None:
+        library.threads = threads
+    data = library.origin.extra.get("workload")
+    if data is None:
+        raise click.ClickException(f"{file}: its manifest names no workload to make data for")
+    workload = Workload.from_json(data)
+    inputs = random_inputs(workload, np.random.default_rng(seed))
+    samples = Timer(library.prepare_call(*inputs), Timing(relative=0.01, cap=1.0)).run()
+    click.echo(str(workload))
+    click.echo(f"{library.signature}, {library.threads} threads")
+    median = statistics.median(samples)
+    click.echo(
+        f"{speed(workload.flops, median, None)}; {len(samples)} samples from "
+        f"{min(samples) * 1e3:.4g} to {max(samples) * 1e3:.4g} ms, constants prepared ahead"
+    )
