@@ -60,7 +60,8 @@ def trained(points: Space) -> GBTModel:
     """A model of the size that tuning makes, from made-up costs that no few trees can express."""
     features = ContextRelation().features(points, 0, drawn(points, 512, seed=1))
     rng = np.random.default_rng(2)
-    costs = np.exp(features @ rng.normal(size=features.shape[1]) / 10) * 1e-3
+    spread = (features - features.mean(axis=0)) / (features.std(axis=0) + 1e-3)
+    costs = np.exp(spread @ rng.normal(size=features.shape[1]) / 10) * 1e-3
     model = GBTModel()
     model.fit(features, costs, np.zeros(len(costs), int))
     return model

@@ -7,7 +7,17 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loopwright.costmodel.column import Mask, Real, least, magnitude, most, real, where
+from loopwright.costmodel.column import (
+    Mask,
+    Real,
+    least,
+    magnitude,
+    most,
+    only,
+    real,
+    times,
+    where,
+)
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.schedule.tree import Buffer, Var
 
@@ -18,16 +28,57 @@ Slopes = Mapping[Var, Real]
 
 
 @dataclass(eq=False)
+class Axis:
+    """What is touched along one axis of a buffer.
+
+    Attributes
+    ----------
+    extent: of the buffer.
+    stride: elements from one place to the next.
+    slopes: by how much each loop moves the subscript.
+    reach: places from the first to the last one touched, if the buffer did not end.
+    choices: the product of the extents that move the subscript.
+    places, distinct: places of the buffer within reach, and those that are touched.
+    sofar: of this axis and all inside of it, distinct elements, how many elements a contiguous
+        run of them has, and whether all elements are touched.
+    """
+
+    extent: Real
+    stride: Real
+    slopes: Slopes
+    reach: Real = 1.0
+    choices: Real = 1.0
+    places: Real = 1.0
+    distinct: Real = 1.0
+    sofar: tuple[Real, Real, Mask] = (1.0, 1.0, True)
+
+    def widen(self, step: Real, extent: Real) -> None:
+        """Enter a loop that moves the subscript by `step`."""
+        self.reach = self.reach + times(step, extent - 1.0)
+        self.choices = times(self.choices, extent)
+        self.places = least(self.reach, self.extent)
+        self.distinct = least(self.places, self.choices)
+
+    def join(self, inside: tuple[Real, Real, Mask]) -> None:
+        """Compute `sofar`, given that of the next axis inside."""
+        elements, run, whole = inside
+        if whole is not False:
+            run = times(run, self.places if whole is True else most(only(whole, self.places), 1.0))
+            touched = self.places >= self.extent
+            whole = touched if whole is True else whole & touched
+        self.sofar = times(elements, self.distinct), run, whole
+
+
+@dataclass(eq=False)
 class Access:
     """One access to a buffer of one store, over the loops that have been entered so far.
 
     Attributes
     ----------
     key: the same for accesses of one store that touch the same elements, give or take a few.
-    slopes: per axis of the buffer, by how much each loop moves the subscript.
+    axes: of the buffer, the innermost one first, those of one element left out.
     rate: vector operations per distinct element: 1 / width where neighbours share a vector.
     gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0.
-    axes: what is touched along each axis.
     alive: 0 for configs in which a loop around has no iterations, else 1.
     elements, lines: distinct elements, and the cache lines that hold them.
     """
@@ -36,30 +87,28 @@ class Access:
     buffer: str
     role: str
     item: float
-    strides: tuple[Real, ...]
-    slopes: tuple[Slopes, ...]
-    rate: Real
-    gathers: Real
-    axes: list[_Axis]
+    axes: tuple[Axis, ...]
+    rate: Real = 1.0
+    gathers: Real = 0.0
     alive: Real = 1.0
     elements: Real = 1.0
     lines: Real = 1.0
 
     @staticmethod
     def of(
-        buffer: Buffer, role: str, slopes: tuple[Slopes, ...], lane: Var | None, width: Real
+        buffer: Buffer, role: str, slopes: Sequence[Slopes], lane: Var | None, width: Real
     ) -> Access:
         """An access that no loop has widened yet; `lane` is the store's innermost loop, which
         is vectorized `width` elements at a time."""
-        shape = tuple(map(real, buffer.shape))
-        strides: list[Real] = [1.0]
-        for extent in reversed(shape[1:]):
-            strides.insert(0, strides[0] * extent)
-        key = (buffer.name, role, tuple(frozenset(s) for s in slopes))
-        new = Access(
-            key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(strides[: len(shape)]),
-            slopes, 1.0, 0.0, [_Axis(extent) for extent in shape],
-        )  # fmt: skip
+        key = (buffer.name, role, tuple(map(frozenset, slopes)))
+        axes: list[Axis] = []
+        stride: Real = 1.0
+        for extent, slope in zip(map(real, reversed(buffer.shape)), reversed(slopes), strict=True):
+            if not isinstance(extent, float) or extent > 1.0:
+                axes.append(Axis(extent, stride, slope))
+                stride = times(stride, extent)
+        new = Access(key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(axes))
+        new._measure(0)
         step = new.stride(lane)
         new.rate = where(step == 1.0, 1.0 / width, 1.0)
         new.gathers = where(step > 1.0, most(least(width - 1.0, 1.0), 0.0), 0.0)
@@ -68,78 +117,41 @@ class Access:
     def stride(self, var: Var | None) -> Real:
         """By how many elements one iteration of a loop moves the access; 0 for no loop."""
         moves: Real = 0.0
-        for slopes, step in zip(self.slopes, self.strides):
-            if var is not None and var in slopes:
-                moves = moves + slopes[var] * step
+        for axis in self.axes:
+            if var is not None and var in axis.slopes:
+                moves = moves + times(axis.slopes[var], axis.stride)
         return magnitude(moves)
 
     def widen(self, var: Var, extent: Real) -> None:
         """Enter a loop."""
-        moved = [(axis, slopes[var]) for axis, slopes in zip(self.axes, self.slopes) if var in slopes]
-        for axis, slope in moved:
-            axis.widen(magnitude(slope), extent)
+        moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
+        for place in moved:
+            axis = self.axes[place]
+            axis.widen(magnitude(axis.slopes[var]), extent)
         if moved:
-            self._measure()
+            self._measure(moved[0])
 
     def kill(self, alive: Real) -> None:
         """Forget what is touched by configs for which a loop has no iterations."""
-        self.alive = self.alive * alive
-        self._measure()
+        self.alive = times(self.alive, alive)
+        self._measure(len(self.axes))
 
     def touch(self, uses: Real, var: Var | None) -> Touch:
         """What has been touched, by `uses` accesses, in one run of the loop `var`."""
-        vectors = self.elements * self.rate
-        gathers = 0.0 if isinstance(self.gathers, float) else vectors * self.gathers
+        vectors = times(self.rate, self.elements)
+        gathers = times(self.gathers, vectors)
         return Touch(self.elements, self.lines, vectors, gathers, uses, ((self, var),))
 
-    def _measure(self) -> None:
-        """Elements, and cache lines: runs of contiguous elements, each starting anywhere."""
-        elements: Real = self.alive
-        for axis in self.axes:
-            elements = elements * axis.distinct
-        self.elements = elements
-        if self.role == "register":
-            return
-        run: Real = 1.0
-        whole: Mask = True  # every axis further in is touched from end to end
-        for axis in reversed(self.axes):
-            if whole is False:
-                break
-            run = run * most(axis.places * whole, 1.0)
-            whole = axis.whole if whole is True else whole & axis.whole
-        span = 1.0 + (run - 1.0) * (self.item / LINE)
-        self.lines = least(elements, elements / run * span)
-
-
-@dataclass(eq=False)
-class _Axis:
-    """What is touched along one axis of a buffer.
-
-    Attributes
-    ----------
-    reach: places from the first to the last one touched, if the buffer did not end.
-    choices: the product of the extents that move the subscript.
-    places, distinct: places of the buffer within reach, and those that are touched.
-    whole: whether the axis is touched from end to end.
-    """
-
-    extent: Real
-    reach: Real = 1.0
-    choices: Real = 1.0
-    places: Real = 1.0
-    distinct: Real = 1.0
-    whole: Mask = False
-
-    def __post_init__(self) -> None:
-        self.whole = self.extent <= 1.0
-
-    def widen(self, step: Real, extent: Real) -> None:
-        """Enter a loop that moves the subscript by `step`."""
-        self.reach = self.reach + step * (extent - 1.0)
-        self.choices = self.choices * extent
-        self.places = least(self.reach, self.extent)
-        self.distinct = least(self.places, self.choices)
-        self.whole = self.places >= self.extent
+    def _measure(self, first: int) -> None:
+        """Elements, and cache lines: runs of contiguous elements, each starting anywhere.
+        Axes before the `first` are as they were."""
+        for place in range(first, len(self.axes)):
+            self.axes[place].join(self.axes[place - 1].sofar if place else (1.0, 1.0, True))
+        elements, run, _ = self.axes[-1].sofar if self.axes else (1.0, 1.0, True)
+        self.elements = times(self.alive, elements)
+        if self.role != "register":
+            share = self.item / LINE
+            self.lines = self.elements * (share + (1.0 - share) / run)
 
 
 @dataclass(eq=False)
@@ -152,7 +164,7 @@ class Statement:
 
     def repeat(self, var: Var, extent: Real, mean: Real) -> None:
         """Enter a loop of at most `extent` and on average `mean` iterations."""
-        self.count = self.count * mean
+        self.count = times(self.count, mean)
         dead = not isinstance(extent, float) and not extent.all()
         for access in self.accesses:
             if not isinstance(extent, float) or extent != 1.0:
@@ -190,7 +202,10 @@ class Touch:
     @property
     def stride(self) -> Real:
         """By how many elements the loop itself moves an access; the greatest of all."""
-        return functools.reduce(most, (access.stride(var) for access, var in self.moved), 0.0)
+        greatest: Real = 0.0
+        for access, var in self.moved:
+            greatest = most(greatest, access.stride(var))
+        return greatest
 
     @staticmethod
     def of(role: str, statements: Iterable[Statement], var: Var | None) -> Touch:

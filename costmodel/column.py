@@ -30,6 +30,13 @@ def least(a: Real, b: Real) -> Real:
     return np.minimum(a, b)
 
 
+def times(a: Real, b: Real) -> Real:
+    """The product, without work where a factor is 0 or 1 for all configs."""
+    if isinstance(a, float) and (a == 1.0 or a == 0.0):
+        return b if a == 1.0 else 0.0
+    return a if isinstance(b, float) and b == 1.0 else a * b
+
+
 def most(a: Real, b: Real) -> Real:
     """The greater of two columns."""
     if isinstance(a, float) and isinstance(b, float):
@@ -46,6 +53,13 @@ def where(mask: Mask, a: Real, b: Real) -> Real:
         return a if mask else b
     share = mask.astype(np.float32)
     return share * a + (1 - share) * b
+
+
+def only(mask: Mask, a: Real) -> Real:
+    """`a` where the mask holds, else 0."""
+    if isinstance(mask, bool):
+        return a if mask else 0.0
+    return np.multiply(mask, a, dtype=np.float32)
 
 
 def magnitude(a: Real) -> Real:

@@ -4,8 +4,8 @@ They follow section 4 of Chen et al. 2018 ("context encoded" features) and its a
 vector holds what is known of the loop itself and of every buffer accessed below it. Buffers have
 *roles*, so that the vector has one length for all programs:
 
-    written    what a store writes, unless it is a register buffer
-    register   register buffers: accumulators
+    written    what a store writes, and reads again to update it
+    register   register buffers, written or read: accumulators
     vector     what a store reads at an address that moves with its innermost loop
     broadcast  what a store reads at one address for all of its innermost loop
 
@@ -165,18 +165,11 @@ class _Walk:
         return LoopContext(loop.kind, mean, depth, outside, inside, touch, children), statements
 
     def mean(self, extent: Real, bound: Linear) -> Real:
-        """The mean of min(extent, c + a·block) over the blocks, where a < 0: the first ones are
-        full, then it falls. A bound of another form is taken never to clip."""
-        slopes = self.linear(bound)
-        if len(slopes) != 1:
+        """The mean of min(extent, c - extent·block) over the blocks, which together have c
+        iterations. A bound of another form is taken never to clip."""
+        if len(bound.terms) != 1 or not isinstance(bound.terms[0][0], Var):
             return extent
-        ((var, slope),) = slopes.items()
-        blocks, start = self.extents[var], real(bound.const)
-        fall = most(-slope, 1.0)
-        full = least(most((start - extent) // fall + 1.0, 0.0), blocks)
-        rest = blocks - full
-        clipped = most(rest * start - fall * rest * (full + blocks - 1.0) / 2.0, 0.0)
-        return (full * extent + clipped) / most(blocks, 1.0)
+        return least(extent, real(bound.const) / most(self.extents[bound.terms[0][0]], 1.0))
 
     def linear(self, value: Linear) -> dict[Var, Real]:
         """The coefficients of the loops in an index expression."""
@@ -202,7 +195,8 @@ class _Walk:
         accesses = [self.access(store.buffer, store.index, True, lane, width)]
         for part in walk(store.value):
             if isinstance(part, Load):
-                accesses.append(self.access(part.buffer, part.index, False, lane, width))
+                written = part.buffer.name == store.buffer.name
+                accesses.append(self.access(part.buffer, part.index, written, lane, width))
         return Statement(width, list({a.key: a for a in accesses}.values()))
 
     def access(

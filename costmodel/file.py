@@ -1,4 +1,8 @@
-"""Model files: JSON with a small header, checked before anything reads what is inside."""
+"""Model files: JSON with a small header.
+
+The checksum in it is compared before anything reads what is inside, since xgboost ends the whole
+process, rather than raise, when it meets trees that make no sense.
+"""
 
 from __future__ import annotations
 

@@ -77,20 +77,22 @@ class GBTModel(CostModel):
 
     def fit(self, features: Floats, costs: Floats, groups: Integers) -> None:
         check_data(features, costs, groups)
+        self._booster = None
+        if np.isfinite(costs).sum() < _FEWEST:
+            return
         rng = np.random.default_rng(self.seed)
         data = _Data(features, costs, groups)
         loss = data.loss(self.objective, rng)
-        self._booster = None
-        if np.isfinite(costs).sum() >= _FEWEST and loss.informative:
+        if loss.informative:
             self._booster = self._train(data, loss, self._best_rounds(data, rng))
 
     def _best_rounds(self, data: _Data, rng: np.random.Generator) -> int:
         """How many trees are best for records that the trees have not seen."""
         order = rng.permutation(len(data.costs))
-        count = int(_HELD_OUT * len(order))
+        count = int(_HELD_OUT * len(order)) if len(order) >= _SPLIT else 1
         seen, held_out = data.part(order[count:]), data.part(order[:count])
         losses = seen.loss(self.objective, rng), held_out.loss(self.objective, rng)
-        if len(order) < _SPLIT or not all(loss.informative for loss in losses):
+        if not all(loss.informative for loss in losses):
             return min(_UNCHECKED, self.rounds)
         booster = self._train(
             seen,

@@ -55,7 +55,7 @@ def relations(loops: Sequence[LoopContext], n: int) -> Array:
     result = np.empty((len(COLUMNS), len(BETAS), n), np.float32)
     for t, beta in enumerate(BETAS):
         result[:, t] = (z * (footprints < beta)).max(axis=1)
-    return result.reshape(-1, n)
+    return result.reshape(len(COLUMNS) * len(BETAS), n)
 
 
 def _row(loop: LoopContext) -> tuple[Real, ...]:
@@ -73,7 +73,7 @@ def traffic(node: Context, betas: Array) -> Array:
     shape (β, n) or (β, 1)."""
     fetched = lines(node.touch)
     if not isinstance(node, LoopContext):
-        return np.broadcast_to(np.float32(fetched), betas.shape)
+        return np.asarray(fetched * np.ones_like(betas))
     inner = node.extent * sum(traffic(child, betas) for child in node.children)
     return np.asarray(where(np.asarray(fetched * LINE) < betas, fetched, inner))
 

@@ -151,27 +151,35 @@ def _nest(node: Context, n: int, betas: Array, target: Target) -> _Nest:
     return _Nest(counts, lines, tile, parallel, rounds / most(parallel, 1.0))
 
 
-def _count(node: Context, n: int) -> tuple[Array, Array]:
-    """The counts of one run of a loop or store, and the largest register tile in it."""
+def _count(node: Context, n: int, kept: bool = False) -> tuple[Array, Array]:
+    """The counts of one run of a loop or store, and the largest register tile in it.
+
+    What is `kept` in registers by an unrolled loop around is left for that one to count.
+    """
     if isinstance(node, StoreContext):
-        return _of_store(node, n), np.zeros(n, np.float32)
-    inner = [_count(child, n) for child in node.children]
+        return _of_store(node, n, kept), np.zeros(n, np.float32)
+    flat = node.kind in ("unrolled", "vectorized")
+    inner = [_count(child, n, kept or flat) for child in node.children]
     once: Array = sum(counts for counts, _ in inner)  # type: ignore[assignment]
-    tile = np.max([t for _, t in inner], axis=0) * (node.extent > 0)
     counts = once * node.extent
-    if node.kind in ("unrolled", "vectorized"):
+    if not flat:
+        counts[_ITERATIONS] += node.extent
+        counts[_CODE] = once[_CODE] * (node.extent > 0)
+    if kept:
+        return counts, inner[0][1]
+    tile = np.max([t for _, t in inner], axis=0) * (node.extent > 0)
+    if flat:
         counts[_MEMORY] = _accesses(node, n)
-        return counts, np.maximum(tile, node.touch[_REGISTER].vectors)
-    counts[_ITERATIONS] += node.extent
-    counts[_CODE] = once[_CODE] * (node.extent > 0)
+        tile = rows([node.touch[_REGISTER].vectors], n)[0]
     return counts, tile
 
 
-def _of_store(store: StoreContext, n: int) -> Array:
+def _of_store(store: StoreContext, n: int, kept: bool) -> Array:
     one = 1.0 / store.width
     made = [store.arithmetic * one, store.functions * one, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, one]
     counts = rows([*made, store.arithmetic], n)
-    counts[_MEMORY] = _accesses(store, n)
+    if not kept:
+        counts[_MEMORY] = _accesses(store, n)
     return counts
 
 

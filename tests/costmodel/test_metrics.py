@@ -1,0 +1,38 @@
+"""The metrics, against definitions and by hand."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from loopwright.costmodel.metrics import pairwise_accuracy, spearman, top_k_recall
+
+COSTS = np.array([1.0, 2.0, 3.0, np.inf])
+
+
+def test_pairwise_accuracy_is_the_share_of_pairs_in_order():
+    assert pairwise_accuracy(np.array([4.0, 3.0, 2.0, 1.0]), COSTS) == 1
+    assert pairwise_accuracy(np.array([1.0, 2.0, 3.0, 4.0]), COSTS) == 0
+    assert pairwise_accuracy(np.array([3.0, 4.0, 2.0, 1.0]), COSTS) == 5 / 6
+    assert pairwise_accuracy(np.zeros(4), COSTS) == 0.5
+
+
+def test_pairs_of_equal_cost_do_not_count():
+    costs = np.array([1.0, 1.0, np.inf, np.inf])
+    assert pairwise_accuracy(np.array([2.0, 3.0, 1.0, 0.0]), costs) == 1
+    assert np.isnan(pairwise_accuracy(np.arange(3.0), np.ones(3)))
+
+
+def test_top_k_recall_is_the_share_of_the_best_that_are_found():
+    scores = np.array([4.0, 1.0, 3.0, 2.0])
+    assert top_k_recall(scores, COSTS, 1) == 1
+    assert top_k_recall(scores, COSTS, 2) == 0.5
+    assert top_k_recall(scores, COSTS, 10) == 1
+    assert np.isnan(top_k_recall(scores, COSTS, 0))
+
+
+def test_spearman_is_that_of_scipy_with_speed():
+    rng = np.random.default_rng(0)
+    scores, costs = rng.integers(0, 9, 40).astype(float), rng.integers(1, 9, 40).astype(float)
+    assert spearman(scores, costs) == pytest.approx(spearmanr(scores, -costs).statistic)
+    assert spearman(-COSTS, COSTS) == pytest.approx(1)
+    assert np.isnan(spearman(np.ones(4), COSTS))

@@ -1,0 +1,259 @@
+"""What every cost model must do, and what boosted trees do beyond it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from loopwright.costmodel.file import read_model, write_model
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.metrics import pairwise_accuracy, spearman
+from loopwright.costmodel.model import ModelError, RandomModel
+from loopwright.dsl.errors import LoopwrightError
+
+MODELS = {
+    "random": RandomModel,
+    "rank": lambda seed=0: GBTModel("rank", seed),
+    "regression": lambda seed=0: GBTModel("regression", seed),
+}
+
+
+@pytest.fixture(params=list(MODELS))
+def make(request):
+    return MODELS[request.param]
+
+
+@pytest.fixture(params=["rank", "regression"])
+def objective(request):
+    return request.param
+
+
+def data(n, seed=0, failures=0.0):
+    """Costs that depend on some of 10 features, with noise, in two groups of unlike scale."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 10)).astype(np.float32)
+    groups = rng.integers(0, 2, n)
+    costs = np.exp(x[:, 0] + np.abs(x[:, 1]) - x[:, 2] * (x[:, 3] > 0) + rng.normal(size=n) / 20)
+    costs *= np.array([1e-3, 1.0])[groups]
+    costs[rng.random(n) < failures] = np.inf
+    return x, costs, groups
+
+
+# ---- the contract ----
+
+
+def test_scores_are_finite_before_and_after_learning(make):
+    model = make()
+    x, costs, groups = data(60)
+    assert np.isfinite(model.predict(x)).all()
+    assert not model.ready
+    model.fit(x, costs, groups)
+    assert model.predict(x).shape == (60,)
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_too_little_data_is_no_error_and_scores_are_random(make):
+    for costs in ([], [1.0], [1.0] * 30, [np.inf] * 30, [1.0, 2.0, np.inf]):
+        model = make()
+        x = np.random.default_rng(0).normal(size=(len(costs), 3)).astype(np.float32)
+        model.fit(x, np.array(costs, float), np.zeros(len(costs), int))
+        assert not model.ready
+        assert len(set(model.predict(np.zeros((20, 3), np.float32)))) == 20
+
+
+def test_a_seed_decides_everything(make):
+    x, costs, groups = data(150)
+    scores = []
+    for seed in (1, 1, 2):
+        model = make(seed)
+        first = model.predict(x)
+        model.fit(x, costs, groups)
+        scores.append(np.concatenate([first, model.predict(x)]))
+    assert np.array_equal(scores[0], scores[1])
+    assert not np.array_equal(scores[0], scores[2])
+
+
+def test_nothing_in_nothing_out(make):
+    model = make()
+    x, costs, groups = data(60)
+    model.fit(x, costs, groups)
+    assert model.predict(x[:0]).shape == (0,)
+
+
+def test_costs_that_are_not_positive_are_refused(make):
+    x, costs, groups = data(30)
+    for wrong in (0.0, -1.0, np.nan):
+        with pytest.raises(ModelError, match="never 0"):
+            make().fit(x, np.where(np.arange(30) == 7, wrong, costs), groups)
+
+
+def test_shapes_that_disagree_are_refused(make):
+    x, costs, groups = data(30)
+    with pytest.raises(ModelError, match="shapes"):
+        make().fit(x, costs[:-1], groups)
+    with pytest.raises(ModelError, match="shapes"):
+        make().fit(x[:, 0], costs, groups)
+
+
+def test_a_model_that_knows_nothing_cannot_be_saved(make, tmp_path):
+    with pytest.raises(ModelError, match="learned"):
+        make().save(tmp_path / "model.json")
+    assert not list(tmp_path.iterdir())
+
+
+# ---- boosted trees ----
+
+
+def test_trees_learn_the_order_of_unseen_records(objective):
+    x, costs, groups = data(600)
+    model = GBTModel(objective)
+    model.fit(x[:400], costs[:400], groups[:400])
+    assert model.ready
+    for group in (0, 1):
+        unseen = np.arange(600) >= 400
+        unseen &= groups == group
+        assert pairwise_accuracy(model.predict(x[unseen]), costs[unseen]) > 0.85
+        assert spearman(model.predict(x[unseen]), costs[unseen]) > 0.85
+
+
+def test_a_few_records_teach_something(objective):
+    x, costs, groups = data(1030, seed=1)
+    model = GBTModel(objective)
+    model.fit(x[:30], costs[:30], groups[:30])
+    here = np.flatnonzero(groups == 0)
+    here = here[here >= 30]
+    assert pairwise_accuracy(model.predict(x[here]), costs[here]) > 0.6
+
+
+def test_boosting_stops_when_it_only_learns_noise(objective):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 5)).astype(np.float32)
+    model = GBTModel(objective)
+    model.fit(x, rng.random(300) + 0.1, np.zeros(300, int))
+    assert model.trees < 30
+
+
+def test_what_fails_is_ranked_last():
+    x, costs, groups = data(400)
+    costs[x[:, 9] > 0.8] = np.inf
+    model = GBTModel("rank")
+    model.fit(x[:300], costs[:300], groups[:300])
+    scores, failed = model.predict(x[300:]), np.isinf(costs[300:])
+    assert scores[failed].max() < np.quantile(scores[~failed], 0.2)
+
+
+def test_failures_do_not_disturb_regression():
+    x, costs, groups = data(400, failures=0.3)
+    fine = np.isfinite(costs)
+    model = GBTModel("regression")
+    model.fit(x[:300], costs[:300], groups[:300])
+    unseen = fine & (np.arange(400) >= 300) & (groups == 0)
+    assert pairwise_accuracy(model.predict(x[unseen]), costs[unseen]) > 0.8
+
+
+def test_groups_of_unlike_scale_do_not_mix(objective):
+    x, costs, groups = data(400)
+    a, b = GBTModel(objective), GBTModel(objective)
+    a.fit(x, costs, groups)
+    b.fit(x, costs * np.array([1.0, 100.0])[groups], groups)
+    assert np.allclose(a.predict(x), b.predict(x), atol=1e-3)
+
+
+def test_features_that_are_missing_are_fine(objective):
+    x, costs, groups = data(200)
+    x[::3, 5] = np.nan
+    model = GBTModel(objective)
+    model.fit(x, costs, groups)
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_fitting_again_forgets_what_was_learned(objective):
+    x, costs, groups = data(200)
+    one, other = GBTModel(objective), GBTModel(objective)
+    one.fit(x, 1 / costs, groups)
+    one.fit(x, costs, groups)
+    other.fit(x, costs, groups)
+    assert np.array_equal(one.predict(x), other.predict(x))
+
+
+def test_another_number_of_features_is_refused(objective):
+    x, costs, groups = data(100)
+    model = GBTModel(objective)
+    model.fit(x, costs, groups)
+    with pytest.raises(ModelError, match="trained on 10"):
+        model.predict(x[:, :4])
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(ModelError, match="use rank or regression"):
+        GBTModel("rank:pairwise")
+
+
+# ---- files ----
+
+
+@pytest.fixture(name="saved")
+def _saved(tmp_path):
+    x, costs, groups = data(100)
+    model = GBTModel("rank", seed=3)
+    model.fit(x, costs, groups)
+    path = tmp_path / "model.json"
+    model.save(path)
+    return model, path, x
+
+
+def test_a_loaded_model_predicts_the_same(saved):
+    model, path, x = saved
+    loaded = GBTModel.load(path)
+    assert np.array_equal(loaded.predict(x), model.predict(x))
+    assert (loaded.objective, loaded.seed, loaded.trees) == ("rank", 3, model.trees)
+    assert [p.name for p in path.parent.iterdir()] == ["model.json"]
+
+
+def test_a_loaded_model_can_be_saved_and_fitted_again(saved):
+    model, path, x = saved
+    loaded = GBTModel.load(path)
+    loaded.save(path)
+    assert np.array_equal(GBTModel.load(path).predict(x), model.predict(x))
+    _, costs, groups = data(100)
+    loaded.fit(x, costs, groups)
+    assert np.array_equal(loaded.predict(x), model.predict(x))
+
+
+def test_every_kind_of_damage_is_an_error_that_names_the_file(saved):
+    _, path, _ = saved
+    text = path.read_text()
+    data = json.loads(text)
+    damaged = [
+        "",
+        "[]",
+        "null",
+        "not json",
+        text[: len(text) // 2],
+        text.replace("tree_param", "tree_parm", 1),
+        json.dumps({**data, "format": "other"}),
+        json.dumps({**data, "schema": 99}),
+        json.dumps({**data, "kind": "treegru"}),
+        json.dumps({k: v for k, v in data.items() if k != "sha256"}),
+    ]
+    for content in damaged:
+        path.write_text(content)
+        with pytest.raises(LoopwrightError, match=r"model\.json"):
+            GBTModel.load(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ModelError, match=r"model\.json"):
+        GBTModel.load(path)
+
+
+def test_content_of_another_shape_is_an_error_that_names_the_file(saved):
+    _, path, _ = saved
+    content = read_model(path, "gbt")
+    for wrong in ({"objective": "rank"}, {**content, "booster": None}, [1]):
+        write_model(path, "gbt", wrong)
+        with pytest.raises(ModelError, match=r"model\.json"):
+            GBTModel.load(path)
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(ModelError, match=r"nowhere\.json"):
+        GBTModel.load(tmp_path / "nowhere.json")

@@ -1,0 +1,176 @@
+"""Every representation, on spaces of real workloads."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.representation import ConfigVector, ContextRelation, FlattenedTree
+from loopwright.dsl import ops
+from loopwright.schedule.sketch import Knob, Sketch
+from loopwright.schedule.space import Space, space
+from loopwright.schedule.target import Target
+
+TARGET = Target(threads=2)
+REPRESENTATIONS = [ContextRelation, FlattenedTree, ConfigVector]
+
+
+def conv(x="X", y="Y"):
+    weights = lw.tensor("W", (24, 6, 3, 3), constant=True)
+    out = ops.relu(ops.conv2d(lw.tensor(x, (1, 6, 15, 13)), weights, padding=1))
+    assert y
+    return lw.workload(out)
+
+
+def matmul(a="A", b="B", c="C"):
+    i, j, k = lw.indices(f"{a}i {b}j {c}k")
+    A, B, C = lw.tensor(a, (37, 50)), lw.tensor(b, (50, 29)), lw.tensor(c)
+    C[i, j] += A[i, k] * B[k, j]
+    return lw.workload(C)
+
+
+def strided():
+    weights = lw.tensor("W", (16, 3, 3, 3))
+    return lw.workload(ops.conv2d(lw.tensor("X", (2, 3, 17, 17)), weights, stride=2))
+
+
+def softmax():
+    return lw.workload(ops.softmax(lw.tensor("X", (19, 75))))
+
+
+def long_dot():
+    i = lw.indices("i")
+    A, B, S = lw.tensor("A", (65536,)), lw.tensor("B", (65536,)), lw.tensor("S")
+    S[()] += A[i] * B[i]
+    return lw.workload(S)
+
+
+def transposed():
+    i, j = lw.indices("i j")
+    A, T = lw.tensor("A", (33, 70)), lw.tensor("T")
+    T[j, i] = A[i, j]
+    return lw.workload(T)
+
+
+WORKLOADS = [conv, matmul, strided, softmax, long_dot, transposed]
+
+
+@functools.cache
+def space_of(make):
+    return space(make(), TARGET)
+
+
+def drawn(points, sketch, n, seed=0):
+    rng = np.random.default_rng(seed)
+    knobs = points.sketches[sketch].knobs
+    columns = [rng.integers(len(k.choices), size=n) for k in knobs]
+    return np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int64)
+
+
+@pytest.fixture(params=REPRESENTATIONS, ids=lambda r: r.__name__)
+def representation(request):
+    return request.param()
+
+
+@pytest.mark.parametrize("make", WORKLOADS)
+def test_features_are_finite_float32_and_named(representation, make):
+    points = space_of(make)
+    names = representation.names(points)
+    assert len(set(names)) == len(names)
+    for sketch in range(min(len(points.sketches), 4)):
+        got = representation.features(points, sketch, drawn(points, sketch, 5))
+        assert got.shape == (5, len(names))
+        assert got.dtype == np.float32
+        assert isinstance(representation, ConfigVector) or np.isfinite(got).all()
+
+
+@pytest.mark.parametrize("make", WORKLOADS)
+def test_a_config_has_the_same_features_alone_and_in_a_batch(representation, make):
+    points = space_of(make)
+    for sketch in range(min(len(points.sketches), 4)):
+        numbers = drawn(points, sketch, 6, seed=sketch)
+        batch = representation.features(points, sketch, numbers)
+        alone = [representation.features(points, sketch, row[None]) for row in numbers]
+        assert np.allclose(batch, np.concatenate(alone), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_large_batches_are_cut_and_joined_again(representation, monkeypatch):
+    points = space_of(matmul)
+    numbers = drawn(points, 0, 50)
+    whole = representation.features(points, 0, numbers)
+    monkeypatch.setattr("loopwright.costmodel.representation._CHUNK", 16)
+    assert np.array_equal(representation.features(points, 0, numbers), whole)
+
+
+def test_an_empty_batch_has_no_rows(representation):
+    points = space_of(matmul)
+    got = representation.features(points, 0, drawn(points, 0, 0))
+    assert got.shape == (0, len(representation.names(points)))
+
+
+def test_names_of_tensors_and_indices_do_not_matter(representation):
+    one, other = space(matmul(), TARGET), space(matmul("left", "right", "product"), TARGET)
+    numbers = drawn(one, 0, 5)
+    a, b = (representation.features(points, 0, numbers) for points in (one, other))
+    assert np.array_equal(a, b, equal_nan=True)
+
+
+def test_different_configs_have_different_features(representation):
+    points = space_of(conv)
+    numbers = np.unique(drawn(points, 0, 64), axis=0)
+    got = representation.features(points, 0, numbers)
+    assert len(np.unique(got, axis=0)) > 0.9 * len(numbers)
+
+
+@pytest.mark.parametrize("make", [conv, matmul, strided])
+def test_the_batch_agrees_with_the_tree_of_one_config(make):
+    """`Tree.row` leaves out what has no iterations; the features must not see a difference."""
+    from loopwright.costmodel.representation import context_relation
+    from loopwright.schedule.lower import lower
+
+    points = space_of(make)
+    for number in (0, len(points.sketches) - 1):
+        tree = lower(points.sketches[number], TARGET, drawn(points, number, 4))
+        batch = context_relation(tree, TARGET, 1000)
+        rows = [context_relation(tree.row(i), TARGET, 1000) for i in range(4)]
+        assert np.allclose(batch, np.concatenate(rows), rtol=1e-4, atol=1e-4)
+
+
+def test_context_relations_mean_the_same_in_every_space():
+    names = {ContextRelation().names(space_of(make)) for make in WORKLOADS}
+    assert ContextRelation.transferable
+    assert len(names) == 1
+
+
+def test_one_object_serves_several_spaces(representation):
+    lengths = [len(representation.names(space_of(make))) for make in (conv, matmul, conv)]
+    assert lengths[0] == lengths[2]
+
+
+def test_the_config_vector_holds_the_values_of_the_knobs():
+    points = space_of(matmul)
+    sketch = points.sketches[1]
+    got = ConfigVector().features(points, 1, np.array([sketch.default]))[0]
+    named = dict(zip(ConfigVector().names(points), got))
+    assert named["sketch"] == 1
+    for name, choice in sketch.at(sketch.default).values:
+        assert [named[f"{name}[{d}]"] for d in range(len(choice))] == list(choice)
+
+
+def table():
+    knobs = (Knob("x", ((1,), (2,), (4,))), Knob("y", ((0,), (1,))))
+    sketch = Sketch("table", matmul(), (), (), knobs, (0, 0))
+    return Space(sketch.workload, TARGET, (sketch,))
+
+
+def test_a_table_of_known_costs_has_config_vectors():
+    got = ConfigVector().features(table(), 0, np.array([[2, 1], [0, 0]]))
+    assert got.tolist() == [[0, 4, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("kind", [ContextRelation, FlattenedTree])
+def test_a_table_of_known_costs_has_no_loops_and_the_error_says_so(kind):
+    with pytest.raises(ModelError, match="use ConfigVector"):
+        kind().features(table(), 0, np.array([[0, 0]]))
