@@ -88,7 +88,8 @@ def _distances(some: tuple[Choice, ...], others: tuple[Choice, ...]) -> np.ndarr
     """By how many powers of two choices differ, summed over their numbers."""
     width = max(map(len, (*some, *others)))
     a, b = _powers(some, width), _powers(others, width)
-    return np.abs(a[:, None] - b[None]).sum(axis=2)
+    apart: np.ndarray[Any, Any] = np.abs(a[:, None] - b[None]).sum(axis=2)
+    return apart
 
 
 def _powers(choices: tuple[Choice, ...], width: int) -> np.ndarray[Any, Any]:

@@ -20,6 +20,7 @@ from loopwright.schedule.space import Space
 
 Points = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _HUGE = 1 << 62
@@ -48,7 +49,7 @@ class Domain:
     @property
     def width(self) -> int:
         """Numbers of a point, 1 + K."""
-        return 1 + self.tables.kind.shape[1]
+        return 1 + int(self.tables.kind.shape[1])
 
     @property
     def default(self) -> Points:
@@ -202,13 +203,13 @@ class Seen:
         return first[~self.has(points[first])]
 
 
-def hashes(points: Points) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def hashes(points: Points) -> Hashes:
     """A 64-bit hash of each point; two of n points agree with a chance below n² / 2⁶³."""
     odd = np.random.default_rng(0x9E3779B9).integers(1 << 63, size=points.shape[1]) * 2 + 1
-    return (points.astype(np.uint64) * odd.astype(np.uint64)).sum(axis=1, dtype=np.uint64)
+    result: Hashes = points.astype(np.uint64) @ odd.astype(np.uint64)
+    return result
 
 
 def distinct(points: Points) -> Points:
     """The points without repetitions, in order of their first appearance."""
-    _, first = np.unique(hashes(points), return_index=True)
-    return points[np.sort(first)]
+    return Seen().unseen(points)

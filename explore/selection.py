@@ -27,6 +27,8 @@ def select(scores: Floats, components: Numbers, b: int, alpha: float) -> Numbers
 
     Returns the numbers of the chosen, in the order of choice, fewer if there are fewer than `b`.
     """
+    if not len(scores):
+        return np.empty(0, np.int64)
     value = scores / (scores.std() or 1.0)
     labels = _labels(components)
     missing = np.ones(labels.max(initial=0) + 1, np.bool_)
@@ -43,4 +45,5 @@ def _labels(components: Numbers) -> Numbers:
     """One number for each pair of a column and a value."""
     low = components.min(axis=0, initial=0)
     span = components.max(axis=0, initial=0) - low + 1
-    return components - low + np.concatenate([[0], np.cumsum(span)[:-1]])
+    labels: Numbers = components - low + np.concatenate([[0], np.cumsum(span)[:-1]])
+    return labels

@@ -1,0 +1,109 @@
+"""The command line: naming a workload, tuning it, replaying a record, timing a file."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+import loopwright as lw
+from loopwright.cli_tune import bench, replay, tune
+from loopwright.cli_workload import read_workload
+from loopwright.dsl.errors import LoopwrightError, NotationError
+
+
+def test_an_operator_is_named_with_its_shapes():
+    found = read_workload("conv2d", ["x=1,8,9,9", "w=4,8,3,3:constant", "padding=1"]).workload
+    X, W = lw.tensor("x", (1, 8, 9, 9)), lw.tensor("w", (4, 8, 3, 3), constant=True)
+    assert found == lw.workload(lw.ops.conv2d(X, W, padding=1))
+
+
+def test_shapes_take_a_dtype_and_options_are_literals_or_words():
+    found = read_workload("conv2d", ["x=1,9,9,8:float64", "w=3,3,8,4:float64", "layout=NHWC"])
+    assert [t.dtype for t in found.workload.inputs] == ["float64", "float64"]
+    assert found.arguments["layout"] == "NHWC"
+    pads = read_workload("conv2d", ["x=1,8,9,9", "w=4,8,3,3", "padding=((1,2),(0,1))"])
+    assert pads.arguments["padding"] == ((1, 2), (0, 1))
+
+
+def test_an_einsum_is_named_with_its_sizes():
+    found = read_workload("ij,jk->ik", ["i=5", "j=6", "k=7", "constant=1"]).workload
+    assert [t.shape for t in found.inputs] == [(5, 6), (6, 7)]
+    assert [t.constant for t in found.inputs] == [False, True]
+
+
+def test_a_file_is_named_with_a_workload_a_tensor_or_a_function(tmp_path):
+    file = tmp_path / "my.py"
+    file.write_text(
+        "import loopwright as lw\n"
+        "def made():\n    return lw.ops.relu(lw.tensor('x', (4,)))\n"
+        "tensor = made()\nworkload = lw.workload(tensor)\nnumber = 3\n"
+    )
+    same = read_workload(f"{file}:workload", []).workload
+    assert same == read_workload(str(file), []).workload
+    assert same == read_workload(f"{file}:made", []).workload
+    assert same == read_workload(f"{file}:tensor", []).workload
+    with pytest.raises(NotationError, match="is a int"):
+        read_workload(f"{file}:number", [])
+    with pytest.raises(NotationError, match="defines no"):
+        read_workload(f"{file}:nothing", [])
+
+
+@pytest.mark.parametrize(
+    ("what", "settings", "message"),
+    [
+        ("convolution", [], "is no workload"),
+        ("conv2d", ["x=1,8,9,9"], "needs w"),
+        ("conv2d", ["x=1,8,9,9", "w=4,8,3,3", "pad=1"], "has no 'pad'"),
+        ("conv2d", ["x=1,8,nine", "w=4,8,3,3"], "a shape is integers"),
+        ("conv2d", ["x=1,8,9,9:float33", "w=4,8,3,3"], "one dtype of"),
+        ("conv2d", ["x=1,8,9,9", "w=4,7,3,3"], "7"),
+        ("conv2d", ["x"], "name=value"),
+        ("relu", ["x=4", "x=5"], "each name once"),
+        ("ij,jk->ik", ["i=5", "j=6"], "needs i=SIZE j=SIZE k=SIZE"),
+        ("ij,jk->ik", ["i=5", "j=6", "k=seven"], "integers"),
+        ("ij,jk->ik", ["i=5", "j=6", "k=7", "constant=2"], "operands 0 to 1"),
+        ("nowhere.py:x", [], "no such file"),
+    ],
+)
+def test_a_workload_that_is_none_says_what_is_allowed(what, settings, message):
+    with pytest.raises(LoopwrightError, match=message):
+        read_workload(what, settings)
+
+
+def test_a_file_that_fails_says_how(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text("1 / 0\n")
+    with pytest.raises(NotationError, match="ZeroDivisionError"):
+        read_workload(str(file), [])
+
+
+def test_errors_end_a_command_with_a_message():
+    result = CliRunner().invoke(tune, ["convolution"])
+    assert result.exit_code == 1
+    assert "is no workload" in result.output
+    result = CliRunner().invoke(tune, ["relu", "x=4", "-o", "lib.dll"])
+    assert result.exit_code == 2
+    assert ".so" in result.output
+
+
+def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):
+    """On this machine, for real: three candidates of a small product."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    command = ["ij,jk->ik", "i=32", "j=48", "k=40", "--trials", "3", "-o", "mm.so"]
+    result = runner.invoke(tune, [*command, "--plot", "c.svg", "--report", "r.html"])
+    assert result.exit_code == 0, result.output
+    for word in ("default", "best", "speed-up", "trials     3", "time", "mm.so"):
+        assert word in result.output
+    for name in ("mm.so", "mm.h", "mm.json", "c.svg", "r.html", "tuning.db"):
+        assert (tmp_path / name).exists(), name
+
+    result = runner.invoke(bench, ["mm.so"])
+    assert result.exit_code == 0, result.output
+    assert "GFLOP/s" in result.output
+
+    result = runner.invoke(replay, ["1"])
+    assert result.exit_code == 0, result.output
+    assert "its results are right" in result.output
+
+    assert runner.invoke(replay, ["999"]).exit_code == 1

@@ -1,0 +1,48 @@
+"""Naming a winner."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from loopwright.explore.finalists import chance, judge
+from loopwright.schedule.sketch import Config
+
+A, B, C = (Config(name, ()) for name in "ABC")
+
+
+def noisy(level, seed, noise=0.05):
+    return tuple(level * np.exp(np.random.default_rng(seed).normal(0, noise, 20)))
+
+
+def test_the_lowest_median_wins_and_the_rest_follows_in_order():
+    ranked = judge([A, B, C], [noisy(3, 0), noisy(1, 1), noisy(2, 2)], A)
+    assert [f.config for f in ranked] == [B, C, A]
+    assert ranked[0].p == 1.0
+    assert not ranked[1].tied
+    assert not ranked[2].tied
+
+
+def test_noise_is_a_tie():
+    ranked = judge([A, B], [noisy(1, 0), noisy(1, 1)], A)
+    assert ranked[1].tied
+
+
+def test_pairs_reveal_what_common_noise_hides():
+    common = np.array(noisy(1, 0, noise=0.5))
+    ranked = judge([A, B], [tuple(1.02 * common), tuple(common)], A)
+    assert ranked[0].config == B
+    assert not ranked[1].tied
+
+
+def test_of_equals_the_default_wins():
+    same = noisy(1, 0)
+    assert judge([A, B, C], [same, same, same], B)[0].config == B
+    assert chance(same, same) == 1.0
+
+
+def test_those_that_did_not_run_are_left_out():
+    ranked = judge([A, B, C], [(math.inf,) * 5, (), noisy(1, 0)], A)
+    assert [f.config for f in ranked] == [C]
+    assert judge([A], [(math.inf,)], A) == []

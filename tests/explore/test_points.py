@@ -1,0 +1,163 @@
+"""Points in batches: to configs and back, neighbours, sketches, sets of points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl.errors import ConfigError
+from loopwright.explore.points import Domain, Seen, distinct
+from loopwright.schedule.space import space
+from tests.explore.synthetic import TARGET, matmul_space, tiny
+
+
+@pytest.fixture
+def domain():
+    return Domain(matmul_space())
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def in_range(domain, points):
+    counts = domain.tables.counts[points[:, 0]]
+    return (points >= 0).all() and (points[:, 1:] < counts).all()
+
+
+def test_configs_become_points_and_back(domain, rng):
+    points = domain.sample(200, rng)
+    configs = domain.configs(points)
+    assert np.array_equal(domain.points(configs), points)
+    assert domain.points([]).shape == (0, domain.width)
+
+
+def test_the_default_is_the_spaces(domain):
+    assert domain.configs(domain.default) == [domain.space.default]
+
+
+def test_a_config_of_another_space_has_no_point(domain):
+    other = space(tiny(), TARGET).default
+    with pytest.raises(ConfigError, match="no sketch"):
+        domain.points([other])
+
+
+def test_samples_cover_all_sketches_and_stay_in_range(domain, rng):
+    points = domain.sample(2000, rng)
+    assert in_range(domain, points)
+    assert set(points[:, 0]) == set(range(len(domain.space.sketches)))
+
+
+def test_neighbours_differ_in_one_knob_or_in_the_sketch(domain, rng):
+    points = domain.sample(2000, rng)
+    moved = domain.neighbours(points, rng)
+    assert in_range(domain, moved)
+    stayed = moved[:, 0] == points[:, 0]
+    assert 0.8 < stayed.mean() < 0.97
+    assert ((moved != points).sum(axis=1)[stayed] == 1).all()
+
+
+def test_neighbours_prefer_near_values(domain, rng):
+    sketch = domain.space.sketches[0]
+    block = next(i for i, k in enumerate(sketch.knobs) if k.name.startswith("block"))
+    start = np.repeat(domain.default, 4000, axis=0)
+    start[:, 1 + block] = 0
+    moved = domain.neighbours(start, rng, hop=0.0)[:, 1 + block]
+    moved = moved[moved > 0]
+    assert (moved <= 4).mean() > 0.5
+    assert moved.max() == len(sketch.knobs[block].choices) - 1
+
+
+def test_every_choice_is_reached_from_any_other(domain, rng):
+    points = np.repeat(domain.default, 500, axis=0)
+    reached = Seen()
+    for _ in range(30):
+        points = domain.neighbours(points, rng)
+        reached.add(points)
+    assert len(reached) > 5000
+
+
+def test_moving_to_another_sketch_keeps_values_where_it_can(domain, rng):
+    points = domain.sample(300, rng)
+    target = rng.integers(len(domain.space.sketches), size=300)
+    moved = domain.moved(points, target)
+    assert in_range(domain, moved)
+    for old, new in zip(domain.configs(points), domain.configs(moved), strict=True):
+        before = dict(old.values)
+        knobs = {k.name: k for k in domain.space.sketch(new.sketch).knobs}
+        for name, value in new.values:
+            if before.get(name) in knobs[name].choices:
+                assert value == before[name]
+
+
+def test_moving_to_the_same_sketch_changes_nothing(domain, rng):
+    points = domain.sample(100, rng)
+    assert np.array_equal(domain.moved(points, points[:, 0]), points)
+
+
+def test_children_take_every_knob_from_a_parent(domain, rng):
+    one = domain.sample(200, rng)
+    other = domain.sample(200, rng)
+    other[:, 0] = one[:, 0]
+    other[:, 1:] = rng.integers(domain.tables.counts[one[:, 0]])
+    child = domain.crossed(one, other, rng)
+    assert ((child == one) | (child == other)).all()
+    assert (child != one).any()
+    assert (child != other).any()
+
+
+def test_values_are_equal_for_equal_values_of_any_sketch(domain, rng):
+    points = domain.sample(100, rng)
+    values = domain.values(points)
+    configs = domain.configs(points)
+    for a, b in zip(range(99), range(1, 100), strict=True):
+        x, y = dict(configs[a].values), dict(configs[b].values)
+        same = sum(x[name] == y.get(name) for name in x)
+        both = (values[a, 1:] == values[b, 1:]) & (values[a, 1:] >= 0)
+        assert both.sum() == same
+
+
+def test_a_range_is_the_whole_space_in_order():
+    domain = Domain(space(tiny(), TARGET))
+    points = domain.range(0, domain.space.size)
+    assert len(distinct(points)) == domain.space.size
+    assert np.array_equal(points, np.concatenate([domain.range(0, 1), domain.range(1, 1 << 40)]))
+
+
+def test_fresh_points_are_new_and_run_out():
+    domain = Domain(space(tiny(), TARGET))
+    seen = Seen()
+    seen.add(domain.default)
+    fresh = domain.fresh(1 << 12, seen, np.random.default_rng(0))
+    assert len(fresh) == domain.space.size - 1
+    assert not seen.has(fresh).any()
+
+
+def test_fresh_points_are_legal(rng):
+    domain = Domain(matmul_space(), lambda points: points[:, 1] == 2)
+    fresh = domain.fresh(50, Seen(), rng)
+    assert len(fresh) == 50
+    assert (fresh[:, 1] == 2).all()
+
+
+def test_a_set_of_points_knows_its_own(domain, rng):
+    points = distinct(domain.sample(500, rng))
+    seen = Seen()
+    seen.add(points[:100])
+    assert seen.has(points[:100]).all()
+    assert not seen.has(points[100:]).any()
+    assert len(seen) == 100
+    assert np.array_equal(seen.unseen(np.repeat(points, 2, axis=0)), points[100:])
+    assert len(seen.and_also(points)) == len(points)
+    assert len(seen) == 100
+
+
+def test_a_workload_without_knobs_has_one_point(rng):
+    X, Y = lw.tensor("X", ()), lw.tensor("Y")
+    Y[()] = X[()] * 2.0
+    domain = Domain(space(lw.workload(Y), TARGET))
+    assert domain.space.size == 1
+    assert in_range(domain, domain.sample(4, rng))
+    assert np.array_equal(domain.neighbours(domain.default, rng), domain.default)

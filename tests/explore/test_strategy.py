@@ -1,0 +1,167 @@
+"""What every strategy promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.representation import ConfigVector
+from loopwright.explore.annealing import Annealing, Schedule
+from loopwright.explore.features import Features
+from loopwright.explore.genetic import Genetic
+from loopwright.explore.grid import GridSearch
+from loopwright.explore.points import Domain, distinct
+from loopwright.explore.random_search import RandomSearch
+from loopwright.schedule.space import space
+from tests.explore.synthetic import TARGET, cost, matmul_space, tiny
+
+SMALL = Schedule(chains=256, steps=6)
+
+
+def annealing(domain, rng):
+    features = Features(domain.space, ConfigVector())
+    return Annealing(domain, rng, GBTModel("rank", 0, rounds=60), features, SMALL)
+
+
+STRATEGIES = {
+    "annealing": annealing,
+    "random": RandomSearch,
+    "grid": GridSearch,
+    "genetic": Genetic,
+}
+
+
+@pytest.fixture(params=STRATEGIES)
+def make(request):
+    def made(domain, seed=0):
+        return STRATEGIES[request.param](domain, np.random.default_rng(seed))
+
+    return made
+
+
+def costs(domain, points, every=5):
+    """Made up; some points fail."""
+    values = np.array([cost(c) for c in domain.configs(points)])
+    return np.where(points.sum(axis=1) % every == 1, np.inf, values)
+
+
+def search(strategy, batches, n=32):
+    asked = []
+    for _ in range(batches):
+        asked.append(strategy.ask(n))
+        strategy.tell(asked[-1], costs(strategy.domain, asked[-1]))
+    return np.concatenate(asked)
+
+
+def test_the_default_comes_first(make):
+    domain = Domain(matmul_space())
+    assert np.array_equal(make(domain).ask(1), domain.default)
+
+
+def test_points_are_of_the_space_and_never_come_twice(make):
+    domain = Domain(matmul_space())
+    points = search(make(domain), 8)
+    assert len(points) == len(distinct(points)) == 256
+    assert np.array_equal(domain.points(domain.configs(points)), points)
+
+
+def test_points_are_new_even_if_costs_come_late(make):
+    strategy = make(Domain(matmul_space()))
+    search(strategy, 3)
+    points = np.concatenate([strategy.ask(16), strategy.ask(16), strategy.ask(16)])
+    assert len(distinct(points)) == 48
+
+
+def test_points_that_were_told_are_not_asked_for(make):
+    domain = Domain(matmul_space())
+    told = distinct(np.concatenate([domain.default, domain.sample(64, np.random.default_rng(5))]))
+    strategy = make(domain)
+    strategy.tell(told, costs(domain, told))
+    assert not strategy.seen.has(domain.fresh(8, strategy.seen, np.random.default_rng(1))).any()
+    points = search(strategy, 3)
+    assert len(distinct(np.concatenate([told, points]))) == len(told) + len(points)
+
+
+def test_a_small_space_is_searched_whole_and_then_exhausted(make):
+    domain = Domain(space(tiny(), TARGET))
+    strategy = make(domain)
+    points = []
+    while not strategy.exhausted:
+        points.append(strategy.ask(3))
+        strategy.tell(points[-1], costs(domain, points[-1]))
+        assert len(points) < 1000
+    found = np.concatenate(points)
+    assert len(found) == len(distinct(found)) == domain.space.size
+    assert len(strategy.ask(3)) == 0
+
+
+def test_only_legal_points_are_asked_for(make):
+    domain = Domain(matmul_space(), lambda points: points[:, 1:].sum(axis=1) % 4 == 0)
+    points = search(make(domain), 4)
+    assert len(points) == 128
+    assert (points[:, 1:].sum(axis=1) % 4 == 0).all()
+
+
+def test_the_same_generator_gives_the_same_search(make):
+    domain = Domain(matmul_space())
+    one, other = search(make(domain), 4), search(make(domain), 4)
+    assert np.array_equal(one, other)
+
+
+def test_if_everything_fails_it_goes_on(make):
+    domain = Domain(matmul_space())
+    strategy = make(domain)
+    for _ in range(4):
+        points = strategy.ask(16)
+        assert len(points) == 16
+        strategy.tell(points, np.full(16, np.inf))
+
+
+def test_learned_search_beats_chance():
+    """On costs with structure, at equal trials; in the mean of a few seeds."""
+
+    def best(name):
+        found = []
+        for seed in range(4):
+            domain = Domain(matmul_space())
+            strategy = STRATEGIES[name](domain, np.random.default_rng(seed))
+            search(strategy, 8)
+            found.append(strategy.costs.min())
+        return np.mean(found)
+
+    chance = best("random")
+    assert best("annealing") < chance
+    assert best("genetic") < chance
+
+
+def test_chains_persist_from_round_to_round():
+    strategy = annealing(Domain(matmul_space()), np.random.default_rng(0))
+    search(strategy, 2)
+    before = strategy.chains.copy()
+    assert len(before) == SMALL.chains
+    strategy._start()
+    assert np.array_equal(strategy.chains, before)
+    search(strategy, 1)
+    assert not np.array_equal(strategy.chains, before)
+
+
+def test_chains_climb():
+    """Annealing raises the scores of its chains."""
+    domain = Domain(matmul_space())
+    strategy = annealing(domain, np.random.default_rng(0))
+    search(strategy, 2)
+    random = domain.sample(64, np.random.default_rng(3))
+    assert strategy._scores(strategy.chains).mean() > strategy._scores(random).mean()
+
+
+def test_random_share_is_epsilon():
+    """With ε = 1 the model is not followed at all, with ε = 0 in everything."""
+
+    def mean_score(epsilon):
+        strategy = annealing(Domain(matmul_space()), np.random.default_rng(0))
+        search(strategy, 2)
+        strategy.schedule = Schedule(chains=64, steps=4, epsilon=epsilon)
+        return strategy._scores(strategy.ask(64)).mean()
+
+    assert mean_score(0.0) > mean_score(1.0)

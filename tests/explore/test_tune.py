@@ -1,0 +1,317 @@
+"""Whole searches, on devices that make costs up or look them up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+import loopwright as lw
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.explore.annealing import Schedule
+from loopwright.explore.budget import EFFORTS, Budget, TuningError
+from loopwright.explore.callbacks import Callback
+from loopwright.explore.tune import tune
+from loopwright.explore.tuner import Tuner
+from loopwright.measure.replay import ReplayedDevice, load_brute_forced
+from loopwright.transfer.records import RecordStore
+from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
+
+QUICK = Schedule(chains=64, steps=3)
+
+
+def run(device, workload=None, **options):
+    settings = {"trials": 80, "records": None, "schedule": QUICK, **options}
+    return tune(workload or matmul(), device=device, **settings)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A replayed table of 8 × 8 × 8 points, some missing and some failing."""
+    lines = ["a,b,c,time_ms"]
+    for a in range(8):
+        for b in range(8):
+            for c in range(8):
+                value = 1 + (a - 3) ** 2 + (b - 5) ** 2 + abs(c - 2) + (a * b) % 3
+                if (a + b + c) % 7:
+                    lines.append(f"{1 << a},{b},{c},{'' if value > 40 else value}")
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return load_brute_forced(path)
+
+
+def test_the_default_is_candidate_0_and_the_best_is_at_least_as_fast():
+    device = MadeUp()
+    tuned = run(device)
+    assert device.measured[0] == matmul_space().default
+    assert len(tuned.history) == len(set(device.measured)) == 80
+    assert tuned.seconds <= tuned.default
+    assert tuned.config == min(device.measured, key=cost)
+    assert tuned.speedup >= 1
+    assert not device.closed
+
+
+@pytest.mark.parametrize("strategy", ["annealing", "random", "grid", "genetic"])
+def test_two_runs_on_a_replayed_device_are_equal_bit_for_bit(table, strategy):
+    def history():
+        tuned = run(table, table.space.workload, seed=7, strategy=strategy, trials=120)
+        return [(m.config, m.seconds) for m in tuned.history], tuned.config, tuned.seconds
+
+    assert history() == history()
+
+
+def test_another_seed_is_another_search(table):
+    one, other = (run(table, table.space.workload, seed=s).history for s in (1, 2))
+    assert one != other
+
+
+def test_a_replayed_search_asks_only_for_points_of_the_table(table):
+    tuned = run(table, table.space.workload, trials=200)
+    assert "illegal" not in tuned.failures
+    assert tuned.seconds == table.optimum
+
+
+def test_a_table_is_of_its_own_workload(table):
+    with pytest.raises(TuningError, match="another workload"):
+        run(table, matmul())
+
+
+def test_a_small_space_ends_the_search():
+    tuned = run(MadeUp(), tiny(), trials=10_000)
+    assert tuned.end == "the space is exhausted"
+    assert len(tuned.history) < 10_000
+    assert len({m.config for m in tuned.history}) == len(tuned.history)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"trials": 0},
+        {"trials": -3},
+        {"trials": 2.5},
+        {"trials": True},
+        {"minutes": 0},
+        {"minutes": math.nan},
+        {"minutes": "3"},
+        {"trials": None, "effort": "lots"},
+        {"batch": 0},
+        {"strategy": "luck"},
+        {"model": "crystal ball"},
+    ],
+)
+def test_a_bad_request_is_refused_before_anything_is_measured(options):
+    device = MadeUp()
+    with pytest.raises(TuningError):
+        run(device, **options)
+    assert not device.measured
+
+
+def test_budgets_are_presets_or_what_is_given():
+    assert Budget.of(None, None, "quick") == EFFORTS["quick"]
+    assert Budget.of(5, None) == Budget(5, math.inf)
+    assert Budget.of(None, 0.5) == Budget(math.inf, 0.5)
+    assert str(Budget.of(5, 2.0)) == "5 trials or 2 minutes"
+
+
+def test_minutes_end_a_search():
+    tuned = run(MadeUp(), trials=None, minutes=1e-4, strategy="random")
+    assert 1 <= len(tuned.history) < 10_000
+    assert "minutes" in tuned.end
+
+
+def test_an_interrupt_returns_what_was_found(tmp_path):
+    device = MadeUp(interrupt_at=45)
+    tuned = run(device, records=tmp_path / "r.db")
+    assert tuned.end == "interrupted"
+    assert len(tuned.history) == 45
+    assert tuned.config == min(device.measured, key=cost)
+    assert not tuned.finalists
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store) == 45
+
+
+def test_an_interrupt_before_anything_was_measured_is_an_error():
+    with pytest.raises(TuningError, match="none of 0 candidates"):
+        run(MadeUp(interrupt_at=0))
+
+
+def test_the_same_command_again_goes_on_and_counts_what_was_done(tmp_path):
+    first, second, third = MadeUp(interrupt_at=45), MadeUp(), MadeUp()
+    path = tmp_path / "r.db"
+    run(first, records=path)
+    resumed = run(second, records=path)
+    assert resumed.resumed == 45
+    assert len(resumed.history) == 80
+    assert len(second.measured) == 35
+    assert not set(first.measured) & set(second.measured)
+    again = run(third, records=path)
+    assert not third.measured
+    assert again.config == resumed.config
+
+
+def test_records_of_another_machine_do_not_count(tmp_path):
+    class Elsewhere(MadeUp):
+        def fingerprint(self):
+            return {"processor": "another"}
+
+    run(Elsewhere(), records=tmp_path / "r.db", trials=8)
+    assert run(MadeUp(), records=tmp_path / "r.db", trials=8).resumed == 0
+
+
+def test_failures_are_counted_and_recorded_never_trained_as_zeros(tmp_path):
+    device = MadeUp(fails=frozenset({0, 1}))
+    tuned = run(device, records=tmp_path / "r.db")
+    assert set(tuned.failures) == {"build", "timeout"}
+    assert math.isfinite(tuned.seconds)
+    with RecordStore(tmp_path / "r.db") as store:
+        failed = list(store.query(failed=True))
+    assert len(failed) == sum(tuned.failures.values())
+    assert all(r.failure.traceback == "a traceback" for r in failed)
+
+
+def test_a_search_in_which_nothing_works_shows_the_first_failure_of_each_kind():
+    device = MadeUp(fails=frozenset(range(8)))
+    with pytest.raises(LoopwrightError) as caught:
+        run(device)
+    text = str(caught.value)
+    assert "none of 80 candidates worked" in text
+    assert "build: number" in text
+    assert "timeout: number" in text
+    assert "a traceback" in text
+
+
+def test_a_failing_default_does_not_end_the_search():
+    class NoDefault(MadeUp):
+        def _measured(self, config):
+            measured = super()._measured(config)
+            if config != matmul_space().default:
+                return measured
+            failed = super(NoDefault, NoDefault(frozenset(range(8))))._measured(config)
+            return dataclasses.replace(failed, seconds=())
+
+    tuned = run(NoDefault())
+    assert math.isinf(tuned.default)
+    assert math.isfinite(tuned.seconds)
+
+
+def test_a_wrong_best_is_rejected_and_recorded(tmp_path):
+    plain = run(MadeUp())
+    device = MadeUp(wrong=frozenset({plain.config}))
+    tuned = run(device, records=tmp_path / "r.db")
+    assert tuned.config != plain.config
+    assert device.verified[-1] == tuned.config
+    with RecordStore(tmp_path / "r.db") as store:
+        best = store.best(matmul(), device.target, machine=device.fingerprint())
+        assert best.config == tuned.config
+        kinds = {r.failure.kind for r in store.query(failed=True)}
+    assert kinds <= {"wrong"}
+
+
+def test_every_new_best_of_a_batch_is_verified():
+    device = MadeUp()
+    run(device, batch=8)
+    best = math.inf
+    for start in range(0, 80, 8):
+        batch = device.measured[start : start + 8]
+        champion = min(batch, key=cost)
+        if cost(champion) < best:
+            best = cost(champion)
+            assert champion in device.verified
+
+
+def test_one_that_fails_in_the_comparison_does_not_win():
+    best = run(MadeUp()).config
+
+    class Shaky(MadeUp):
+        def compare(self, workload, configs, rounds):
+            samples = super().compare(workload, configs, rounds)
+            bad = (math.inf,) * rounds
+            return [bad if c == best else s for c, s in zip(configs, samples, strict=True)]
+
+    tuned = run(Shaky())
+    assert tuned.config != best
+    assert best not in {f.config for f in tuned.finalists}
+
+
+def test_the_winner_is_in_the_store_with_the_samples_of_the_comparison(tmp_path):
+    tuned = run(MadeUp(), records=tmp_path / "r.db")
+    with RecordStore(tmp_path / "r.db") as store:
+        record = store.get(tuned.record.id)
+    assert record == tuned.record
+    assert record.seconds == tuned.finalists[0].seconds
+    assert record.seed == 0
+
+
+def test_time_is_booked_by_part():
+    tuned = run(MadeUp())
+    assert {"choosing", "learning", "building", "running", "checking"} <= set(tuned.spent)
+    assert all(seconds >= 0 for seconds in tuned.spent.values())
+
+
+def test_callbacks_hear_it_all_and_always_the_end():
+    class Listener(Callback):
+        def __init__(self):
+            self.heard = []
+
+        def start(self, progress):
+            self.heard.append("start")
+
+        def update(self, progress):
+            self.heard.append(progress)
+
+        def stop(self):
+            self.heard.append("stop")
+
+        def finish(self, tuned):
+            self.heard.append(tuned)
+
+    listener = Listener()
+    tuned = run(MadeUp(fails=frozenset({0})), callbacks=[listener])
+    assert listener.heard[0] == "start"
+    assert listener.heard[-2:] == ["stop", tuned]
+    last = listener.heard[-3]
+    assert last.trials == 80
+    assert last.failures == tuned.failures
+    assert last.best == min(m.cost for m in tuned.history)
+    assert last.default == cost(matmul_space().default)
+
+    listener = Listener()
+    with pytest.raises(TuningError):
+        run(MadeUp(fails=frozenset(range(8))), callbacks=[listener])
+    assert listener.heard[-1] == "stop"
+
+
+def test_a_user_can_own_the_loop():
+    tuner = Tuner(matmul_space(), seed=3, schedule=QUICK)
+    assert tuner.best is None
+    while len(tuner.costs) < 64:
+        configs = tuner.ask(16)
+        tuner.tell(configs, map(cost, configs))
+    assert tuner.best == (min(tuner.configs, key=cost), min(tuner.costs))
+
+
+def test_a_tuner_refuses_costs_that_are_none():
+    tuner = Tuner(matmul_space(), "random")
+    configs = tuner.ask(2)
+    with pytest.raises(TuningError, match="positive"):
+        tuner.tell(configs, [0.0, 1.0])
+    with pytest.raises(TuningError, match="positive"):
+        tuner.tell(configs, [math.nan, 1.0])
+    with pytest.raises(TuningError, match="2 configs, but 1"):
+        tuner.tell(configs, [1.0])
+    with pytest.raises(TuningError, match="at least 1"):
+        tuner.ask(0)
+
+
+def test_a_device_of_costs_looked_up_may_have_many_sketches():
+    space = matmul_space()
+    configs = Tuner(space, "random").ask(60)
+    device = ReplayedDevice(space, {c: cost(c) for c in configs} | {space.default: 1.0})
+    tuned = tune(
+        space.workload, device=device, records=None, trials=1000, strategy="random", batch=16
+    )
+    assert tuned.seconds == device.optimum
+    assert "illegal" not in tuned.failures
+
+
