@@ -1,6 +1,6 @@
 """Matrix products by a config chosen by hand, and by the default one, against NumPy's BLAS.
 
-    python benchmarks/matmul.py
+python benchmarks/matmul.py
 """
 
 from __future__ import annotations
@@ -58,11 +58,10 @@ def main(sizes: str, rounds: int) -> None:
     table = Table("n", "threads", "NumPy GFLOP/s", "by hand", "ratio", "default", "ratio")
     for n in map(int, sizes.split(",")):
         for threads in (1, 2):
-            peers = [
-                Peer("numpy", "matmul:numpy", {"n": n}, threads),
-                Peer("hand", "matmul:ours", {"n": n, "threads": threads, "hand": True}, threads),
-                Peer("default", "matmul:ours", {"n": n, "threads": threads, "hand": False}, threads),
-            ]
+            peers = [Peer("numpy", "matmul:numpy", {"n": n}, threads)]
+            for name in ("hand", "default"):
+                arguments = {"n": n, "threads": threads, "hand": name == "hand"}
+                peers.append(Peer(name, "matmul:ours", arguments, threads))
             speed = {k: 2 * n**3 / s / 1e9 for k, s in compare(peers, rounds).items()}
             cells = [f"{speed['numpy']:.0f}"]
             for name in ("hand", "default"):

@@ -50,7 +50,8 @@ class _Process:
 
     def round(self) -> float:
         """Seconds of one run."""
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -59,10 +60,7 @@ class _Process:
         return float(line)
 
     def close(self) -> None:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+        self.process.communicate()
 
 
 def compare(peers: Sequence[Peer], rounds: int = 15) -> dict[str, float]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -14,8 +12,9 @@ import tvm
 from loopwright.codegen import csource
 from loopwright.codegen.emit import emit_tree
 from loopwright.codegen.library import Library
+from loopwright.codegen.pipeline import c_source, compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
-from loopwright.codegen.target import cpu_features, resolve, tvm_target
+from loopwright.codegen.target import cpu_features, resolve
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.lower import lower
@@ -25,10 +24,6 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Tree
 from loopwright.schedule.verify import verify
-
-# Arguments are checked before a call; the checks of TVM's own would only cost build time. And TVM
-# must not let a result take the place of its operand: the overlap of two tiles is computed again.
-_OPTIONS = {"tirx.disable_assert": True, "tirx.disable_storage_rewrite": True}
 
 # TVM writes infinities by these names.
 _C_PRELUDE = "#include <math.h>\n#define inff INFINITY\n#define inf ((double)INFINITY)\n"
@@ -100,16 +95,16 @@ def build(
     )
 
 
-def compile_program(made: Program) -> bytes:
-    """The object file of a program. Raises `BuildError` with the compiler's words."""
+def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
+    """The object files of a program. Raises `BuildError` with the compiler's words.
+
+    In a draft the code that prepares constants is not optimized, which halves the time to
+    compile: for candidates that are only to be measured.
+    """
     try:
         if made.target.kind == "c":
-            return csource.compile_source(_c_source(made), made.target)
-        module = _module(made)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kernel.o"
-            module.write_to_file(str(path))
-            return path.read_bytes()
+            return (csource.compile_source(_c_source(made), made.target),)
+        return tuple(map(object_file, _modules(made, draft)))
     except LoopwrightError:
         raise
     except Exception as error:  # TVM's errors have no root of their own
@@ -138,31 +133,29 @@ def signature(made: Program, name: str) -> Signature:
     )
 
 
-def _functions(made: Program, vectors: bool = True) -> Any:
-    functions = emit_tree(made.tree, made.target.threads, vectors)
-    return tvm.IRModule(functions)
+def _functions(made: Program, vectors: bool = True) -> dict[str, Any]:
+    return emit_tree(made.tree, made.target.threads, vectors)
 
 
-def _module(made: Program) -> Any:
-    with tvm.transform.PassContext(config=_OPTIONS):
-        return tvm.tirx.build(_functions(made), tvm_target(made.target))
+def _modules(made: Program, draft: bool) -> list[Any]:
+    functions = _functions(made).items()
+    return [compiled({n: f}, made.target, n == "main" or not draft) for n, f in functions]
 
 
 def _c_source(made: Program) -> str:
-    with tvm.transform.PassContext(config=_OPTIONS):
-        built = tvm.tirx.build(_functions(made, vectors=False), tvm.target.Target("c"))
-    return f"{_C_PRELUDE}{built.inspect_source()}"
+    return f"{_C_PRELUDE}{c_source(_functions(made, vectors=False))}"
 
 
 def _sources(made: Program) -> dict[str, Callable[[], str]]:
     texts: dict[str, Callable[[], str]] = {
         "tree": lambda: show(made.tree),
-        "tir": lambda: str(_functions(made).script()),
+        "tir": lambda: str(tvm.IRModule(_functions(made)).script()),
     }
     if made.target.kind == "c":
         return texts | {"c": lambda: _c_source(made)}
-    module = functools.cache(lambda: _module(made))
-    return texts | {
-        "llvm": lambda: str(module().inspect_source("ll")),
-        "asm": lambda: str(module().inspect_source("asm")),
-    }
+    modules = functools.cache(lambda: _modules(made, draft=False))
+
+    def inspected(kind: str) -> str:
+        return "\n".join(str(m.inspect_source(kind)) for m in modules())
+
+    return texts | {"llvm": lambda: inspected("ll"), "asm": lambda: inspected("asm")}

@@ -248,12 +248,9 @@ class _Emitter:
                 f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
                 f"of at most {_MOST_ELEMENTS}"
             )
-        scope = "local" if b.scope == "register" else "global"
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
-        return tirx.decl_buffer(
-            (size,), storage_type(b.dtype), b.name, scope=scope, data_alignment=alignment
-        )
+        return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
 
 
 def _int(value: int) -> Any:

@@ -57,9 +57,9 @@ def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None
     return _explicit(target, _checked(threads))
 
 
-def tvm_target(target: Target) -> Any:
+def tvm_target(target: Target, optimized: bool = True) -> Any:
     """TVM's object for a target that emits machine code."""
-    return _tvm_target(target.triple, target.mcpu, target.features)
+    return _tvm_target(target.triple, target.mcpu, target.features, optimized)
 
 
 def cpu_features(target: Target) -> tuple[str, ...]:
@@ -70,12 +70,14 @@ def cpu_features(target: Target) -> tuple[str, ...]:
 
 
 @functools.cache
-def _tvm_target(triple: str, mcpu: str, features: tuple[str, ...]) -> Any:
+def _tvm_target(triple: str, mcpu: str, features: tuple[str, ...], optimized: bool = True) -> Any:
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "num-cores": 1}
     if mcpu:
         config["mcpu"] = mcpu
     if features:
         config["mattr"] = list(features)
+    if not optimized:
+        config["opt-level"] = 0
     return tvm.target.Target(config)
 
 

@@ -35,10 +35,10 @@ def _build(frame: Frame) -> Frame:
     except ConfigError as error:
         raise CandidateError("illegal", str(error)) from error
     try:
-        code = compile_program(made)
+        code = compile_program(made, draft=True)
         with scratch() as folder:
             path = folder / "kernel.so"
-            link([code], path, triple=target.triple, complete=asked["complete"])
+            link(code, path, triple=target.triple, complete=asked["complete"])
             return Frame({"signature": signature(made, "kernel").to_json()}, (path.read_bytes(),))
     except LoopwrightError as error:
         raise CandidateError("build", str(error)) from error

@@ -1,0 +1,65 @@
+"""TVM's part of the way from TIR statements to machine code: its passes, and LLVM."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir.pipeline import finalize_device_passes, finalize_host_passes
+
+from loopwright.codegen.target import tvm_target
+from loopwright.schedule.target import Target
+
+_NAME = "loopwright"
+# Arguments are checked before a call; the checks of TVM's own would only cost build time.
+_OPTIONS = {"tirx.disable_assert": True}
+
+
+def _passes() -> Any:
+    """What flat loops need, and no more.
+
+    Of the passes of TVM's own pipeline, most look for things that are not there, and one does
+    harm: StorageRewrite may let a result take the place of its operand, which must not be, since
+    the overlap of two tiles is computed again from that operand.
+    """
+    t = tirx.transform
+    return tvm.transform.Sequential(
+        [
+            t.VectorizeLoop(True),
+            t.UnrollLoop(),
+            t.StmtSimplify(),
+            t.RemoveNoOp(),
+            t.AnnotateEntryFunc(),
+            t.SplitHostDevice(),
+            t.MakePackedAPI(),
+        ]
+    )
+
+
+tirx.register_tir_pipeline(
+    _NAME, lambda: (_passes(), finalize_host_passes, finalize_device_passes)
+)
+
+
+def compiled(functions: dict[str, Any], target: Target, optimized: bool = True) -> Any:
+    """TVM's module of the functions, compiled for a target of kind "llvm"."""
+    with tvm.transform.PassContext(config=_OPTIONS):
+        return tirx.build(tvm.IRModule(functions), tvm_target(target, optimized), _NAME)
+
+
+def object_file(module: Any) -> bytes:
+    """The machine code of a module."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.o"
+        module.write_to_file(str(path))
+        return path.read_bytes()
+
+
+def c_source(functions: dict[str, Any]) -> str:
+    """TVM's C source of the functions."""
+    with tvm.transform.PassContext(config=_OPTIONS):
+        built = tirx.build(tvm.IRModule(functions), tvm.target.Target("c"), _NAME)
+    return str(built.inspect_source())
