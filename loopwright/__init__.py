@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.build import space_of as space
     from loopwright.codegen.export import load
     from loopwright.codegen.library import Library
+    from loopwright.explore.tune import tune
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ _LATER = {
     "build": ("loopwright.codegen.build", "build"),
     "load": ("loopwright.codegen.export", "load"),
     "space": ("loopwright.codegen.build", "space_of"),
+    "tune": ("loopwright.explore.tune", "tune"),
 }
 
 
@@ -83,6 +85,7 @@ __all__ = [
     "sum",
     "tanh",
     "tensor",
+    "tune",
     "where",
     "workload",
 ]

@@ -3,6 +3,8 @@
 import click
 
 from loopwright import __version__
+from loopwright.cli_records import devices, records
+from loopwright.cli_tune import bench, replay, tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -10,6 +12,9 @@ from loopwright import __version__
 def main() -> None:
     """Find fast programs for tensor computations."""
 
+
+for command in (tune, bench, replay, records, devices):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()
