@@ -1,48 +1,93 @@
 """Trials until within 5 % of the optimum, on spaces whose every point was measured before.
 
-    python benchmarks/replayed.py [DATA] [--seeds 20] [--limit 3000]
+    python benchmarks/replayed.py [DATA] [--seeds 20] [--limit 1000]
 
 DATA is a folder of tables (`*.csv.gz`, see `loopwright.measure.replay.load_brute_forced`). Nothing
-is built or run, so the numbers depend on the search alone. A random search without repetition
-needs (points + 1) / (good points + 1) trials in the mean.
+is built or run, so the numbers depend on the search alone, whatever else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
+import functools
 import math
+import os
 import statistics
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.explore.tune import tune
-from loopwright.measure.replay import load_brute_forced
+from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 
 CLOSE = 1.05
-STRATEGIES = ("annealing", "random", "genetic")
+STRATEGIES = ("annealing", "genetic", "random")
+MARKS = (50, 100, 200, 400)
 
 
-def trials_needed(table: str, strategy: str, seed: int, limit: int) -> list[float]:
-    """Trials until a cost within 5 % of the optimum, infinite if `limit` were not enough; and by
-    how many times the best cost exceeds the optimum after 50, 100, 200 and 400 trials."""
-    device = load_brute_forced(table)
-    best, needed, excess = math.inf, math.inf, []
+@dataclass(frozen=True)
+class Run:
+    """Trials until within 5 % of the optimum, infinite if the limit was too low for that; and
+    the best cost after each of `MARKS`, as a multiple of the optimum."""
+
+    needed: float
+    excess: dict[int, float]
+
+
+@functools.cache
+def device(table: Path) -> ReplayedDevice:
+    return load_brute_forced(table)
+
+
+def search(table: Path, strategy: str, seed: int, limit: int) -> Run:
+    """One search, of `limit` trials."""
+    replayed = device(table)
     tuned = tune(
-        device.space.workload,
-        device=device,
+        replayed.space.workload,
+        device=replayed,
         trials=limit,
         records=None,
         seed=seed,
         strategy=strategy,
-        callbacks=[],
     )
-    for number, measurement in enumerate(tuned.history, 1):
-        best = min(best, measurement.cost)
-        if best <= CLOSE * device.optimum and math.isinf(needed):
-            needed = number
-        if number in (50, 100, 200, 400):
-            excess.append(best / device.optimum)
-    return [needed, *excess]
+    curve = [cost / replayed.optimum for cost in tuned.curve()]
+    needed = next((n for n, c in enumerate(curve, 1) if c <= CLOSE), math.inf)
+    return Run(needed, {m: curve[m - 1] for m in MARKS if m <= len(curve)})
+
+
+def summary(runs: list[Run]) -> str:
+    """Medians over the seeds, and the middle half of the trials needed."""
+    needed = sorted(r.needed for r in runs)
+    middle = f"{needed[len(needed) // 4]:g} to {needed[3 * len(needed) // 4]:g}"
+    excess = (f"{statistics.median(r.excess[m] for r in runs):.3f}" for m in runs[0].excess)
+    return f"{statistics.median(needed):7g}  {middle:>13}  {'  '.join(excess)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="?", type=Path, default=Path("../shared/data/brute_forced"))
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    options = parser.parse_args()
+    tables = sorted(options.data.glob("*.csv.gz"))
+    if not tables:
+        parser.error(f"{options.data} holds no tables, *.csv.gz")
+    print(
+        f"trials until within 5 % of the optimum, {options.seeds} seeds, at most {options.limit}"
+    )
+    marks = "  ".join(f"@{m:<4}" for m in MARKS if m <= options.limit)
+    print(f"{'table':<20} {'strategy':<10} {'median':>7}  {'middle half':>13}  {marks} × optimum")
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for table in tables:
+            for strategy in options.strategies:
+                jobs = [
+                    pool.submit(search, table, strategy, seed, options.limit)
+                    for seed in range(options.seeds)
+                ]
+                text = summary([job.result() for job in jobs])
+                print(f"{table.name[:-7]:<20} {strategy:<10} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -62,6 +62,8 @@ class Annealing(Strategy):
         self.known = np.empty((0, 0), np.float32)
         """The features of every point told."""
         self.chains = np.empty((0, domain.width), np.int64)
+        self.rows = np.empty((0, 0), np.float32)
+        """The features of where the chains are."""
 
     def _propose(self, n: int) -> Points:
         if not self.model.ready:
@@ -82,18 +84,23 @@ class Annealing(Strategy):
         """The best `keep` unseen points that the chains visit, with their scores."""
         s = self.schedule
         self._start()
-        scores = self._scores(self.chains)
+        scores = self.model.predict(self.rows)
         best, best_scores = self._best(self.chains, scores, keep)
         spread = float(scores.std()) or 1.0
         for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
             moved = self.domain.neighbours(self.chains, self.rng)
-            new = self._scores(moved)
-            chance = np.exp(np.minimum((new - scores) / temperature, 0.0))
+            legal = self.domain.is_legal(moved)
+            if not legal.any():
+                continue
+            moved, rows = moved[legal], self.features(moved[legal])
+            new = self.model.predict(rows)
+            chance = np.exp(np.minimum((new - scores[legal]) / temperature, 0.0))
             accept = self.rng.random(len(chance)) < chance
-            self.chains = np.where(accept[:, None], moved, self.chains)
-            scores = np.where(accept, new, scores)
-            both = np.concatenate([best, moved])
-            best, best_scores = self._best(both, np.concatenate([best_scores, new]), keep)
+            places = np.flatnonzero(legal)[accept]
+            self.chains[places], self.rows[places] = moved[accept], rows[accept]
+            scores[places] = new[accept]
+            both = np.concatenate([best, moved]), np.concatenate([best_scores, new])
+            best, best_scores = self._best(*both, keep)
         return best, best_scores
 
     def _start(self) -> None:
@@ -103,18 +110,10 @@ class Annealing(Strategy):
             good = self.points[order[np.isfinite(self.costs[order])]]
             rest = self.domain.fresh(self.schedule.chains - len(good), Seen(), self.rng)
             self.chains = np.concatenate([good, rest])
-
-    def _scores(self, points: Points) -> Floats:
-        """The model's scores, -∞ for points that are not legal."""
-        scores = np.full(len(points), -np.inf)
-        legal = self.domain.is_legal(points)
-        if legal.any():
-            scores[legal] = self.model.predict(self.features(points[legal]))
-        return scores
+            self.rows = self.features(self.chains)
 
     def _best(self, points: Points, scores: Floats, keep: int) -> tuple[Points, Floats]:
-        """The best of the points that are legal, unseen and different."""
-        points, scores = points[scores > -np.inf], scores[scores > -np.inf]
+        """The best of the points that are unseen and different."""
         order = np.argsort(-scores, kind="stable")
         points, scores = points[order], scores[order]
         places = self.seen.places(points)[:keep]

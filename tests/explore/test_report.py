@@ -71,5 +71,5 @@ def test_other_plots_need_matplotlib(tuned, tmp_path):
             tuned.plot(path)
         return
     assert tuned.plot(path).read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(TuningError, match="curve.nothing"):
+    with pytest.raises(TuningError, match=r"curve\.nothing"):
         tuned.plot(tmp_path / "curve.nothing")

@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-import loopwright as lw
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
@@ -18,7 +17,7 @@ from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 from loopwright.transfer.records import RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
 
-QUICK = Schedule(chains=64, steps=3)
+QUICK = Schedule(chains=64, steps=2)
 
 
 def run(device, workload=None, **options):
