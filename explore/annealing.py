@@ -9,7 +9,7 @@ import numpy as np
 
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.features import Rows
-from loopwright.explore.points import Domain, Floats, Points, Seen
+from loopwright.explore.points import Domain, Floats, Hashes, Points, Seen, hashes
 from loopwright.explore.selection import select
 from loopwright.explore.strategy import Strategy
 
@@ -35,7 +35,7 @@ class Schedule:
     candidates: float = 4.0
     alpha: float = 0.02
     chains: int = 2048
-    steps: int = 8
+    steps: int = 6
     hot: float = 0.5
     cold: float = 0.02
     learn_from: int = 16
@@ -64,28 +64,32 @@ class Annealing(Strategy):
         self.chains = np.empty((0, domain.width), np.int64)
         self.rows = np.empty((0, 0), np.float32)
         """The features of where the chains are."""
+        self.programs = np.empty(0, np.uint64)
+        """Hashes of the programs told, and of those that the model chose."""
 
     def _propose(self, n: int) -> Points:
         if not self.model.ready:
             return self.domain.fresh(n, self.seen, self.rng)
-        candidates, scores = self._anneal(int(self.schedule.candidates * n))
+        found = self._anneal(int(self.schedule.candidates * n))
         greedy = n - self.rng.binomial(n, self.schedule.epsilon)
-        values = self.domain.values(candidates)
-        chosen = select(scores, values, greedy, self.schedule.alpha)
-        return self._completed(candidates[chosen], n)
+        values = self.domain.values(found.points)
+        chosen = found.take(select(found.scores, values, greedy, self.schedule.alpha))
+        self.programs = np.union1d(self.programs, chosen.programs)
+        return self._completed(chosen.points, n)
 
     def _learn(self) -> None:
         new = self.features(self.points[len(self.known) :])
         self.known = new if not len(self.known) else np.concatenate([self.known, new])
+        self.programs = np.union1d(self.programs, programs(new))
         if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
             self.model.fit(self.known, self.costs, np.zeros(len(self.costs), np.int64))
 
-    def _anneal(self, keep: int) -> tuple[Points, Floats]:
-        """The best `keep` unseen points that the chains visit, with their scores."""
+    def _anneal(self, keep: int) -> _Found:
+        """The best `keep` new programs that the chains visit."""
         s = self.schedule
         self._start()
         scores = self.model.predict(self.rows)
-        best, best_scores = self._best(self.chains, scores, keep)
+        best = self._best(_Found(self.chains, programs(self.rows), scores), keep)
         spread = float(scores.std()) or 1.0
         for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
             moved = self.domain.neighbours(self.chains, self.rng)
@@ -99,9 +103,8 @@ class Annealing(Strategy):
             places = np.flatnonzero(legal)[accept]
             self.chains[places], self.rows[places] = moved[accept], rows[accept]
             scores[places] = new[accept]
-            both = np.concatenate([best, moved]), np.concatenate([best_scores, new])
-            best, best_scores = self._best(*both, keep)
-        return best, best_scores
+            best = self._best(best.joined(_Found(moved, programs(rows), new)), keep)
+        return best
 
     def _start(self) -> None:
         """Set the chains up: at random points, the best measured ones among them."""
@@ -112,9 +115,35 @@ class Annealing(Strategy):
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
 
-    def _best(self, points: Points, scores: Floats, keep: int) -> tuple[Points, Floats]:
-        """The best of the points that are unseen and different."""
-        order = np.argsort(-scores, kind="stable")
-        points, scores = points[order], scores[order]
-        places = self.seen.places(points)[:keep]
-        return points[places], scores[places]
+    def _best(self, found: _Found, keep: int) -> _Found:
+        """The best of what is new, one point for each program."""
+        order = np.argsort(-found.scores, kind="stable")
+        _, first = np.unique(found.programs[order], return_index=True)
+        order = order[np.sort(first)]
+        known = np.isin(found.programs[order], self.programs)
+        return found.take(order[~(known | self.seen.has(found.points[order]))][:keep])
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Points that chains came by: which programs they are, and their scores."""
+
+    points: Points
+    programs: Hashes
+    scores: Floats
+
+    def take(self, places: Points) -> _Found:
+        return _Found(self.points[places], self.programs[places], self.scores[places])
+
+    def joined(self, other: _Found) -> _Found:
+        return _Found(
+            np.concatenate([self.points, other.points]),
+            np.concatenate([self.programs, other.programs]),
+            np.concatenate([self.scores, other.scores]),
+        )
+
+
+def programs(rows: Rows) -> Hashes:
+    """A hash of each program by its features. Points of equal features are one program nearly
+    always (a block larger than what there is to do, say), and never told apart by the model."""
+    return hashes(np.ascontiguousarray(rows).view(np.uint32))

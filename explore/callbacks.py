@@ -14,6 +14,9 @@ from loopwright.explore.budget import Budget
 if TYPE_CHECKING:
     from loopwright.explore.tuned import Tuned
 
+_PACE = 8
+"""Trials that say how long one takes."""
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -45,7 +48,7 @@ class Progress:
         """Seconds to the end of the budget at the present pace."""
         time_left = 60 * self.budget.minutes - self.elapsed
         done = self.trials - self.resumed
-        if not done or math.isinf(self.budget.trials):
+        if done < _PACE or math.isinf(self.budget.trials):
             return time_left
         return min(time_left, self.elapsed / done * (self.budget.trials - self.trials))
 

@@ -26,6 +26,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 _HUGE = 1 << 62
 _LISTED = 1 << 18
 """Spaces up to this size are listed to find what is left; larger ones do not run dry."""
+_GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: multiplying by it mixes bits well
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,10 +204,12 @@ class Seen:
         return first[~self.has(points[first])]
 
 
-def hashes(points: Points) -> Hashes:
-    """A 64-bit hash of each point; two of n points agree with a chance below n² / 2⁶³."""
-    odd = np.random.default_rng(0x9E3779B9).integers(1 << 63, size=points.shape[1]) * 2 + 1
-    result: Hashes = points.astype(np.uint64) @ odd.astype(np.uint64)
+def hashes(rows: np.ndarray[Any, Any]) -> Hashes:
+    """A 64-bit hash of each row of integers."""
+    mixed = rows.astype(np.uint64) * np.uint64(_GOLDEN)
+    mixed ^= mixed >> np.uint64(32)
+    odd = np.random.default_rng(_GOLDEN).integers(1 << 63, size=rows.shape[1], dtype=np.uint64)
+    result: Hashes = mixed @ (2 * odd + 1)
     return result
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -169,3 +171,19 @@ def test_random_share_is_epsilon():
         return scores(strategy, strategy.ask(64)).mean()
 
     assert mean_score(0.0) > mean_score(1.0)
+
+
+def test_configs_of_the_same_program_are_measured_once():
+    """A block larger than what there is to do is as large as what there is to do."""
+    domain = Domain(matmul_space())
+    features = Features(domain.space)
+    model = GBTModel("rank", 0, rounds=60)
+    strategy = Annealing(
+        domain, np.random.default_rng(0), model, features, dataclasses.replace(SMALL, epsilon=0.0)
+    )
+    points = search(strategy, 6)[64:]
+    assert len(np.unique(features(points), axis=0)) == len(points)
+    walk = domain.default
+    for _ in range(4):
+        walk = domain.neighbours(np.repeat(walk, 4, axis=0), np.random.default_rng(0))
+    assert len(np.unique(features(distinct(walk)), axis=0)) < len(distinct(walk))

@@ -312,5 +312,3 @@ def test_a_device_of_costs_looked_up_may_have_many_sketches():
     )
     assert tuned.seconds == device.optimum
     assert "illegal" not in tuned.failures
-
-
