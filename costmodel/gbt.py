@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.costmodel.file import read_model, write_model
-from loopwright.costmodel.losses import Index, Loss, RankLoss, SquaredLoss
+from loopwright.costmodel.losses import Index, Loss, RankLoss, SquaredLoss, relative
 from loopwright.costmodel.model import (
     CostModel,
     Floats,
@@ -30,15 +30,15 @@ _LOSSES: dict[str, type[RankLoss] | type[SquaredLoss]] = {
 }
 _FEWEST = 8  # successful records below which the scores are random
 _SPLIT = 100  # records from which on some are held out
-_UNCHECKED = 200  # trees where none are
+_UNCHECKED = 120  # trees where none are
 _HELD_OUT = 0.2
-_PATIENCE = 50  # trees without a lower loss on the held-out records
+_PATIENCE = 40  # trees without a lower loss on the held-out records
 _SHAPE = {
-    "max_depth": 6,
-    "eta": 0.1,
+    "max_depth": 5,
+    "eta": 0.12,
     "min_child_weight": 0.5,
     "subsample": 0.8,
-    "colsample_bytree": 0.5,
+    "colsample_bynode": 0.5,
 }
 
 
@@ -58,11 +58,12 @@ class GBTModel(CostModel):
     """
 
     def __init__(
-        self, objective: str = "rank", seed: int = 0, rounds: int = 300, threads: int = 1
+        self, objective: str = "rank", seed: int = 0, rounds: int = 150, threads: int = 1
     ) -> None:
         if objective not in _LOSSES:
             raise ModelError(f"no objective {objective!r}: use {' or '.join(_LOSSES)}")
-        self.objective, self.seed, self.rounds, self.threads = objective, seed, rounds, threads
+        self.objective, self.seed = objective, int(seed)
+        self.rounds, self.threads = rounds, threads
         self._random = RandomModel(seed)
         self._booster: Any = None
 
@@ -81,7 +82,7 @@ class GBTModel(CostModel):
         if np.isfinite(costs).sum() < _FEWEST:
             return
         rng = np.random.default_rng(self.seed)
-        data = _Data(features, costs, groups)
+        data = _Data(features, relative(costs, groups), groups)
         loss = data.loss(self.objective, rng)
         if loss.informative:
             self._booster = self._train(data, loss, self._best_rounds(data, rng))
@@ -113,7 +114,7 @@ class GBTModel(CostModel):
             "base_score": 0.0,
             "disable_default_eval_metric": True,
             "nthread": self.threads,
-            "seed": self.seed,
+            "seed": self.seed % (1 << 31),  # all that xgboost takes
             "verbosity": 1,
         }
         return xgboost.train(

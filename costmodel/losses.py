@@ -94,26 +94,22 @@ def _pairs(members: Index, rng: np.random.Generator) -> tuple[Index, Index]:
 
 @dataclass(frozen=True, eq=False)
 class SquaredLoss(Loss):
-    """½(f - y)², where y = log₂(cost / least cost of the group): the logarithm of how many times
-    slower than the best. Failures have no cost, and no part in it: their derivatives are 0."""
+    """½(f - y)², where y = log₂ c and c is relative to the best of the group: the logarithm of
+    throughput, but for the sign. Failures have no part in it: their derivatives are 0."""
 
     targets: Floats
     valid: Floats
 
     @staticmethod
     def of(costs: Floats, groups: Integers, rng: np.random.Generator) -> SquaredLoss:
-        """`rng` is not used: all records count."""
-        del rng
-        targets = np.zeros(len(costs))
+        """Of `relative` costs; `groups` and `rng` are not used."""
         valid = np.isfinite(costs)
-        for group in np.unique(groups[valid]):
-            members = valid & (groups == group)
-            targets[members] = np.log2(costs[members] / costs[members].min())
+        targets = np.log2(costs, where=valid, out=np.zeros(len(costs)))
         return SquaredLoss(targets, valid.astype(float))
 
     @property
     def informative(self) -> bool:
-        return bool(self.targets.any())
+        return len(np.unique(self.targets[self.valid > 0])) > 1
 
     def value(self, f: Floats) -> float:
         errors = self.valid * (f - self.targets)
@@ -121,3 +117,12 @@ class SquaredLoss(Loss):
 
     def derivatives(self, f: Floats) -> tuple[Floats, Floats]:
         return self.valid * (f - self.targets), np.maximum(self.valid, _LEAST_CURVATURE)
+
+
+def relative(costs: Floats, groups: Integers) -> Floats:
+    """Costs divided by the least one of their group, so that those of all groups compare."""
+    result = np.array(costs, np.float64)
+    for group in np.unique(groups[np.isfinite(costs)]):
+        members = groups == group
+        result[members] /= costs[members].min()
+    return result

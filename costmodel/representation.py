@@ -89,13 +89,13 @@ class FlattenedTree(Representation):
         self._most = _Remembered(_most_loops)
 
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        width = self._most(space) * len(names())
-        result = np.zeros((len(numbers), width), np.float32)
+        width = len(names())
+        result = np.zeros((len(numbers), self._most(space) * width), np.float32)
         start = 0
         for tree in _trees(space, sketch, numbers):
-            found = loops(contexts(tree, space.target))
-            flat = np.concatenate([vector(loop, tree.n) for loop in found], axis=0)
-            result[start : start + tree.n, : len(flat)] = flat.T
+            part = result[start : start + tree.n]
+            for place, loop in enumerate(loops(contexts(tree, space.target))):
+                part[:, place * width : (place + 1) * width] = vector(loop, tree.n).T
             start += tree.n
         return result
 

@@ -73,6 +73,11 @@ def test_a_seed_decides_everything(make):
     assert not np.array_equal(scores[0], scores[2])
 
 
+def test_large_seeds_are_fine(make):
+    x, costs, groups = data(60)
+    make(1 << 80).fit(x, costs, groups)
+
+
 def test_nothing_in_nothing_out(make):
     model = make()
     x, costs, groups = data(60)

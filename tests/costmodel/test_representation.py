@@ -17,10 +17,9 @@ TARGET = Target(threads=2)
 REPRESENTATIONS = [ContextRelation, FlattenedTree, ConfigVector]
 
 
-def conv(x="X", y="Y"):
+def conv():
     weights = lw.tensor("W", (24, 6, 3, 3), constant=True)
-    out = ops.relu(ops.conv2d(lw.tensor(x, (1, 6, 15, 13)), weights, padding=1))
-    assert y
+    out = ops.relu(ops.conv2d(lw.tensor("X", (1, 6, 15, 13)), weights, padding=1))
     return lw.workload(out)
 
 
@@ -54,7 +53,14 @@ def transposed():
     return lw.workload(T)
 
 
-WORKLOADS = [conv, matmul, strided, softmax, long_dot, transposed]
+def one_element():
+    A, B = lw.tensor("A", (1,)), lw.tensor("B")
+    i = lw.indices("i")
+    B[i] = A[i] + 1.0
+    return lw.workload(B)
+
+
+WORKLOADS = [one_element, conv, matmul, strided, softmax, long_dot, transposed]
 
 
 @functools.cache
