@@ -88,7 +88,7 @@ class Annealing(Strategy):
         """The best `keep` new programs that the chains visit."""
         s = self.schedule
         self._start()
-        scores = self.model.predict(self.rows)
+        scores = self._scores(self.rows)
         best = self._best(_Found(self.chains, programs(self.rows), scores), keep)
         spread = float(scores.std()) or 1.0
         for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
@@ -97,7 +97,7 @@ class Annealing(Strategy):
             if not legal.any():
                 continue
             moved, rows = moved[legal], self.features(moved[legal])
-            new = self.model.predict(rows)
+            new = self._scores(rows)
             chance = np.exp(np.minimum((new - scores[legal]) / temperature, 0.0))
             accept = self.rng.random(len(chance)) < chance
             places = np.flatnonzero(legal)[accept]
@@ -114,6 +114,9 @@ class Annealing(Strategy):
             rest = self.domain.fresh(self.schedule.chains - len(good), Seen(), self.rng)
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
+
+    def _scores(self, rows: Rows) -> Floats:
+        return np.asarray(self.model.predict(rows), np.float64)
 
     def _best(self, found: _Found, keep: int) -> _Found:
         """The best of what is new, one point for each program."""

@@ -16,6 +16,7 @@ from loopwright.explore.callbacks import Callback, Progress
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space
+from loopwright.transfer.lookup import hardware
 from loopwright.transfer.records import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -83,19 +84,18 @@ class Session:
         """What earlier sessions measured of this workload on this machine with these threads."""
         if self.store is None:
             return []
-        target, key = self.device.target, self.workload.key
-        known = self.store.measured(key, target, self._machine, target.threads)
+        target = self.device.target
+        found = self.store.query(self.workload.key, str(target), threads=target.threads)
+        here = hardware(self._machine)
         last = {
-            r.config: replace(r.measurement, failure=r.failure)
-            for r in self.store.query(key, str(target), threads=target.threads)
-            if r.config in known and self._fits(r.config)
+            r.config: r for r in found if hardware(r.machine) == here and self._fits(r.config)
         }
-        self.history += last.values()
-        self._costs |= {c: m.cost if m.failure is None else math.inf for c, m in last.items()}
+        self.history += (r.measurement for r in last.values())
+        self._costs |= {config: r.cost for config, r in last.items()}
         self.resumed = len(last)
         if self.resumed:
             self.note(f"{self.resumed} trials of earlier sessions count; {self.store.path}")
-        return list(last.values())
+        return list(self.history)
 
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:
         """f(g(e, s)) of every config; fewer where time is up. The best of them, if it is the best
@@ -189,7 +189,7 @@ class Session:
         for m in self.history:
             if m.failure:
                 first.setdefault(m.failure.kind, m)
-        lines = [f"none of {len(self.history)} candidates worked ({len(first)} kinds of failure)"]
+        lines = [f"none of {len(self.history)} candidates worked"]
         for kind, m in first.items():
             assert m.failure is not None
             count = self.failures()[kind]

@@ -27,8 +27,9 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import RecordStore
 
-BATCH = 32
-"""b: candidates that are chosen together, with one model."""
+SHARE, LEAST, MOST = 0.25, 16, 64
+"""b, the candidates that are chosen together with one model: a share of those measured so far,
+within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
 FINALISTS = 8
 ROUNDS = 20
 """Samples of each finalist in the comparison at the end."""
@@ -48,7 +49,7 @@ def tune(
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
     *,
-    batch: int = BATCH,
+    batch: int | None = None,
     schedule: Schedule | None = None,
 ) -> Tuned:
     """Search the space of a workload for its fastest program on a machine.
@@ -67,13 +68,14 @@ def tune(
     device: what measures, by default this machine. One that is given is not closed.
     strategy, model: see `Tuner`.
     callbacks: who is told how it goes; see `callbacks.display`.
-    batch: b of Algorithm 1; schedule: its ε, λ and α, and the annealing's numbers.
+    batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
+    schedule: its ε, λ and α, and the annealing's numbers.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget or a name is not allowed; `DeviceError` if the device cannot measure at all.
     """
     budget = Budget.of(trials, minutes, effort)
-    if batch < 1:
+    if batch is not None and batch < 1:
         raise TuningError(f"batch = {batch}: give an integer of at least 1")
     with ExitStack() as stack:
         device = device or stack.enter_context(_local(target, threads))
@@ -90,7 +92,7 @@ def tune(
     return result
 
 
-def algorithm_1(session: Session, tuner: Tuner, b: int) -> str:
+def algorithm_1(session: Session, tuner: Tuner, batch: int | None = None) -> str:
     """Algorithm 1 of Chen et al. 2018, *Learning to optimize tensor programs*; why it ended.
 
     D ← ∅                                            (here: the records of earlier sessions)
@@ -105,10 +107,11 @@ def algorithm_1(session: Session, tuner: Tuner, b: int) -> str:
     """
     earlier = session.resume()
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
-    while n := min(b, session.trials_left):
+    while left := session.trials_left:
+        b = batch or min(max(int(SHARE * len(session.history)), LEAST), MOST)
         with session.timed("choosing"):
             session.update("choosing")
-            configs = tuner.ask(n)  # Q, then S: Annealing._propose
+            configs = tuner.ask(min(b, left))  # Q, then S: Annealing._propose
         measured = session.measure(configs)
         with session.timed("learning"):
             session.update("learning")
@@ -118,7 +121,7 @@ def algorithm_1(session: Session, tuner: Tuner, b: int) -> str:
     return f"budget of {session.budget} used"
 
 
-def _run(session: Session, tuner: Tuner, batch: int) -> str:
+def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
     try:
         with session.timed("starting"):

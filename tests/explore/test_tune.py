@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from loopwright.costmodel.gbt import GBTModel
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
@@ -21,7 +22,9 @@ QUICK = Schedule(chains=64, steps=2)
 
 
 def run(device, workload=None, **options):
-    settings = {"trials": 80, "records": None, "schedule": QUICK, **options}
+    """A search with few chains and a small model, unless told otherwise."""
+    model = GBTModel(rounds=10)
+    settings = {"trials": 80, "records": None, "schedule": QUICK, "model": model, **options}
     return tune(workload or matmul(), device=device, **settings)
 
 
@@ -54,7 +57,8 @@ def test_the_default_is_candidate_0_and_the_best_is_at_least_as_fast():
 @pytest.mark.parametrize("strategy", ["annealing", "random", "grid", "genetic"])
 def test_two_runs_on_a_replayed_device_are_equal_bit_for_bit(table, strategy):
     def history():
-        tuned = run(table, table.space.workload, seed=7, strategy=strategy, trials=120)
+        options = {"seed": 7, "strategy": strategy, "model": "gbt"}
+        tuned = run(table, table.space.workload, trials=120, **options)
         return [(m.config, m.seconds) for m in tuned.history], tuned.config, tuned.seconds
 
     assert history() == history()
@@ -282,7 +286,7 @@ def test_callbacks_hear_it_all_and_always_the_end():
 
 
 def test_a_user_can_own_the_loop():
-    tuner = Tuner(matmul_space(), seed=3, schedule=QUICK)
+    tuner = Tuner(matmul_space(), model=GBTModel(rounds=10), seed=3, schedule=QUICK)
     assert tuner.best is None
     while len(tuner.costs) < 64:
         configs = tuner.ask(16)
