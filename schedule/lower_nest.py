@@ -197,8 +197,8 @@ class NestLowering:
             return self._update(acc, tuple(at.values()), at, place)
 
         body = self._tile_loops(self.sketch.tile, update, "at")
-        for var, size, kind in reversed(outer + unrolled):
-            body = [Loop(var, size, kind, tuple(body))]
+        for counter, count, kind in reversed(outer + unrolled):
+            body = [Loop(counter, count, kind, tuple(body))]
         return body
 
     def _update(
