@@ -1,6 +1,6 @@
 """Trials until within 5 % of the optimum, on spaces whose every point was measured before.
 
-    python benchmarks/replayed.py [DATA] [--seeds 20] [--limit 1000]
+    python benchmarks/replayed.py [DATA] [--seeds 20] [--limit 400]
 
 DATA is a folder of tables (`*.csv.gz`, see `loopwright.measure.replay.load_brute_forced`). Nothing
 is built or run, so the numbers depend on the search alone, whatever else the machine does.
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="?", type=Path, default=Path("../shared/data/brute_forced"))
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--limit", type=int, default=400)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     options = parser.parse_args()
     tables = sorted(options.data.glob("*.csv.gz"))

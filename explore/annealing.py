@@ -33,7 +33,7 @@ class Schedule:
 
     epsilon: float = 0.05
     candidates: float = 4.0
-    alpha: float = 0.02
+    alpha: float = 0.1
     chains: int = 2048
     steps: int = 6
     hot: float = 0.5
