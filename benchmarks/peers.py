@@ -2,8 +2,8 @@
 
 A peer is a Python function that gets its arguments, prepares everything and returns a callable;
 that callable runs the work `n` times and returns seconds. Between its rounds a peer's process
-waits on a pipe, so that none disturbs another (idle thread pools spin: each peer's environment
-says how many threads it may have).
+is stopped (SIGSTOP): merely to wait is not enough, since idle thread pools spin for a while. Each
+peer's environment says how many threads it may have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -47,19 +48,27 @@ class _Process:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._answer()  # it is ready
 
     def round(self) -> float:
         """Seconds of one run."""
         assert self.process.stdin
-        assert self.process.stdout
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
+        return float(self._answer())
+
+    def _answer(self) -> str:
+        """The next line that it says; then it is stopped."""
+        assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"{self.peer.name} ended with status {self.process.wait()}")
-        return float(line)
+        self.process.send_signal(signal.SIGSTOP)
+        return line
 
     def close(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
         self.process.communicate()
 
 
@@ -100,6 +109,7 @@ def _serve(make: str, arguments: dict[str, Any]) -> None:
     number = 1
     while timer(number) < _SECONDS / 2 and number < 1 << 20:
         number *= 2
+    print("ready", file=answers, flush=True)
     for _ in sys.stdin:
         print(timer(number) / number, file=answers, flush=True)
 

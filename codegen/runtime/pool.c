@@ -1,5 +1,8 @@
 /* A thread pool for compiled kernels: libc and pthreads only. Part of runtime.c.
  *
+ * The iterations are cut into more shares than there are threads, and each thread takes the next
+ * one as it gets free: one that starts late, or has to share its processor, holds nobody up.
+ *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
  * a generation and how many of them take part; they spin on it briefly, then sleep.
@@ -19,6 +22,7 @@
 /* The caller has nothing else to do, and waking it costs tens of microseconds. */
 #define CALLER_SPIN_NS 2000000
 #define PARTIES_BITS 16
+#define SHARES 32 /* per thread; fewer would leave a thread more idle where they do not divide */
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -41,6 +45,7 @@ static struct {
   void *data;
   lw_group group;
   _Alignas(LINE) _Atomic uint64_t ticket;
+  _Alignas(LINE) atomic_int next; /* the share to be taken next */
   _Alignas(LINE) atomic_int pending;
   atomic_int status;
   _Alignas(LINE) pthread_mutex_t sleeping; /* goes with both conditions */
@@ -91,16 +96,19 @@ static uint64_t await_ticket(uint64_t seen) {
   return ticket;
 }
 
-static void finish_task(void) {
+static void finish(void) {
   if (atomic_fetch_sub(&pool.pending, 1) != 1 || !atomic_load(&pool.caller_sleeps)) return;
   pthread_mutex_lock(&pool.sleeping);
   pthread_cond_signal(&pool.done);
   pthread_mutex_unlock(&pool.sleeping);
 }
 
-static void run_task(int index) {
-  int status = pool.task(index, &pool.group, pool.data);
-  if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
+static void run_shares(void) {
+  int count = pool.group.num_task, share;
+  while ((share = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed)) < count) {
+    int status = pool.task(share, &pool.group, pool.data);
+    if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
+  }
 }
 
 typedef struct {
@@ -116,8 +124,8 @@ static void *work(void *argument) {
     seen = await_ticket(seen);
     if (atomic_load(&pool.closed)) return NULL;
     if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1))) {
-      run_task(me.index);
-      finish_task();
+      run_shares();
+      finish();
     }
   }
 }
@@ -207,13 +215,13 @@ static int run(lw_task *task, void *data, int count) {
   int parties = count - 1 < pool.workers ? count - 1 : pool.workers;
   pool.task = task;
   pool.data = data;
-  pool.group = (lw_group){NULL, count};
+  pool.group = (lw_group){NULL, count * SHARES};
+  atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.pending, parties, memory_order_relaxed);
   publish(parties);
   inside = 1;
-  run_task(0);
-  for (int i = parties + 1; i < count; i++) run_task(i);
+  run_shares();
   inside = 0;
   await_tasks();
   int status = atomic_load_explicit(&pool.status, memory_order_relaxed);
