@@ -35,7 +35,7 @@ class Schedule:
     candidates: float = 4.0
     alpha: float = 0.1
     chains: int = 2048
-    steps: int = 6
+    steps: int = 4
     hot: float = 0.5
     cold: float = 0.02
     learn_from: int = 16

@@ -87,9 +87,7 @@ class Session:
         target = self.device.target
         found = self.store.query(self.workload.key, str(target), threads=target.threads)
         here = hardware(self._machine)
-        last = {
-            r.config: r for r in found if hardware(r.machine) == here and self._fits(r.config)
-        }
+        last = {r.config: r for r in found if hardware(r.machine) == here and self._fits(r.config)}
         self.history += (r.measurement for r in last.values())
         self._costs |= {config: r.cost for config, r in last.items()}
         self.resumed = len(last)
