@@ -1,7 +1,6 @@
 /* A thread pool for compiled kernels: libc and pthreads only. Part of runtime.c.
  *
- * The iterations are cut into more shares than there are threads, and each thread takes the next
- * one as it gets free: one that starts late, or has to share its processor, holds nobody up.
+ * Each thread takes the next share of a launch as it gets free.
  *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
@@ -22,7 +21,6 @@
 /* The caller has nothing else to do, and waking it costs tens of microseconds. */
 #define CALLER_SPIN_NS 2000000
 #define PARTIES_BITS 16
-#define SHARES 32 /* per thread; fewer would leave a thread more idle where they do not divide */
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -203,19 +201,19 @@ static void own(void) {
   }
 }
 
-static int run(lw_task *task, void *data, int count) {
-  if (count <= 1 || inside || atomic_load(&pool.closed)) return run_serially(task, data, count);
+static int run(lw_task *task, void *data, int threads, int shares) {
+  if (threads <= 1 || inside || atomic_load(&pool.closed)) return run_serially(task, data, shares);
   own();
   pthread_mutex_lock(&pool.launching);
-  if (pool.workers < count - 1) {
-    hire(count - 1);
+  if (pool.workers < threads - 1) {
+    hire(threads - 1);
     /* Spinning takes a processor from the others where there are too few. */
     atomic_store(&pool.spin_ns, processors() > pool.workers ? WORKER_SPIN_NS : 0);
   }
-  int parties = count - 1 < pool.workers ? count - 1 : pool.workers;
+  int parties = threads - 1 < pool.workers ? threads - 1 : pool.workers;
   pool.task = task;
   pool.data = data;
-  pool.group = (lw_group){NULL, count * SHARES};
+  pool.group = (lw_group){NULL, shares};
   atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.pending, parties, memory_order_relaxed);

@@ -29,8 +29,15 @@ int lw_set_threads(int threads) {
   return LW_OK;
 }
 
+/* More shares than threads: one that starts late, or has to share its processor, holds nobody
+ * up. Fewer would leave a thread more idle where the iterations do not divide. */
+#define SHARES 32
+
+/* TVM's parallel loops ask for 0, which leaves the number to us. */
 static int launch(lw_task *task, void *data, int count) {
-  return active_pool->run(task, data, count > 0 ? count : lw_threads());
+  int threads = lw_threads();
+  if (count > 0) return active_pool->run(task, data, count, count);
+  return active_pool->run(task, data, threads, threads > 1 ? threads * SHARES : 1);
 }
 
 /* TVM's objects define these weakly, as null; these definitions win, and their being hidden

@@ -23,7 +23,8 @@ extern int (*__TVMBackendFreeWorkspace)(int, int, void *);
     }                                                                 \
   } while (0)
 
-#define N 64
+#define N 512
+#define SHARES 32 /* as in runtime.c */
 typedef struct {
   int hits[N];
   int tasks;
@@ -47,7 +48,8 @@ static void launch(int count, int expected) {
 
 static int nest(int task, lw_group *group, void *data) {
   (void)task, (void)group, (void)data;
-  launch(0, loopwright_runtime.threads());
+  int threads = loopwright_runtime.threads();
+  launch(0, threads > 1 ? threads * SHARES : 1);
   launch(5, 5);
   return 0;
 }
@@ -97,7 +99,7 @@ static void limits(void) {
   CHECK(loopwright_runtime.threads() >= 1);
   CHECK(loopwright_runtime.set_threads(0) && loopwright_runtime.set_threads(100000));
   CHECK(loopwright_runtime.set_threads(3) == 0);
-  launch(0, 3);
+  launch(0, 3 * SHARES);
   CHECK(__TVMBackendParallelLaunch(fail, NULL, 4) == -1);
   CHECK(__TVMBackendParallelLaunch(fail, NULL, 1) == 0);
   CHECK(call((uint64_t)1 << 60) == LW_OUT_OF_MEMORY);
