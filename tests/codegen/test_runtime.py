@@ -57,7 +57,7 @@ def checkers(tmp_path_factory):
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_the_runtime_holds_under(checkers, sanitizer, mode):
     if mode == "fork" and sanitizer != "plain":
-        pytest.skip("sanitizers do not survive a fork of several threads: their own locks stay held")
+        pytest.skip("sanitizers do not survive a fork of threads: their own locks stay held")
     program = checkers(sanitizer)
     done = subprocess.run([program, mode], capture_output=True, text=True, timeout=120)
     if "unexpected memory mapping" in done.stderr:
