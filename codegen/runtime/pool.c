@@ -42,6 +42,7 @@ static struct {
   lw_task *task;
   void *data;
   lw_group group;
+  int home; /* the processor that the caller is on */
   _Alignas(LINE) _Atomic uint64_t ticket;
   _Alignas(LINE) atomic_int next; /* the share to be taken next */
   _Alignas(LINE) atomic_int pending;
@@ -71,7 +72,30 @@ static int processors(void) {
   return n > 0 ? (int)n : 1;
 }
 
+static int processor(void) {
+#ifdef __linux__
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
 /* ---- workers ---- */
+
+/* The scheduler may leave a worker on the caller's processor for whole seconds, at half the speed,
+ * while another one idles. Moves it away, and leaves it free to be moved again. */
+static void leave(int home) {
+#ifdef __linux__
+  cpu_set_t all, others;
+  if (home < 0 || sched_getcpu() != home || sched_getaffinity(0, sizeof all, &all)) return;
+  others = all;
+  CPU_CLR(home, &others);
+  if (CPU_COUNT(&others) && !sched_setaffinity(0, sizeof others, &others))
+    sched_setaffinity(0, sizeof all, &all);
+#else
+  (void)home;
+#endif
+}
 
 static uint64_t await_ticket(uint64_t seen) {
   uint64_t ticket;
@@ -122,6 +146,7 @@ static void *work(void *argument) {
     seen = await_ticket(seen);
     if (atomic_load(&pool.closed)) return NULL;
     if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1))) {
+      leave(pool.home);
       run_shares();
       finish();
     }
@@ -214,6 +239,7 @@ static int run(lw_task *task, void *data, int threads, int shares) {
   pool.task = task;
   pool.data = data;
   pool.group = (lw_group){NULL, shares};
+  pool.home = processor();
   atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.pending, parties, memory_order_relaxed);
