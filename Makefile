@@ -25,7 +25,7 @@ test: .venv/installed-$(EXTRAS)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 tune: .venv/installed-base
-	$(PY) -m loopwright tune
+	$(PY) -m loopwright tune --plot c6.png --report c6.html
 
 lint: .venv/installed-$(EXTRAS)
 	$(PY) -m ruff check .

@@ -98,9 +98,9 @@ class Tuned:
         return path
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the tuning curve: as .svg, or in a format of matplotlib, such as .png.
+        """Draw the tuning curve, in the format of the suffix: .png, .svg, .pdf, …
 
-        Raises `TuningError` where matplotlib is needed and missing.
+        Raises `TuningError` for a format that matplotlib does not know.
         """
         from loopwright.explore.plot import plot
 

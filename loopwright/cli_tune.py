@@ -66,7 +66,7 @@ class _Command(click.Command):
 @_THREADS
 @_RECORDS
 @click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
-@click.option("--plot", type=_FILE, help="Draw the tuning curve: .svg, .png, …")
+@click.option("--plot", type=_FILE, help="Draw the tuning curve: .png, .svg, …")
 @click.option("--report", type=_FILE, help="Write an HTML report.")
 def tune(
     what: str | None,

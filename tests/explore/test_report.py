@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from loopwright.explore.budget import TuningError
-from loopwright.explore.plot import curve, roofline, ticks
+from loopwright.explore.plot import curve, roofline
 from loopwright.explore.tune import tune
 from loopwright.measure.peak import Peak
 from tests.explore.synthetic import MadeUp, matmul
@@ -29,47 +28,35 @@ def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
     assert "parallel for" in text
     assert "never works" in text
     assert text.count("<svg") == text.count("</svg>") == 2
-    for remote in ("<script", "<link", "src=", "href="):
+    for remote in ("<script", "<link", "src=", 'href="http'):
         assert remote not in text
 
 
+def group(svg, name):
+    return next(e for e in ET.fromstring(svg).iter() if e.get("id") == name)
+
+
 def test_the_curve_has_a_dot_for_every_candidate_that_worked(tuned):
-    drawn = ET.fromstring(curve(tuned))
-    worked = sum(not m.failure for m in tuned.history)
-    assert len([e for e in drawn.iter() if e.tag.endswith("circle")]) == worked
+    dots = [e for e in group(curve(tuned), "candidates").iter() if e.tag.endswith("}use")]
+    assert len(dots) == sum(not m.failure for m in tuned.history)
 
 
 def test_the_roofline_puts_a_program_under_its_roof():
-    drawn = ET.fromstring(roofline(5e10, 10.0, 1e11, 1e10))
-    (dot,) = [e for e in drawn.iter() if e.tag.endswith("circle")]
-    roof = next(e for e in drawn.iter() if e.tag.endswith("polyline")).get("points").split()
-    assert float(dot.get("cy")) > float(roof[-1].split(",")[1])
+    svg = roofline(5e10, 10.0, 1e11, 1e10)
+    dot = next(e for e in group(svg, "program").iter() if e.tag.endswith("}use"))
+    roof = next(e for e in group(svg, "roof").iter() if e.tag.endswith("}path")).get("d").split()
+    assert float(dot.get("y")) > float(roof[-1])
 
 
 def test_the_best_so_far_never_rises(tuned):
     assert tuned.curve() == sorted(tuned.curve(), reverse=True)
 
 
-@pytest.mark.parametrize("span", [(0.0, 51.0), (0.95, 1.2), (3e-4, 2e-3), (0.01, 5000.0)])
-@pytest.mark.parametrize("log", [True, False])
-def test_ticks_are_few_and_within(span, log):
-    if log and span[0] == 0:
-        return
-    found = ticks(*span, log)
-    assert 2 <= len(found) <= 9
-    assert all(span[0] <= t <= span[1] for t in found)
+@pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_the_tuning_curve_is_drawn_in_the_format_of_the_suffix(tuned, tmp_path, suffix, start):
+    assert tuned.plot(tmp_path / f"curve.{suffix}").read_bytes().startswith(start)
 
 
-def test_svg_plots_need_no_library(tuned, tmp_path):
-    assert tuned.plot(tmp_path / "curve.svg").read_text().startswith("<svg")
-
-
-def test_other_plots_need_matplotlib(tuned, tmp_path):
-    path = tmp_path / "curve.png"
-    if importlib.util.find_spec("matplotlib") is None:
-        with pytest.raises(TuningError, match="pip install matplotlib"):
-            tuned.plot(path)
-        return
-    assert tuned.plot(path).read_bytes().startswith(b"\x89PNG")
+def test_a_format_that_cannot_be_drawn_is_an_error(tuned, tmp_path):
     with pytest.raises(TuningError, match=r"curve\.nothing"):
         tuned.plot(tmp_path / "curve.nothing")
