@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import tirx
 from tvm.tirx import ForKind
 
 from loopwright.codegen.build import build
 from loopwright.codegen.library import Library
+from loopwright.codegen.pipeline import compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
-from loopwright.codegen.target import tvm_target
 from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
@@ -38,6 +35,7 @@ class Peak:
     Attributes
     ----------
     flops: float32 operations a second, by multiply-adds on registers alone; each counts two.
+        That of one thread, times the threads.
     bandwidth: bytes a second, read and written, of copying arrays larger than any cache.
     """
 
@@ -60,55 +58,46 @@ def peak(target: Target) -> Peak:
 
 
 def _flops(target: Target) -> float:
+    """One thread's best, times the threads: together they may be disturbed for as long as a
+    measurement takes, one is hardly ever."""
     # Enough accumulators to hide the latency of two units, registers left for the operands.
-    shape = (target.threads, min(16, target.vector_registers - 4), target.lanes(4))
-    made = Signature("peak", (), (Parameter("out", shape, "float32"),), threads=target.threads)
-    code = _compile(_multiply_adds(shape), target)
+    shape = (min(16, target.vector_registers - 4), target.lanes(4))
+    made = Signature("peak", (), (Parameter("out", shape, "float32"),))
+    code = object_file(compiled({"main": _multiply_adds(shape)}, target))
     library = Library.from_object(code, made, target_triple=target.triple)
-    return 2.0 * _STEPS * math.prod(shape) / _best(library)
+    return target.threads * 2.0 * _STEPS * math.prod(shape) / _best(library)
 
 
-def _multiply_adds(shape: tuple[int, int, int]) -> Any:
-    """out[thread, :, :] = acc after many acc := acc · 0.5 + 0.25, which stays in registers."""
-    threads, vectors, lanes = shape
-    out = tirx.decl_buffer(shape, "float32", "out")
-    acc = tirx.decl_buffer((vectors, lanes), "float32", "acc", scope="local")
-    thread, step = tirx.Var("thread", "int32"), tirx.Var("step", "int32")
+def _multiply_adds(shape: tuple[int, int]) -> Any:
+    """out[:, :] = acc after many acc := acc · 0.5 + 0.25, which stays in registers."""
+    vectors, lanes = shape
+    out, acc = (tirx.decl_buffer((vectors * lanes,), "float32", name) for name in ("out", "acc"))
+    step = tirx.Var("step", "int32")
 
-    def every(store: Callable[[Any, Any], Any]) -> Any:
+    def every(store: Callable[[Any], Any]) -> Any:
         v, lane = tirx.Var("v", "int32"), tirx.Var("lane", "int32")
-        inner = _loop(lane, lanes, store(v, lane), ForKind.VECTORIZED)
+        inner = _loop(lane, lanes, store(v * lanes + lane), ForKind.VECTORIZED)
         return _loop(v, vectors, inner, ForKind.UNROLLED)
 
     def number(value: float) -> Any:
         return tirx.FloatImm("float32", value)
 
-    def held(v: Any, lane: Any) -> Any:
-        return tirx.BufferLoad(acc, [v, lane])
+    def held(at: Any) -> Any:
+        return tirx.BufferLoad(acc, [at])
 
-    def add(v: Any, lane: Any) -> Any:
-        value = held(v, lane) * number(0.5) + number(0.25)
-        return tirx.BufferStore(acc, value, [v, lane])
+    def add(at: Any) -> Any:
+        return tirx.BufferStore(acc, held(at) * number(0.5) + number(0.25), [at])
 
-    begin = every(lambda v, lane: tirx.BufferStore(acc, number(1.0), [v, lane]))
-    end = every(lambda v, lane: tirx.BufferStore(out, held(v, lane), [thread, v, lane]))
-    body = tirx.SeqStmt([tirx.AllocBuffer(acc), begin, _loop(step, _STEPS, every(add)), end])
-    return tirx.PrimFunc([out], _loop(thread, threads, body, ForKind.PARALLEL))
+    begin = every(lambda at: tirx.BufferStore(acc, number(1.0), [at]))
+    end = every(lambda at: tirx.BufferStore(out, held(at), [at]))
+    body = [tirx.AllocBuffer(acc), begin, _loop(step, _STEPS, every(add)), end]
+    function = tirx.PrimFunc([out], tirx.SeqStmt(body))
+    return function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
 
 
 def _loop(variable: Any, extent: int, body: Any, kind: Any = ForKind.SERIAL) -> Any:
     zero, count = tirx.IntImm("int32", 0), tirx.IntImm("int32", extent)
     return tirx.For(variable, zero, count, kind, body)
-
-
-def _compile(function: Any, target: Target) -> bytes:
-    named = function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
-    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        module = tirx.build(tvm.IRModule({"main": named}), tvm_target(target))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "peak.o"
-        module.write_to_file(str(path))
-        return path.read_bytes()
 
 
 def _bandwidth(target: Target) -> float:
