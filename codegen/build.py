@@ -114,8 +114,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
 def signature(made: Program, name: str) -> Signature:
     """What the library of a program takes and gives."""
     tree, workload = made.tree, made.workload
-    constants = {b.name for b in tree.constants} if tree.prepared else set()
-    direct = {b.name for b in tree.inputs}
+    constants = {b.name for b in tree.constants}
 
     def parameter(tensor: Any) -> Parameter:
         return Parameter(tensor.name, tensor_shape(tensor), tensor.dtype)
@@ -127,7 +126,7 @@ def signature(made: Program, name: str) -> Signature:
         name=name,
         inputs=tuple(parameter(t) for t in workload.inputs),
         outputs=tuple(parameter(t) for t in workload.outputs),
-        constants=tuple(t.name for t in workload.constants if t.name in constants - direct),
+        constants=tuple(t.name for t in workload.constants if t.name in constants),
         prepared=prepared,
         threads=made.target.threads,
     )

@@ -16,7 +16,16 @@ from loopwright.codegen.bindings import Bind
 from loopwright.codegen.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.elementary import apply
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary, children
+from loopwright.dsl.expr import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    children,
+)
 from loopwright.schedule.tree import Buffer, Linear, Load, Position
 
 _HALVES = ("float16", "bfloat16")
@@ -89,6 +98,8 @@ class ValueEmitter:
         if isinstance(x, Unary):
             return _rounded(self._unary(x.op, parts[0], x.dtype, bind), x.dtype, bind)
         assert isinstance(x, Binary), x
+        if x.op in COMPARISONS and x.x.dtype == "bool":
+            parts = [tirx.Cast("uint8", part) for part in parts]
         value = _BINARY[x.op](*parts)
         exact = x.dtype == "bool" or x.op in ("min", "max")
         return value if exact else _rounded(value, x.dtype, bind)
@@ -97,7 +108,7 @@ class ValueEmitter:
         if op == "not":
             return tirx.Not(value)
         if op == "neg":
-            return -value
+            return tirx.IntImm(dtype, 0) - value if dtype == "uint8" else -value
         if not is_float(dtype):
             assert op == "abs", op
             return value if dtype == "uint8" else tirx.Select(value < 0, -value, value)

@@ -20,7 +20,7 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
+from loopwright.schedule.nest import Nest, extent, guarded_reads, lanes, stride
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 from loopwright.schedule.target import Target
@@ -44,8 +44,8 @@ class NestContext:
     known_ahead: frozenset[str] = frozenset()
 
     def lanes(self, nest: Nest) -> int:
-        types = {r.tensor.dtype for r in nest.reads()} | {nest.out.dtype, nest.result.dtype}
-        return self.target.lanes(max(map(item_bytes, types)))
+        """Elements of a vector."""
+        return lanes(nest, self.target)
 
 
 def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:

@@ -92,7 +92,10 @@ def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, _Span] | None:
         return None if span is None else (atom, span)
     if isinstance(atom, Remainder) and test.op == "eq":
         axis = Affine(atom.value.terms, 0).plain()
+        wanted = -gap.const * sign
         if axis is not None and abs(sign) == 1:
+            if not 0 <= wanted < atom.divisor:
+                return axis, _Span(0, 0)
             start = (-gap.const * sign - atom.value.const) % atom.divisor
             return axis, _Span(start, extents[axis], atom.divisor)
     return None

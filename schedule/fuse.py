@@ -8,7 +8,7 @@ from loopwright.dsl.expr import Expr, Read, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.nest import Nest, extent
-from loopwright.schedule.rewrite import Program, substitute_axes, unused
+from loopwright.schedule.rewrite import Program, indices_in, substitute_axes, unused
 
 
 def inline(program: Program, producer: Nest) -> Program:
@@ -66,7 +66,10 @@ def fuse_epilogue(producer: Nest, consumer: Nest) -> Nest | None:
     if match is None:
         return None
     extents = consumer.extents | {k: extent(k) for k in producer.reduce}
-    fresh = {k: Index(unused(k.name, consumer.axes), extents[k]) for k in producer.reduce}
+    fresh: dict[Index, Index] = {}
+    for k in producer.reduce:
+        taken = (*indices_in(consumer), *fresh.values())
+        fresh[k] = Index(unused(k.name, taken), extents[k])
     values: dict[Index, IndexExpr] = {**match, **fresh}
     moved = substitute_axes(producer, consumer.axes, tuple(fresh.values()), values)
     return replace(

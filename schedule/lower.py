@@ -15,11 +15,13 @@ are computed twice, to the same value. Reads of packed operands use `tile`, all 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.lower_nest import NestLowering
 from loopwright.schedule.lower_pack import lower_pack
@@ -29,12 +31,16 @@ from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
     Allocate,
+    Buffer,
     Column,
     Linear,
+    Load,
     Loop,
     Stmt,
+    Store,
     Tree,
     Var,
+    renamed,
 )
 
 
@@ -75,18 +81,40 @@ class _Lowering:
         workload, storage = self.sketch.workload, self.storage
         used = storage.used
         prepared = [b for b in storage.ahead.values() if b.name in used["body"]]
-        raw = {t.name for t in workload.constants} & used["body"]
+        direct = {t.name for t in workload.constants} & used["body"]
+        for constant in workload.constants:
+            if constant.name in direct & used["prepare"]:
+                direct.remove(constant.name)
+                kept, copy = self._kept(constant)
+                prepared.append(kept)
+                prepare.append(copy)
+                body = [renamed(stmt, constant.name, kept.name) for stmt in body]
         return Tree(
             n=self.n,
             inputs=tuple(
-                storage.buffer(t) for t in workload.inputs if not t.constant or t.name in raw
+                storage.buffer(t) for t in workload.inputs if not t.constant or t.name in direct
             ),
             prepared=tuple(prepared),
             outputs=tuple(storage.buffer(t) for t in workload.outputs),
-            constants=tuple(storage.buffer(t) for t in workload.constants),
+            constants=tuple(
+                storage.buffer(t) for t in workload.constants if t.name in used["prepare"]
+            ),
             prepare=(*storage.scratch("prepare", prepared), *prepare),
             body=(*storage.scratch("body", prepared), *body),
         )
+
+    def _kept(self, constant: Tensor) -> tuple[Buffer, Loop]:
+        """A copy of a constant that both parts read: "main" is given no constant that "prepare"
+        is given."""
+        source = self.storage.buffer(constant)
+        kept = replace(source, name=self.storage.unused(f"{constant.name}_kept"))
+        loops = [(Var(f"{kept.name}.{d}"), extent) for d, extent in enumerate(source.shape)]
+        index = tuple(Linear(((var, 1),)) for var, _ in loops)
+        copy: Stmt = Store(kept, index, Load(source, index))
+        for var, extent in reversed(loops or [(Var(kept.name), 1)]):
+            copy = Loop(var, extent, "serial", (copy,))
+        assert isinstance(copy, Loop)
+        return kept, copy
 
     def _values(self, number: int) -> dict[str, tuple[Column, ...]]:
         """The knobs of one nest, without its number."""

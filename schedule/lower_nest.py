@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.dsl.dtypes import item_bytes, limits
+from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.access import to_linear
-from loopwright.schedule.nest import extent
+from loopwright.schedule.nest import extent, lanes
 from loopwright.schedule.sketch import NestSketch
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
@@ -98,9 +98,7 @@ class NestLowering:
         vector = self.sketch.vector
         if vector is None:
             return 1
-        types = [self.nest.result.dtype, self.nest.out.dtype]
-        widest = max(item_bytes(t) for t in types)
-        return np.minimum(target.lanes(widest), self.sizes[vector])
+        return np.minimum(lanes(self.nest, target), self.sizes[vector])
 
     def _axis(self, axis: Index) -> _Axis:
         tile = self.sizes.get(axis, 1)

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Expr, IndexValue, Read, Select, children, map_leaves
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, tensor_shape
+from loopwright.schedule.target import Target
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,12 @@ def positions(nest: Nest) -> Iterator[Affine]:
 
     for expr in nest.expressions():
         yield from within(expr)
+
+
+def lanes(nest: Nest, target: Target) -> int:
+    """Elements that a vector of this nest has: as many as its widest type leaves room for."""
+    types = {r.tensor.dtype for r in nest.reads()} | {nest.out.dtype, nest.result.dtype}
+    return target.lanes(max(map(item_bytes, types)))
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:

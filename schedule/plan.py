@@ -21,6 +21,7 @@ from loopwright.schedule.rewrite import (
     merge_axes,
     split_divisions,
     substitute_axes,
+    unused,
 )
 
 _LARGE = 200  # nodes of an element expression above which nothing more is inlined into it
@@ -155,7 +156,8 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group
         classes.pop()  # something must be left to vectorize
     if not classes:
         return None
-    shared = tuple(Index(f"row{d}", extent(c[0])) for d, c in enumerate(classes))
+    taken = tuple(i for n in run for i in n.extents)
+    shared = tuple(Index(unused(f"row{d}", taken), extent(c[0])) for d, c in enumerate(classes))
     inner = tuple(_under(n, shared, [c[i] for c in classes]) for i, n in enumerate(run))
     elsewhere = {r.tensor for n in program if n not in run for r in n.reads()}
     local = {t for t in made if t not in outputs and t not in elsewhere}

@@ -64,7 +64,7 @@ def split_divisions(nest: Nest) -> Nest:
     """
     for axis, divisor in _divisions(nest):
         if extent(axis) % divisor == 0:
-            loops = (*nest.axes, *nest.reduce)
+            loops = indices_in(nest)
             high = Index(unused(f"{axis.name}_hi", loops), extent(axis) // divisor)
             low = Index(unused(f"{axis.name}_lo", loops), divisor)
             axes = _replaced(nest.axes, axis, (high, low))
@@ -115,7 +115,7 @@ def _merge(nest: Nest, first: Index, second: Index) -> Nest | None:
         return None
     if any(i in (first, second) for p in positions(nest) for i in p.indices()):
         return None
-    name = unused(f"{first.name}{second.name}", (*nest.axes, *nest.reduce))
+    name = unused(f"{first.name}{second.name}", indices_in(nest))
     whole = Index(name, extent(first) * extent(second))
     views = {id(t): _view(t, at) for (t, _) in accesses if (at := where[id(t)]) is not None}
 
@@ -150,7 +150,9 @@ def _pair(t: Tensor, index: tuple[Affine, ...], first: Index, second: Index) -> 
     neighbours = used == [at, at + 1] and index[at].plain() == first
     if not neighbours or index[at + 1].plain() != second:
         return None
-    return at if tensor_shape(t)[at + 1] == extent(second) else None
+    shape = tensor_shape(t)
+    inside = extent(first) <= shape[at]  # else it would be clamped, which merging would change
+    return at if inside and shape[at + 1] == extent(second) else None
 
 
 def _view(t: Tensor, at: int) -> Tensor:
@@ -160,6 +162,13 @@ def _view(t: Tensor, at: int) -> Tensor:
     shape = tensor_shape(t)
     merged = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
     return Tensor(t.name, merged, t.dtype, t.constant)
+
+
+def indices_in(nest: Nest) -> tuple[Index, ...]:
+    """Every index of a nest: its loops, and the rows that it stands in."""
+    subscripts = [p for r in nest.reads() for p in r.index]
+    used = (i for p in (*nest.index, *subscripts, *positions(nest)) for i in p.indices())
+    return tuple(dict.fromkeys((*nest.axes, *nest.reduce, *used)))
 
 
 def _replaced(loops: tuple[Index, ...], old: Index, new: tuple[Index, ...]) -> tuple[Index, ...]:

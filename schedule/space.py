@@ -63,9 +63,27 @@ class Space:
         return sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs])
 
 
-@functools.lru_cache(maxsize=256)
 def space(workload: Workload, target: Target) -> Space:
     """Derive the space of a workload: the union of the spaces of its rewrites."""
+    return _space(_Named(workload), target)
+
+
+class _Named:
+    """A workload that is equal to those alone that have the same names: trees carry them."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload, self.text = workload, f"{workload.key} {workload}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Named) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@functools.lru_cache(maxsize=256)
+def _space(named: _Named, target: Target) -> Space:
+    workload = named.workload
     sketches: list[Sketch] = []
     for label, form in split_reductions(workload, target):
         groups = plan(form)

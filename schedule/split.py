@@ -9,6 +9,7 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, workload
 from loopwright.schedule.nest import extent
+from loopwright.schedule.rewrite import unused
 from loopwright.schedule.target import Target
 
 _FEW = 256  # elements of a result that alone do not make enough parallel work
@@ -40,8 +41,7 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
     axis = next((k for k in d.reduce if extent(k) % parts == 0), None)
     if d.reducer is None or axis is None:
         return None
-    taken = {i.name for i in d.extents}
-    part = Index(next(n for n in ("p", "part", "part_", "part__") if n not in taken), parts)
+    part = Index(unused("p", tuple(d.extents)), parts)
     rest = Index(axis.name, extent(axis) // parts)
 
     def position(p: Affine) -> Affine:
@@ -50,16 +50,20 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
     def read(r: Read) -> Expr:
         return Read(r.tensor, tuple(position(p) for p in r.index))
 
-    partial = Tensor(f"{stage.name}_part")
+    taken = {t.name for t in (*source.inputs, *source.stages)}
+    name = f"{stage.name}_part"
+    while name in taken:
+        name += "_"
+    partial = Tensor(name)
     left = tuple(Index(i.name, i.extent) for i in d.axes)
     body = _declared(map_leaves(d.body, read, position), d.extents, rest)
     partial[(part, *left)] = Reduce(d.reducer, body)
     return _replace_stage(source, stage, partial, part, left, d.reducer)
 
 
-def _declared(body: Expr, extents: dict[Index, int], rest: Index) -> Expr:
+def _declared(body: Expr, extents: dict[Index, int], *others: Index) -> Expr:
     """Say every range outright: what inference would find from other subscripts may differ."""
-    known = {i: Index(i.name, n) for i, n in extents.items()} | {rest: rest}
+    known = {i: Index(i.name, n) for i, n in extents.items()} | {i: i for i in others}
 
     def position(p: Affine) -> Affine:
         return p.replace(lambda i: known.get(i, i))
@@ -87,7 +91,7 @@ def _replace_stage(
             return Read(new.get(r.tensor, r.tensor), r.index)
 
         copy = Tensor(other.name, other.shape, other.dtype)
-        body = _declared(map_leaves(d.body, read, lambda p: p), d.extents, part)
+        body = _declared(map_leaves(d.body, read, lambda p: p), d.extents)
         copy[d.axes] = body if d.reducer is None else Reduce(d.reducer, body)
         new[other] = copy
     return workload(*(new[t] for t in source.outputs))

@@ -219,6 +219,22 @@ def substitute(linear: Linear, values: Mapping[Var, Linear]) -> Linear:
     return total
 
 
+def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
+    """The same statement with a buffer called otherwise."""
+
+    def buffer(b: Buffer) -> Buffer:
+        return replace(b, name=new) if b.name == old else b
+
+    def leaf(x: Expr) -> Expr:
+        return replace(x, buffer=buffer(x.buffer)) if isinstance(x, Load) else x
+
+    if isinstance(stmt, Loop):
+        return replace(stmt, body=tuple(renamed(s, old, new) for s in stmt.body))
+    if isinstance(stmt, Store):
+        return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
+    return stmt
+
+
 class _Row:
     """Picks one config out of a batched tree: columns become integers."""
 

@@ -472,3 +472,94 @@ def weights_computed_from_constants():
     o, k = lw.indices("o k")
     V[o, k] = lw.exp(W[o, k]) * g[o]
     return ops.dense(X, V)
+
+
+@case
+def dense_with_constant_weights_and_constant_bias():
+    W, b = T("W", 50, 40, constant=True), T("b", 50, constant=True)
+    return ops.relu(ops.dense(T("X", 37, 40), W, b))
+
+
+@case
+def constant_that_is_packed_and_read_as_it_is():
+    X, S, Y = T("X", 24, 24, constant=True), lw.tensor("S"), lw.tensor("Y")
+    A = T("A", 33, 24)
+    i, j, k = lw.indices("i j k")
+    S[i, j] += A[i, k] * X[j, k]
+    Y[i, j] = S[i, j] + X[j, 1]
+    return Y
+
+
+@case
+def maximum_over_two_reads_of_one_constant():
+    X, S = T("X", 2, 2, constant=True), lw.tensor("S")
+    i, k = lw.indices("i k")
+    S[i] = lw.max(lw.max(X[i, k], X[1, k]))
+    return S
+
+
+@case
+def narrowing_to_bytes():
+    X, C = T("X", 200), lw.tensor("C")
+    (i,) = lw.indices("i")
+    C[i] = lw.cast(100 * X[i], "int8")
+    return C
+
+
+@case
+def remainder_that_never_holds():
+    X, C = T("X", 30), lw.tensor("C")
+    (i,) = lw.indices("i")
+    C[i] = lw.where(lw.equal(i % 3, 5), X[i], 0.0)
+    return C
+
+
+@case
+def guarded_read_past_the_rows_of_a_tensor():
+    M, X, C = T("M", 10, 8, dtype="bool"), T("X", 7, 8), lw.tensor("C")
+    i, j = lw.indices("i j")
+    C[i, j] = lw.where(M[i, j], X[i, j], 0.0)
+    return C
+
+
+@case
+def split_reduction_beside_an_index_called_p():
+    A, B, S, Y = T("A", 64, 1024), T("B", 11), lw.tensor("S"), lw.tensor("Y")
+    i, j, p = lw.indices("i j p")
+    S[()] = lw.sum(A[i, j])
+    Y[p] = B[p] * S[()]
+    return Y
+
+
+@case
+def rows_with_indices_called_row0():
+    X, M, Y = T("X", 3, 4, 5), lw.tensor("M"), lw.tensor("Y")
+    r, ow0, x = lw.indices("r ow0 x")
+    M[x] = lw.max(X[x, r, ow0])
+    Y[x, r, ow0] = X[x, r, ow0] - M[x]
+    return Y
+
+
+@case
+def reductions_over_indices_with_underscores():
+    A, C, D = T("A", 5, 7, 40), lw.tensor("C"), lw.tensor("D")
+    i, k, k_ = lw.indices("i k k_")
+    C[i] += A[i, k, k_]
+    D[k] = lw.relu(C[k])
+    return D
+
+
+@case
+def comparisons_of_truth_values():
+    A, B, C = T("A", 37, dtype="bool"), T("B", 37, dtype="bool"), lw.tensor("C")
+    (i,) = lw.indices("i")
+    C[i] = lw.where(lw.equal(A[i], B[i]) | (A[i] < B[i]), 1.0, 2.0)
+    return C
+
+
+@case
+def negated_bytes():
+    A, C = T("A", 37, dtype="uint8"), lw.tensor("C")
+    (i,) = lw.indices("i")
+    C[i] = -A[i]
+    return C

@@ -112,3 +112,32 @@ def test_a_buffer_that_32_bits_cannot_index_is_an_error():
     Y[i, j] = X[i, j] + 1
     with pytest.raises(BuildError, match="32 bits wide"):
         lw.build(lw.workload(Y))
+
+
+def test_workloads_that_differ_in_names_only_build_one_after_the_other():
+    for x, w, y in (("X", "W", "Y"), ("Q", "V", "Z"), ("W", "X", "Y")):
+        A, B, C = lw.tensor(x, (37, 40)), lw.tensor(w, (40, 50), constant=True), lw.tensor(y)
+        i, j, k = lw.indices("i j k")
+        C[i, j] += A[i, k] * B[k, j]
+        assert_configs_equal_oracle(lw.workload(C), [None], threads=2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_is_not_equal_to_itself(dtype):
+    X, Y = lw.tensor("X", (19,), dtype), lw.tensor("Y")
+    (i,) = lw.indices("i")
+    Y[i] = lw.where(lw.equal(X[i], X[i]), 1.0, 0.0) + lw.where(~(X[i] < 0.0), 2.0, 0.0)
+    x = np.linspace(-1, 1, 19).astype(dtype)
+    x[[2, 17]] = np.nan
+    workload = lw.workload(Y)
+    np.testing.assert_array_equal(lw.build(workload)(x), evaluate(workload, (x,))[0])
+
+
+def test_integers_wrap():
+    X, Y = lw.tensor("X", (19,), "int32"), lw.tensor("Y")
+    (i,) = lw.indices("i")
+    Y[i] = (X[i] * 3) // 3 + lw.where(X[i] + 1 > X[i], 1, 0)
+    x = np.full(19, 2**30 + 5, np.int32)
+    x[5] = 2**31 - 1
+    workload = lw.workload(Y)
+    np.testing.assert_array_equal(lw.build(workload)(x), evaluate(workload, (x,))[0])
