@@ -11,7 +11,7 @@ import tvm_ffi
 from loopwright.codegen.linker import find_compiler, is_native
 from loopwright.schedule.target import Target
 
-_FLAGS = ("-O3", "-fPIC", "-fno-math-errno")
+_FLAGS = ("-O3", "-fPIC", "-fno-math-errno", "-fwrapv")
 
 
 def compile_source(source: str, target: Target) -> bytes:

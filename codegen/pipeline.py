@@ -21,17 +21,16 @@ _OPTIONS = {"tirx.disable_assert": True}
 def _passes() -> Any:
     """What flat loops need, and no more.
 
-    Of the passes of TVM's own pipeline, most look for things that are not there, and one does
-    harm: StorageRewrite may let a result take the place of its operand, which must not be, since
-    the overlap of two tiles is computed again from that operand.
+    Of the passes of TVM's own pipeline, most look for things that are not there, and two do harm:
+    StorageRewrite may let a result take the place of its operand, which must not be, since the
+    overlap of two tiles is computed again from that operand; StmtSimplify takes floats for reals
+    (x == x for NaN). LLVM simplifies as well, and knows better.
     """
     t = tirx.transform
     return tvm.transform.Sequential(
         [
             t.VectorizeLoop(True),
             t.UnrollLoop(),
-            t.StmtSimplify(),
-            t.RemoveNoOp(),
             t.AnnotateEntryFunc(),
             t.SplitHostDevice(),
             t.MakePackedAPI(),

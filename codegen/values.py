@@ -29,6 +29,8 @@ from loopwright.dsl.expr import (
 from loopwright.schedule.tree import Buffer, Linear, Load, Position
 
 _HALVES = ("float16", "bfloat16")
+_SIGNED = ("int8", "int32", "int64")
+_WRAPPING = ("add", "sub", "mul")
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,
@@ -100,6 +102,8 @@ class ValueEmitter:
         assert isinstance(x, Binary), x
         if x.op in COMPARISONS and x.x.dtype == "bool":
             parts = [tirx.Cast("uint8", part) for part in parts]
+        if x.op in _WRAPPING and x.dtype in _SIGNED and not self.libm:
+            return _wrapped(x.op, parts, x.dtype)
         value = _BINARY[x.op](*parts)
         exact = x.dtype == "bool" or x.op in ("min", "max")
         return value if exact else _rounded(value, x.dtype, bind)
@@ -108,7 +112,11 @@ class ValueEmitter:
         if op == "not":
             return tirx.Not(value)
         if op == "neg":
-            return tirx.IntImm(dtype, 0) - value if dtype == "uint8" else -value
+            if is_float(dtype):
+                return -value
+            parts = [tirx.IntImm(dtype, 0), value]
+            wraps = dtype in _SIGNED and not self.libm
+            return _wrapped("sub", parts, dtype) if wraps else parts[0] - parts[1]
         if not is_float(dtype):
             assert op == "abs", op
             return value if dtype == "uint8" else tirx.Select(value < 0, -value, value)
@@ -142,6 +150,13 @@ def _const(x: Const) -> Any:
         special = tirx.infinity(dtype) if math.isinf(value) else tirx.nan(dtype)
         return -special if value < 0 else special
     return tirx.FloatImm(dtype, value)
+
+
+def _wrapped(op: str, parts: list[Any], dtype: str) -> Any:
+    """Arithmetic modulo 2ⁿ: of signed integers, TVM tells LLVM that they never overflow. (And of a
+    cast from an unsigned one it thinks that it is not negative, so the bits are reinterpreted.)"""
+    value = _BINARY[op](*(tirx.reinterpret(f"u{dtype}", part) for part in parts))
+    return tirx.reinterpret(dtype, value)
 
 
 def _libm(op: str, value: Any, dtype: str) -> Any:
