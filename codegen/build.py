@@ -25,8 +25,12 @@ from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Tree
 from loopwright.schedule.verify import verify
 
-# TVM writes infinities by these names.
-_C_PRELUDE = "#include <math.h>\n#define inff INFINITY\n#define inf ((double)INFINITY)\n"
+# TVM writes infinities and float16 by these names.
+_C_PRELUDE = """#include <math.h>
+#define inff INFINITY
+#define inf ((double)INFINITY)
+#define half _Float16
+"""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def to_bfloat16(x: Expr, bind: Bind | None) -> Expr:
     the lower one's range."""
     if bind is None:
         return with_lets(lambda bind: to_bfloat16(x, bind))
-    bits = bind(tirx.reinterpret("uint32", x))
+    bits = bind(tirx.reinterpret("uint32", bind(x)))  # C takes the address of what is inside
     upper = bits >> _uint(16)
     rounded = (bits + (_uint(0x7FFF) + (upper & _uint(1)))) >> _uint(16)
     # The sum would carry some NaNs over to 0 or inf (CUDA's has all bits set).

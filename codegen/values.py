@@ -29,7 +29,7 @@ from loopwright.dsl.expr import (
 from loopwright.schedule.tree import Buffer, Linear, Load, Position
 
 _HALVES = ("float16", "bfloat16")
-_SIGNED = ("int8", "int32", "int64")
+_WIDER = {"int8": "int32", "uint8": "int32", "int32": "int64"}
 _WRAPPING = ("add", "sub", "mul")
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -102,7 +102,7 @@ class ValueEmitter:
         assert isinstance(x, Binary), x
         if x.op in COMPARISONS and x.x.dtype == "bool":
             parts = [tirx.Cast("uint8", part) for part in parts]
-        if x.op in _WRAPPING and x.dtype in _SIGNED and not self.libm:
+        if x.op in _WRAPPING and x.dtype in _WIDER:
             return _wrapped(x.op, parts, x.dtype)
         value = _BINARY[x.op](*parts)
         exact = x.dtype == "bool" or x.op in ("min", "max")
@@ -112,11 +112,9 @@ class ValueEmitter:
         if op == "not":
             return tirx.Not(value)
         if op == "neg":
-            if is_float(dtype):
+            if dtype not in _WIDER:
                 return -value
-            parts = [tirx.IntImm(dtype, 0), value]
-            wraps = dtype in _SIGNED and not self.libm
-            return _wrapped("sub", parts, dtype) if wraps else parts[0] - parts[1]
+            return _wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
         if not is_float(dtype):
             assert op == "abs", op
             return value if dtype == "uint8" else tirx.Select(value < 0, -value, value)
@@ -153,10 +151,11 @@ def _const(x: Const) -> Any:
 
 
 def _wrapped(op: str, parts: list[Any], dtype: str) -> Any:
-    """Arithmetic modulo 2ⁿ: of signed integers, TVM tells LLVM that they never overflow. (And of a
-    cast from an unsigned one it thinks that it is not negative, so the bits are reinterpreted.)"""
-    value = _BINARY[op](*(tirx.reinterpret(f"u{dtype}", part) for part in parts))
-    return tirx.reinterpret(dtype, value)
+    """Arithmetic modulo 2ⁿ, in a wider type and cut off: TVM tells LLVM that neither signed nor
+    unsigned arithmetic of 32 bits ever overflows, and C computes bytes as integers."""
+    wide = _WIDER[dtype]
+    value = _BINARY[op](*(tirx.Cast(wide, part) for part in parts))
+    return tirx.Cast(dtype, value)
 
 
 def _libm(op: str, value: Any, dtype: str) -> Any:

@@ -46,6 +46,16 @@ LW_HIDDEN int (*__TVMBackendParallelLaunch)(lw_task *, void *, int) = launch;
 LW_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
 LW_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
 
+/* TVM's C source calls functions of these names. */
+LW_HIDDEN void *TVMBackendAllocWorkspace(int device_type, int device_id, uint64_t bytes, int code,
+                                         int bits) {
+  return allocate(device_type, device_id, bytes, code, bits);
+}
+
+LW_HIDDEN int TVMBackendFreeWorkspace(int device_type, int device_id, void *block) {
+  return release(device_type, device_id, block);
+}
+
 static void borrow(const lw_pool *pool) {
   active_pool = pool;
   __TVMBackendAllocWorkspace = pool->allocate;

@@ -141,3 +141,34 @@ def test_integers_wrap():
     x[5] = 2**31 - 1
     workload = lw.workload(Y)
     np.testing.assert_array_equal(lw.build(workload)(x), evaluate(workload, (x,))[0])
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_integer_arithmetic_with_zero_and_negation(dtype, target):
+    X, Y, Z = lw.tensor("X", (23,), dtype), lw.tensor("Y"), lw.tensor("Z")
+    (i,) = lw.indices("i")
+    x = X[i]
+    Y[i] = lw.where(0 - x < x, -x, x * 0 + x) - (3 - x) * (x - 7) // 5
+    Z[i] = lw.max(x, -x) + x * (0 - lw.cast(i, dtype))
+    assert_configs_equal_oracle(lw.workload(Y, Z), [None], target=target, threads=1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_c_source_reduces_in_half_precision(dtype):
+    X, S, M = lw.tensor("X", (7, 9), dtype), lw.tensor("S"), lw.tensor("M")
+    i, j = lw.indices("i j")
+    S[i] += X[i, j]
+    M[i] = lw.min(X[i, j])
+    assert_configs_equal_oracle(lw.workload(S, M), [None], target="c", threads=1)
+
+
+def test_a_library_of_c_source_with_temporaries_exports(tmp_path):
+    A, B, C, D = lw.tensor("A", (64, 64)), lw.tensor("B", (64, 64)), lw.tensor("C"), lw.tensor("D")
+    i, j, k = lw.indices("i j k")
+    C[i, j] += A[i, k] * B[k, j]
+    D[i] = lw.max(C[i, j])
+    workload = lw.workload(D)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    loaded = lw.load(lw.build(workload, target="c", threads=2).export(tmp_path / "k.so"))
+    assert_equals_oracle(workload, loaded, inputs, evaluate(workload, inputs))
