@@ -81,10 +81,9 @@ class _Lowering:
         workload, storage = self.sketch.workload, self.storage
         used = storage.used
         prepared = [b for b in storage.ahead.values() if b.name in used["body"]]
-        direct = {t.name for t in workload.constants} & used["body"]
+        ahead = used["prepare"] if prepared else set()
         for constant in workload.constants:
-            if constant.name in direct & used["prepare"]:
-                direct.remove(constant.name)
+            if constant.name in ahead & used["body"]:
                 kept, copy = self._kept(constant)
                 prepared.append(kept)
                 prepare.append(copy)
@@ -92,14 +91,12 @@ class _Lowering:
         return Tree(
             n=self.n,
             inputs=tuple(
-                storage.buffer(t) for t in workload.inputs if not t.constant or t.name in direct
+                storage.buffer(t) for t in workload.inputs if not (t.constant and t.name in ahead)
             ),
             prepared=tuple(prepared),
             outputs=tuple(storage.buffer(t) for t in workload.outputs),
-            constants=tuple(
-                storage.buffer(t) for t in workload.constants if t.name in used["prepare"]
-            ),
-            prepare=(*storage.scratch("prepare", prepared), *prepare),
+            constants=tuple(storage.buffer(t) for t in workload.constants if t.name in ahead),
+            prepare=(*storage.scratch("prepare", prepared), *prepare) if prepared else (),
             body=(*storage.scratch("body", prepared), *body),
         )
 

@@ -563,3 +563,22 @@ def negated_bytes():
     (i,) = lw.indices("i")
     C[i] = -A[i]
     return C
+
+
+@case
+def constant_that_nothing_reads_in_the_end():
+    X, Y, Z = T("X", 2, 5, constant=True), lw.tensor("Y"), lw.tensor("Z")
+    A = T("A", 5)
+    i, j = lw.indices("i j")
+    Y[i, j] = lw.where((i >= 1) & (i < 1), X[i, j], 0.0)
+    Z[j] = A[j] * 2
+    return Y, Z
+
+
+@case
+def constants_ahead_of_time_that_nothing_needs_in_the_end():
+    X, V, Y, A = T("X", 2, 5, constant=True), lw.tensor("V"), lw.tensor("Y"), T("A", 2, 5)
+    i, j = lw.indices("i j")
+    V[i, j] = lw.exp(X[i, j])
+    Y[i, j] = A[i, j] + lw.where((i >= 1) & (i < 1), V[i, j] + V[0, j], 0.0)
+    return Y
