@@ -1,6 +1,6 @@
 """Trials until within 5 % of the optimum, on spaces whose every point was measured before.
 
-    python benchmarks/replayed.py [DATA] [--seeds 20] [--limit 400]
+    python benchmarks/replayed.py DATA [--seeds 20] [--limit 400]
 
 DATA is a folder of tables (`*.csv.gz`, see `loopwright.measure.replay.load_brute_forced`). Nothing
 is built or run, so the numbers depend on the search alone, whatever else the machine does.
@@ -65,7 +65,7 @@ def summary(runs: list[Run]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="?", type=Path, default=Path("../shared/data/brute_forced"))
+    parser.add_argument("data", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--limit", type=int, default=400)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
