@@ -41,6 +41,13 @@ def steps(workload: lw.Workload, config, target) -> list[float]:
     return [lower_, emit, compile_ - emit, link, lower_ + compile_ + link]
 
 
+def build_seconds(workload: lw.Workload, config) -> float:
+    """Seconds of the whole of `lw.build`."""
+    start = perf_counter()
+    lw.build(workload, config, threads=2)
+    return perf_counter() - start
+
+
 @click.command(help=__doc__)
 @click.option("--count", default=40, help="Random configs to build.")
 @click.option("--batch", default=100_000, help="Configs to lower and verify at once.")
@@ -52,6 +59,12 @@ def main(count: int, batch: int) -> None:
     table = Table("median ms of", "lower+verify", "emit", "compile", "link", "build in all")
     table.add_row(f"{count} configs", *(f"{1e3 * t:.1f}" for t in np.median(rows, axis=0)))
     console.print(table)
+    whole = [build_seconds(workload, None) for _ in range(10)]
+    tuned = [build_seconds(workload, space.sample(rng)) for _ in range(count)]
+    console.print(
+        f"lw.build, optimized throughout: {1e3 * np.median(whole):.0f} ms by default, "
+        f"{1e3 * np.median(tuned):.0f} ms with random configs (medians)"
+    )
     sketch = space.sketches[0]
     numbers = np.stack([rng.integers(len(k.choices), size=batch) for k in sketch.knobs], axis=1)
     start = perf_counter()

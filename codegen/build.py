@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 
@@ -24,6 +24,8 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Tree
 from loopwright.schedule.verify import verify
+
+_T = TypeVar("_T")
 
 # TVM writes infinities and float16 by these names.
 _C_PRELUDE = """#include <math.h>
@@ -108,7 +110,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
     try:
         if made.target.kind == "c":
             return (csource.compile_source(_c_source(made), made.target),)
-        return tuple(map(object_file, _modules(made, draft)))
+        return tuple(_modules(made, draft, object_file))
     except LoopwrightError:
         raise
     except Exception as error:  # TVM's errors have no root of their own
@@ -140,9 +142,15 @@ def _functions(made: Program, vectors: bool = True) -> dict[str, Any]:
     return emit_tree(made.tree, made.target.threads, vectors)
 
 
-def _modules(made: Program, draft: bool) -> list[Any]:
-    functions = _functions(made).items()
-    return [compiled({n: f}, made.target, n == "main" or not draft) for n, f in functions]
+def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T]:
+    """What `finish` makes of the module of each function, both at once: LLVM frees the GIL."""
+
+    def module(name: str, function: Any) -> _T:
+        return finish(compiled({name: function}, made.target, name == "main" or not draft))
+
+    functions = _functions(made)
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return list(threads.map(module, functions.keys(), functions.values()))
 
 
 def _c_source(made: Program) -> str:
@@ -156,9 +164,8 @@ def _sources(made: Program) -> dict[str, Callable[[], str]]:
     }
     if made.target.kind == "c":
         return texts | {"c": lambda: _c_source(made)}
-    modules = functools.cache(lambda: _modules(made, draft=False))
 
     def inspected(kind: str) -> str:
-        return "\n".join(str(m.inspect_source(kind)) for m in modules())
+        return "\n".join(_modules(made, False, lambda m: str(m.inspect_source(kind))))
 
     return texts | {"llvm": lambda: inspected("ll"), "asm": lambda: inspected("asm")}
