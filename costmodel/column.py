@@ -1,11 +1,14 @@
 """Arithmetic on the columns of a batch: float32 arrays, or Python floats where all configs agree.
 
 Python floats keep what is the same for all configs cheap, and never widen a float32 array;
-NumPy's own float64 scalars would.
+NumPy's own float64 scalars would. Arrays have shape (n,), or (k, n) for k thresholds. Everything
+here is operators and ufuncs, so that columns may be those of a `Trace` too.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,9 +21,11 @@ Real = float | Array
 Mask = bool | np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def real(value: Column) -> Real:
-    """A tree's integer column as one to compute with."""
-    return value.astype(np.float32) if isinstance(value, np.ndarray) else float(value)
+def real(value: Column | Mask) -> Real:
+    """A tree's integer column, or a mask, as one to compute with."""
+    if isinstance(value, (int, np.integer)):
+        return float(value)
+    return np.positive(value, dtype=np.float32)
 
 
 def least(a: Real, b: Real) -> Real:
@@ -32,9 +37,11 @@ def least(a: Real, b: Real) -> Real:
 
 def times(a: Real, b: Real) -> Real:
     """The product, without work where a factor is 0 or 1 for all configs."""
-    if isinstance(a, float) and (a == 1.0 or a == 0.0):
-        return b if a == 1.0 else 0.0
-    return a if isinstance(b, float) and b == 1.0 else a * b
+    if isinstance(a, float):
+        a, b = b, a
+    if isinstance(b, float) and (b == 1.0 or b == 0.0):
+        return a if b == 1.0 else 0.0
+    return a * b
 
 
 def most(a: Real, b: Real) -> Real:
@@ -51,7 +58,7 @@ def where(mask: Mask, a: Real, b: Real) -> Real:
     """
     if isinstance(mask, bool):
         return a if mask else b
-    share = mask.astype(np.float32)
+    share = real(mask)
     return share * a + (1 - share) * b
 
 
@@ -59,7 +66,7 @@ def only(mask: Mask, a: Real) -> Real:
     """`a` where the mask holds, else 0."""
     if isinstance(mask, bool):
         return a if mask else 0.0
-    return np.multiply(mask, a, dtype=np.float32)
+    return times(real(mask), a)
 
 
 def magnitude(a: Real) -> Real:
@@ -68,23 +75,30 @@ def magnitude(a: Real) -> Real:
 
 
 def total(parts: Iterable[Real]) -> Real:
-    """The sum of columns."""
-    result: Real = 0.0
-    for part in parts:
-        result = result + part
-    return result
+    """The sum of columns, without work where one is 0 for all configs."""
+    zero: Real = 0.0
+    return functools.reduce(plus, parts, zero)
+
+
+def plus(a: Real, b: Real) -> Real:
+    """The sum, without work where a part is 0 for all configs."""
+    if isinstance(a, float) and a == 0.0:
+        return b
+    return a if isinstance(b, float) and b == 0.0 else a + b
 
 
 def rows(columns: Iterable[Real], n: int) -> Array:
-    """Columns as the rows of one array of shape (columns, n)."""
+    """Columns as the rows of one array of shape (rows, n), those of shape (k, n) as k rows."""
     parts = list(columns)
-    result = np.empty((len(parts), n), np.float32)
-    for row, part in zip(result, parts):
-        row[:] = part
+    counts = [math.prod(np.shape(part)[:-1]) for part in parts]
+    result = np.empty((sum(counts), n), np.float32)
+    start = 0
+    for part, count in zip(parts, counts, strict=True):
+        result[start : start + count] = part
+        start += count
     return result
 
 
-def log(values: Array) -> Array:
-    """log₂(1 + x) in place, elementwise: 0 stays 0, factors become distances."""
-    values += 1
-    return np.log2(values, out=values)
+def log(a: Real) -> Real:
+    """log₂(1 + x): 0 stays 0, factors become distances."""
+    return math.log2(a + 1.0) if isinstance(a, float) else np.log2(a + 1.0)

@@ -116,7 +116,7 @@ def vector(loop: LoopContext, n: int) -> Array:
     columns: list[Real] = [loop.extent, loop.outside, loop.inside]
     for t in loop.touch:
         columns += [t.elements, t.reuse, t.stride]
-    extent, outside, inside, *touched = log(rows(columns, n))
+    extent, outside, inside, *touched = log(rows(columns, n))  # type: ignore[misc]
     made = rows([extent, *kinds, float(loop.depth), outside, inside, *touched], n)
     made *= (rows([loop.outside], n) > 0) & (extent > 0)
     return made

@@ -27,16 +27,17 @@ for the same kind of thresholds, and for the target's first- and second-level ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from loopwright.costmodel.access import LINE, ROLES, Touch
-from loopwright.costmodel.column import Array, Real, most, rows, total, where
+from loopwright.costmodel.column import Mask, Real, most, only, total, where
 from loopwright.costmodel.context import Context, LoopContext
 
 MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
 BETAS = tuple(2.0 ** (8.5 + 1.5 * t) for t in range(11))
+_BETAS = np.array(BETAS, np.float32)[:, None]
 COLUMNS = ("inside", *(f"{ROLES[r]}.reuse" for r in MEMORY))
 
 
@@ -45,17 +46,23 @@ def relation_names() -> tuple[str, ...]:
     return tuple(f"max {c} below {_bytes(b)}" for c in COLUMNS for b in BETAS)
 
 
-def relations(loops: Sequence[LoopContext], n: int) -> Array:
-    """R_t^(ij) for every i of `COLUMNS` and every β: shape (columns · thresholds, n)."""
-    if not loops:
-        return np.zeros((len(COLUMNS) * len(BETAS), n), np.float32)
-    footprints = rows((lines(loop.touch) * LINE for loop in loops), n)
-    footprints[rows((loop.outside * loop.extent for loop in loops), n) == 0] = np.inf
-    z = np.stack([rows(column, n) for column in zip(*map(_row, loops), strict=True)])
-    result = np.empty((len(COLUMNS), len(BETAS), n), np.float32)
-    for t, beta in enumerate(BETAS):
-        result[:, t] = (z * (footprints < beta)).max(axis=1)
-    return result.reshape(len(COLUMNS) * len(BETAS), n)
+def relations(nodes: Iterable[Context], runs: Mask = True) -> list[Real]:
+    """R_t^(ij) for every i of `COLUMNS` over the loops in `nodes`, where the one around `runs`:
+    shape (thresholds, n) or (thresholds, 1) each."""
+    found: list[Real] = [np.zeros((len(BETAS), 1), np.float32)] * len(COLUMNS)
+    for node in nodes:
+        if isinstance(node, LoopContext):
+            found = [most(*pair) for pair in zip(found, _relations(node, runs), strict=True)]
+    return found
+
+
+def _relations(loop: LoopContext, runs: Mask) -> list[Real]:
+    """The relations of a loop and all inside of it. Those come first: inner loops depend on fewer
+    knobs."""
+    runs = runs & (loop.extent > 0.0)
+    found = relations(loop.children, runs)
+    fits = (lines(loop.touch) * LINE < _BETAS) & runs
+    return [most(f, only(fits, z)) for f, z in zip(found, _row(loop), strict=True)]
 
 
 def _row(loop: LoopContext) -> tuple[Real, ...]:
@@ -68,14 +75,14 @@ def lines(touch: Sequence[Touch]) -> Real:
     return total(touch[r].lines for r in MEMORY)
 
 
-def traffic(node: Context, betas: Array) -> Array:
-    """Cache lines fetched by one run of a loop or store, for thresholds of shape (β, 1) in bytes:
-    shape (β, n) or (β, 1)."""
+def traffic(node: Context, beta: Real) -> Real:
+    """Cache lines fetched by one run of a loop or store, for a threshold in bytes, or for several
+    of shape (β, 1)."""
     fetched = lines(node.touch)
     if not isinstance(node, LoopContext):
-        return np.asarray(fetched * np.ones_like(betas))
-    inner = node.extent * sum(traffic(child, betas) for child in node.children)
-    return np.asarray(where(np.asarray(fetched * LINE) < betas, fetched, inner))
+        return fetched
+    inner = node.extent * total(traffic(child, beta) for child in node.children)
+    return where(fetched * LINE < beta, fetched, inner)
 
 
 def _bytes(beta: float) -> str:

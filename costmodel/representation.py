@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from loopwright.costmodel.column import Array
+from loopwright.costmodel.column import Array, Real, rows
 from loopwright.costmodel.context import contexts, loops, names, vector
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.relation import relation_names, relations
 from loopwright.costmodel.summary import summary, summary_names
-from loopwright.schedule.lower import lower
+from loopwright.costmodel.trace import Program, Trace
+from loopwright.schedule.lower import lower, lower_columns
+from loopwright.schedule.sketch import Sketch
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Tree
@@ -23,7 +25,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 T = TypeVar("T")
 
-_CHUNK = 4096  # configs whose columns fit the caches
+_CHUNK = 4096  # configs lowered at a time
 
 
 class Representation(ABC):
@@ -61,23 +63,42 @@ class ContextRelation(Representation):
 
     transferable = True
 
+    def __init__(self) -> None:
+        self._programs = _Remembered(_Programs)
+
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        parts = [
-            context_relation(tree, space.target, space.workload.flops)
-            for tree in _trees(space, sketch, numbers)
-        ]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return self._programs(space)[sketch](numbers)
 
     def names(self, space: Space) -> tuple[str, ...]:
         return (*relation_names(), *summary_names())
 
 
+class _Programs(dict[int, Program]):
+    """The feature programs of a space, by the number of a sketch, made when they are needed."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+
+    def __missing__(self, sketch: int) -> Program:
+        chosen, target = _with_loops(self.space, sketch), self.space.target
+        trace = Trace([len(knob.choices) for knob in chosen.knobs])
+        values = {
+            knob.name: tuple(trace.column(k, column) for column in knob.table.T)
+            for k, knob in enumerate(chosen.knobs)
+        }
+        tree = lower_columns(chosen, target, values, chosen.size)
+        self[sketch] = Program(trace, _columns(tree, target, self.space.workload.flops))
+        return self[sketch]
+
+
 def context_relation(tree: Tree, target: Target, flops: int) -> Array:
     """The features of `ContextRelation` for a batched tree: shape (n, f)."""
+    return np.ascontiguousarray(rows(_columns(tree, target, flops), tree.n).T)
+
+
+def _columns(tree: Tree, target: Target, flops: int) -> list[Real]:
     nodes = contexts(tree, target)
-    found = relations(list(loops(nodes)), tree.n)
-    whole = summary(nodes, tree, target, flops)
-    return np.ascontiguousarray(np.concatenate([found, whole]).T)
+    return [*relations(nodes), *summary(nodes, tree, target, flops)]
 
 
 class FlattenedTree(Representation):
@@ -159,12 +180,17 @@ class _Remembered(Generic[T]):
         return self._last[1]
 
 
-def _trees(space: Space, sketch: int, numbers: Numbers) -> list[Tree]:
+def _with_loops(space: Space, sketch: int) -> Sketch:
     chosen = space.sketches[sketch]
     if not chosen.nests:
         raise ModelError(
             f"sketch {chosen.name!r} has no loops to take features from, as in a table of known "
             "costs: use ConfigVector"
         )
+    return chosen
+
+
+def _trees(space: Space, sketch: int, numbers: Numbers) -> list[Tree]:
+    chosen = _with_loops(space, sketch)
     starts = range(0, max(len(numbers), 1), _CHUNK)
     return [lower(chosen, space.target, numbers[i : i + _CHUNK]) for i in starts]

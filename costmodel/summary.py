@@ -39,14 +39,26 @@ compilers keep what they have loaded in registers.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from loopwright.costmodel.access import ROLES
-from loopwright.costmodel.column import Array, Real, log, most, real, rows, total
+from loopwright.costmodel.column import (
+    Array,
+    Mask,
+    Real,
+    log,
+    most,
+    only,
+    real,
+    times,
+    total,
+    where,
+)
 from loopwright.costmodel.context import Context, LoopContext, StoreContext
 from loopwright.costmodel.relation import traffic
 from loopwright.dsl.dtypes import item_bytes
@@ -70,25 +82,26 @@ def summary_names() -> tuple[str, ...]:
     return (*COUNTS, *(f"traffic {c}" for c in caches), *RATIOS, *TILE, *WHOLE)
 
 
-def summary(nodes: Sequence[Context], tree: Tree, target: Target, flops: int) -> Array:
-    """The rows of the module's table, in the order of `summary_names`: shape (columns, n).
+def summary(nodes: Sequence[Context], tree: Tree, target: Target, flops: int) -> list[Real]:
+    """The columns of the module's table, in the order of `summary_names`; those of all β are one,
+    of shape (β, n) or (β, 1).
 
     `flops` is what the workload needs, whatever the program does.
     """
-    n = tree.n
     betas = np.array([*BETAS, target.l1_bytes, target.l2_bytes], np.float32)[:, None]
-    nests = [_nest(node, n, betas, target) for node in nodes]
-    counts: Array = sum(nest.counts * nest.share for nest in nests)  # type: ignore[assignment]
-    counts[-1] = sum(nest.counts[-1] for nest in nests)
-    lines: Array = sum(nest.lines * nest.share for nest in nests)  # type: ignore[assignment]
-    tile = np.max([nest.tile for nest in nests], axis=0)
-    named = dict(zip(COUNTS, counts, strict=True))
-    derived = [*_ratios(named, lines[-1], flops), *_tile(named, tile, target)]
+    nests = [_nest(node, betas, target) for node in nodes]
+    shared = zip(*([c * nest.share for c in nest.counts] for nest in nests), strict=True)
+    named = dict(zip(COUNTS, map(total, shared), strict=True))
+    named["flops"] = total(nest.counts[-1] for nest in nests)
+    lines = np.zeros_like(betas) + total(nest.lines * nest.share for nest in nests)
+    fetched = total(nest.fetched * nest.share for nest in nests)
+    tile = functools.reduce(most, (nest.tile for nest in nests))
+    derived = [*_ratios(named, fetched, flops), *_tile(named, tile, target)]
     whole = _whole(nests, nodes, tree, target)
-    return log(np.concatenate([counts, lines, rows([*derived, *whole], n)]))
+    return list(map(log, [*named.values(), lines, *derived, *whole]))
 
 
-def _ratios(c: dict[str, Array], lines: Array, flops: int) -> Iterator[Real]:
+def _ratios(c: Mapping[str, Real], lines: Real, flops: int) -> Iterator[Real]:
     yield c["flops"] / max(flops, 1)
     yield c["arithmetic"] / most(c["vector"], 1.0)
     yield c["arithmetic"] / most(c["broadcast"], 1.0)
@@ -96,7 +109,7 @@ def _ratios(c: dict[str, Array], lines: Array, flops: int) -> Iterator[Real]:
     yield c["flops"] / most(c["arithmetic"], 1.0)
 
 
-def _tile(c: dict[str, Array], tile: Array, target: Target) -> Iterator[Real]:
+def _tile(c: Mapping[str, Real], tile: Real, target: Target) -> Iterator[Real]:
     yield tile
     yield tile / target.vector_registers
     yield c["arithmetic"] / most(tile, 1.0)
@@ -108,14 +121,17 @@ def _tile(c: dict[str, Array], tile: Array, target: Target) -> Iterator[Real]:
 def _whole(
     nests: Sequence[_Nest], nodes: Sequence[Context], tree: Tree, target: Target
 ) -> Iterator[Real]:
-    work = np.stack([nest.counts[0] for nest in nests])
-    heaviest = work.argmax(axis=0), np.arange(tree.n)
-    parallel = rows((nest.parallel for nest in nests), tree.n)
-    yield parallel[heaviest]
-    yield rows((nest.share for nest in nests), tree.n)[heaviest] * target.threads
+    most_work, parallel, share = nests[0].counts[0], nests[0].parallel, nests[0].share
+    for nest in nests[1:]:
+        heavier = nest.counts[0] > most_work
+        most_work = most(most_work, nest.counts[0])
+        parallel = where(heavier, nest.parallel, parallel)
+        share = where(heavier, nest.share, share)
+    yield parallel
+    yield share * float(target.threads)
     yield _heap(tree.body)
-    yield float(len(nodes))
-    yield float(sum(map(_stores, nodes)))
+    yield total(only(_runs(node), 1.0) for node in nodes)
+    yield total(map(_stores, nodes))
     yield from (float(target.threads), float(target.lanes(4)), float(target.vector_registers))
 
 
@@ -125,68 +141,70 @@ class _Nest:
 
     Attributes
     ----------
-    counts: shape (counts, n), all threads.
-    lines: cache lines fetched for each β, shape (β, n).
-    tile: vector registers for its largest register tile, shape (n,).
+    counts: those of `COUNTS`, all threads.
+    lines: cache lines fetched for each β.
+    fetched: cache lines fetched into the second-level cache.
+    tile: vector registers for its largest register tile.
     parallel: iterations shared among threads.
     share: what the busiest thread does of the work.
     """
 
-    counts: Array
-    lines: Array
-    tile: Array
+    counts: Sequence[Real]
+    lines: Real
+    fetched: Real
+    tile: Real
     parallel: Real
     share: Real
 
 
-def _nest(node: Context, n: int, betas: Array, target: Target) -> _Nest:
+def _nest(node: Context, betas: Array, target: Target) -> _Nest:
     parallel: Real = 1.0
     outer = node
     while isinstance(outer, LoopContext) and outer.kind == "parallel":
         parallel = parallel * outer.extent
         outer = outer.children[0]
-    rounds = np.ceil(np.float32(parallel) / np.float32(target.threads))
-    counts, tile = _count(node, n)
-    lines = np.broadcast_to(traffic(node, betas), (len(betas), n))
-    return _Nest(counts, lines, tile, parallel, rounds / most(parallel, 1.0))
+    share = -(-parallel // float(target.threads)) / most(parallel, 1.0)
+    counts, tile = _count(node)
+    fetched = traffic(node, float(target.l2_bytes))
+    return _Nest(counts, traffic(node, betas), fetched, tile, parallel, share)
 
 
-def _count(node: Context, n: int, kept: bool = False) -> tuple[Array, Array]:
+def _count(node: Context, kept: bool = False) -> tuple[list[Real], Real]:
     """The counts of one run of a loop or store, and the largest register tile in it.
 
     What is `kept` in registers by an unrolled loop around is left for that one to count.
     """
     if isinstance(node, StoreContext):
-        return _of_store(node, n, kept), np.zeros(n, np.float32)
+        return _of_store(node, kept), 0.0
     flat = node.kind in ("unrolled", "vectorized")
-    inner = [_count(child, n, kept or flat) for child in node.children]
-    once: Array = sum(counts for counts, _ in inner)  # type: ignore[assignment]
-    counts = once * node.extent
+    inner = [_count(child, kept or flat) for child in node.children]
+    once = [total(parts) for parts in zip(*(counts for counts, _ in inner), strict=True)]
+    counts = [times(c, node.extent) for c in once]
     if not flat:
-        counts[_ITERATIONS] += node.extent
-        counts[_CODE] = once[_CODE] * (node.extent > 0)
+        counts[_ITERATIONS] = counts[_ITERATIONS] + node.extent
+        counts[_CODE] = only(_runs(node), once[_CODE])
     if kept:
         return counts, inner[0][1]
-    tile = np.max([t for _, t in inner], axis=0) * (node.extent > 0)
+    tile = only(_runs(node), functools.reduce(most, (tile for _, tile in inner)))
     if flat:
-        counts[_MEMORY] = _accesses(node, n)
-        tile = rows([node.touch[_REGISTER].vectors], n)[0]
+        counts[_MEMORY] = _accesses(node)
+        tile = node.touch[_REGISTER].vectors
     return counts, tile
 
 
-def _of_store(store: StoreContext, n: int, kept: bool) -> Array:
+def _of_store(store: StoreContext, kept: bool) -> list[Real]:
     one = 1.0 / store.width
-    made = [store.arithmetic * one, store.functions * one, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, one]
-    counts = rows([*made, store.arithmetic], n)
+    counts: list[Real] = [0.0] * len(COUNTS)
+    counts[0], counts[1] = store.arithmetic * one, store.functions * one
+    counts[_CODE], counts[-1] = one, store.arithmetic
     if not kept:
-        counts[_MEMORY] = _accesses(store, n)
+        counts[_MEMORY] = _accesses(store)
     return counts
 
 
-def _accesses(node: Context, n: int) -> Array:
-    """The rows `written` to `gathers`."""
-    gathers = total(t.gathers for t in node.touch)
-    return rows([*(t.vectors for t in node.touch), gathers], n)
+def _accesses(node: Context) -> list[Real]:
+    """The columns `written` to `gathers`."""
+    return [*(t.vectors for t in node.touch), total(t.gathers for t in node.touch)]
 
 
 def _heap(body: Iterable[Stmt]) -> Real:
@@ -200,5 +218,11 @@ def _heap(body: Iterable[Stmt]) -> Real:
     return found
 
 
-def _stores(node: Context) -> int:
-    return 1 if isinstance(node, StoreContext) else sum(map(_stores, node.children))
+def _runs(node: Context) -> Mask:
+    return isinstance(node, StoreContext) or node.extent > 0.0
+
+
+def _stores(node: Context) -> Real:
+    if isinstance(node, StoreContext):
+        return 1.0
+    return only(_runs(node), total(map(_stores, node.children)))

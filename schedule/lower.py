@@ -15,6 +15,7 @@ are computed twice, to the same value. Reads of packed operands use `tile`, all 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,14 +51,22 @@ def lower(sketch: Sketch, target: Target, configs: Config | np.ndarray[Any, Any]
         if configs.sketch != sketch.name:
             raise ConfigError(f"the config is of sketch {configs.sketch!r}, not {sketch.name!r}")
         numbers = np.array([sketch.numbers(configs)], np.int64).reshape(1, -1)
-        return _Lowering(sketch, target, numbers).tree().row(0)
-    return _Lowering(sketch, target, np.asarray(configs)).tree()
+        return lower(sketch, target, numbers).row(0)
+    return lower_columns(sketch, target, sketch.columns(np.asarray(configs)), len(configs))
+
+
+def lower_columns(
+    sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
+) -> Tree:
+    """The loop tree of a batch of n configs, given as the values of every knob."""
+    return _Lowering(sketch, target, values, n).tree()
 
 
 class _Lowering:
-    def __init__(self, sketch: Sketch, target: Target, numbers: np.ndarray[Any, Any]) -> None:
-        self.sketch, self.target, self.n = sketch, target, len(numbers)
-        self.values = sketch.columns(numbers)
+    def __init__(
+        self, sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
+    ) -> None:
+        self.sketch, self.target, self.values, self.n = sketch, target, values, n
         self.known_ahead = known_ahead(sketch.workload, sketch.groups)
         self.storage = Storage(sketch.workload, self.known_ahead)
 

@@ -251,7 +251,7 @@ class NestLowering:
         body = [Loop(tail, rest, "serial", tuple(body))]
         for var, count in reversed(loops):
             assert isinstance(var, Var)
-            body = [Loop(var, np.where(np.equal(rest, 0), 0, count), "serial", tuple(body))]
+            body = [Loop(var, np.minimum(rest, 1) * count, "serial", tuple(body))]
         return body
 
     def _write(self, at: dict[Index, Linear], acc: Buffer | None) -> Stmt:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from loopwright.costmodel.context import contexts, loops
+from loopwright.costmodel.column import rows
+from loopwright.costmodel.context import contexts
 from loopwright.costmodel.relation import BETAS, COLUMNS, relation_names, relations, traffic
 from loopwright.schedule.tree import Var
 from tests.costmodel.trees import TARGET, buffer, fill, matmul, nest, tree
@@ -11,8 +12,8 @@ from tests.costmodel.trees import TARGET, buffer, fill, matmul, nest, tree
 
 def curves(t):
     """Each relation as a list over the thresholds."""
-    found = relations(list(loops(contexts(t, TARGET))), t.n)
-    return dict(zip(COLUMNS, found.reshape(len(COLUMNS), len(BETAS), t.n)))
+    found = relations(contexts(t, TARGET))
+    return {name: rows([column], t.n) for name, column in zip(COLUMNS, found, strict=True)}
 
 
 def below(beta):
@@ -21,7 +22,7 @@ def below(beta):
 
 
 def test_every_relation_has_a_name():
-    found = relations(list(loops(contexts(matmul(), TARGET))), 1)
+    found = rows(relations(contexts(matmul(), TARGET)), 1)
     assert found.shape == (len(relation_names()), 1)
     assert len(set(relation_names())) == len(relation_names())
 
@@ -47,9 +48,7 @@ def test_reuse_is_the_greatest_among_the_loops_that_fit():
 
 
 def test_relations_never_fall_as_the_threshold_rises():
-    found = relations(list(loops(contexts(matmul(), TARGET))), 1)
-    curves = found.reshape(len(COLUMNS), len(BETAS))
-    assert (np.diff(curves, axis=1) >= 0).all()
+    assert all((np.diff(curve, axis=0) >= 0).all() for curve in curves(matmul()).values())
 
 
 def test_dead_loops_and_what_is_inside_do_not_count():
@@ -63,8 +62,9 @@ def test_dead_loops_and_what_is_inside_do_not_count():
 
 
 def test_a_program_without_loops_has_no_relations():
-    assert not relations([], 3).any()
-    assert relations([], 3).shape == (len(relation_names()), 3)
+    found = rows(relations(()), 3)
+    assert not found.any()
+    assert found.shape == (len(relation_names()), 3)
 
 
 def test_traffic_is_what_is_touched_where_that_fits_and_repeats_where_it_does_not():

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.costmodel import trace
 from loopwright.costmodel.model import ModelError
-from loopwright.costmodel.representation import ConfigVector, ContextRelation, FlattenedTree
+from loopwright.costmodel.representation import (
+    ConfigVector,
+    ContextRelation,
+    FlattenedTree,
+    context_relation,
+)
 from loopwright.dsl import ops
+from loopwright.schedule.lower import lower
 from loopwright.schedule.sketch import Knob, Sketch
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -107,6 +114,7 @@ def test_large_batches_are_cut_and_joined_again(representation, monkeypatch):
     numbers = drawn(points, 0, 50)
     whole = representation.features(points, 0, numbers)
     monkeypatch.setattr("loopwright.costmodel.representation._CHUNK", 16)
+    monkeypatch.setattr("loopwright.costmodel.trace._CHUNK", 16)
     assert np.array_equal(representation.features(points, 0, numbers), whole)
 
 
@@ -133,15 +141,26 @@ def test_different_configs_have_different_features(representation):
 @pytest.mark.parametrize("make", [conv, matmul, strided])
 def test_the_batch_agrees_with_the_tree_of_one_config(make):
     """`Tree.row` leaves out what has no iterations; the features must not see a difference."""
-    from loopwright.costmodel.representation import context_relation
-    from loopwright.schedule.lower import lower
-
     points = space_of(make)
     for number in (0, len(points.sketches) - 1):
         tree = lower(points.sketches[number], TARGET, drawn(points, number, 4))
         batch = context_relation(tree, TARGET, 1000)
         rows = [context_relation(tree.row(i), TARGET, 1000) for i in range(4)]
         assert np.allclose(batch, np.concatenate(rows), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("limit", [1, 100, trace.LIMIT])
+@pytest.mark.parametrize("make", WORKLOADS)
+def test_a_feature_program_agrees_with_the_batch(make, limit, monkeypatch):
+    """Whatever is looked up in tables, and whatever is computed for the batch."""
+    monkeypatch.setattr(trace, "LIMIT", limit)
+    points = space_of(make)
+    for number, sketch in enumerate(points.sketches[:6]):
+        numbers = drawn(points, number, 200)
+        tree = lower(sketch, TARGET, numbers)
+        expected = context_relation(tree, TARGET, points.workload.flops)
+        got = ContextRelation().features(points, number, numbers)
+        assert np.allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_context_relations_mean_the_same_in_every_space():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from loopwright.costmodel.column import rows
 from loopwright.costmodel.context import contexts
 from loopwright.costmodel.summary import summary, summary_names
 from loopwright.dsl.expr import Unary
@@ -14,7 +15,7 @@ from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, multip
 
 def of(t, flops=1, target=TARGET):
     """The summary by name, the logarithms undone."""
-    found = summary(contexts(t, target), t, target, flops)
+    found = rows(summary(contexts(t, target), t, target, flops), t.n)
     assert found.shape == (len(summary_names()), t.n)
     return {name: 2.0**row - 1 for name, row in zip(summary_names(), found)}
 
