@@ -1,0 +1,159 @@
+"""Operators: Loopwright beside the libraries that a user would otherwise take.
+
+    python benchmarks/operators.py --suite resnet --threads 2 --trials 256
+
+Every contender works in a process of its own, rounds interleaved, on as many threads, with
+constants prepared ahead of time where it can. All results are compared with float64 ones first.
+Tuning comes before timing and goes to a record store, so the same command again only measures.
+With --json, rows measured now replace those that the file has, and tables show all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import click
+import contenders
+import numpy as np
+from contenders.reference import reference
+from contenders.tuning import Tuning
+from outcomes import Outcome, load, merged, outcome, save
+from peers import Processes
+from rich.console import Console
+from suites import SUITES, select
+from suites.row import Row
+from tables import markdown, summary
+
+from loopwright.codegen.target import resolve
+from loopwright.measure.peak import Peak, peak
+
+_PACKAGES = ("loopwright", "numpy", "torch", "onnxruntime", "openvino", "apache-tvm")
+
+
+def measure(
+    rows: Sequence[Row],
+    threads: Sequence[int],
+    names: Sequence[str],
+    tuning: Tuning,
+    rounds: int,
+    peaks: dict[int, Peak],
+) -> Iterator[Outcome]:
+    """One row after the other, tuned first where that is asked for."""
+    with Processes() as processes, tempfile.TemporaryDirectory() as folder:
+        for row in rows:
+            expected = f"{folder}/expected.npy"
+            np.save(expected, reference(row))
+            for count in threads:
+                every = tuning.ours(row, count, expected) + [
+                    contenders.peer(name, row, count, expected, **tuning.theirs(name, row, count))
+                    for name in names
+                ]
+                results = processes.compare(every, rounds)
+                yield outcome(
+                    row,
+                    count,
+                    tuning.trials,
+                    {name: r.samples for name, r in results.items()},
+                    {n: r.facts["error"] for n, r in results.items() if "error" in r.facts},
+                    {n: r.note for n, r in results.items() if r.failed},
+                    peaks[count],
+                )
+
+
+def shown(o: Outcome) -> str:
+    times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in o.seconds.items())
+    failed = f"; failed: {', '.join(o.notes)}" if o.notes else ""
+    return f"{o.suite} {o.row} x{o.threads}: {o.ratio:.2f} of {o.best}; ms: {times}{failed}"
+
+
+def about(peaks: dict[int, Peak]) -> dict[str, object]:
+    """What a file of results tells beside them."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    measured = {n: {"FLOP/s": p.flops, "bytes/s": p.bandwidth} for n, p in peaks.items()}
+    command = " ".join(["python", "benchmarks/operators.py", *sys.argv[1:]])
+    machine = {"processor": str(resolve("cpu")), "system": platform.platform()}
+    return {"command": command, "machine": machine, "versions": versions, "peaks": measured}
+
+
+def _listed(_: click.Context, __: click.Parameter, value: str) -> list[str]:
+    return [part for part in value.split(",") if part]
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(help=__doc__)
+@click.option("--suite", callback=_listed, default=",".join(SUITES), show_default=True)
+@click.option("--rows", callback=_listed, default="", help="Only these: ROW or SUITE:ROW.")
+@click.option("--threads", callback=_listed, default="1,2", show_default=True)
+@click.option("--trials", default=256, show_default=True, help="0 is the default schedule.")
+@click.option("--default", is_flag=True, help="The default schedule: --trials 0.")
+@click.option("--also", type=int, help="And the best of so many first trials, as ours@N.")
+@click.option("--records", type=_FILE, default="operators.db", show_default=True)
+@click.option(
+    "--peers",
+    callback=_listed,
+    default=",".join(contenders.PEERS),
+    show_default=True,
+    help="metaschedule is there too, and takes minutes a row.",
+)
+@click.option("--rounds", default=15, show_default=True)
+@click.option("--json", "json_", type=_FILE, help="Keep results here.")
+@click.option("--markdown", "markdown_", type=_FILE, help="Write tables here, not to the screen.")
+@click.option("--plot", type=_FILE, help="Draw the ratios: .png, .svg, …")
+def main(
+    suite: list[str],
+    rows: list[str],
+    threads: list[str],
+    trials: int,
+    default: bool,
+    also: int | None,
+    records: Path,
+    peers: list[str],
+    rounds: int,
+    json_: Path | None,
+    markdown_: Path | None,
+    plot: Path | None,
+) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        chosen = select(suite, rows)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if unknown := [p for p in peers if p not in contenders.FUNCTIONS]:
+        raise click.UsageError(f"no peer is called {unknown[0]!r}: {', '.join(contenders.PEERS)}")
+    counts = [int(count) for count in threads]
+    if max(counts) > len(os.sched_getaffinity(0)):
+        raise click.UsageError(f"--threads {max(counts)}: there are not as many processors")
+    peaks = {count: peak(resolve("cpu", count)) for count in counts}
+    tuning = Tuning(0 if default else trials, records, also)
+    found = load(json_) if json_ else []
+    for o in measure(chosen, counts, peers, tuning, rounds, peaks):
+        console.print(shown(o), markup=False)
+        found = merged(found, [o])
+        if json_:
+            save(json_, found, about(peaks))
+    if markdown_:
+        markdown_.write_text(markdown(found))
+        click.echo(summary(found))
+    else:
+        click.echo(markdown(found))
+    if plot:
+        from ratio_plot import draw
+
+        draw(found, plot)
+
+
+if __name__ == "__main__":
+    main()

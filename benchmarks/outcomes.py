@@ -1,0 +1,120 @@
+"""What was measured for a row with so many threads, and what follows from it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from suites.row import Row
+
+from loopwright.measure.peak import Peak
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of a table.
+
+    Attributes
+    ----------
+    key: of the row.
+    threads: as many for every contender.
+    trials: that found our config; 0 for the default schedule.
+    seconds: each contender's median; ours is under "ours", or "ours@64" after 64 trials alone.
+    best: the fastest peer; empty if none could do it.
+    ratio: its median over ours, and `interval`, where it lies with a confidence of 95 %.
+    share: of the machine's peak that ours reaches, and `bound`, what binds: FLOP or bandwidth.
+    errors: the largest deviation of results from float64, as a share of the largest magnitude.
+    notes: why a contender has no time, where it should have one.
+    """
+
+    key: str
+    suite: str
+    row: str
+    threads: int
+    trials: int
+    seconds: Mapping[str, float]
+    best: str
+    ratio: float
+    interval: tuple[float, float]
+    share: float
+    bound: str
+    errors: Mapping[str, float]
+    notes: Mapping[str, str]
+
+
+def outcome(
+    row: Row,
+    threads: int,
+    trials: int,
+    samples: Mapping[str, tuple[float, ...]],
+    errors: Mapping[str, float],
+    notes: Mapping[str, str],
+    peak: Peak,
+) -> Outcome:
+    """Put together what `peers` measured; samples of one round belong together."""
+    seconds = {name: float(np.median(s)) for name, s in samples.items() if s}
+    peers = {n: s for n, s in seconds.items() if not n.startswith("ours")}
+    best = min(peers, key=peers.__getitem__, default="")
+    ratio, interval = math.nan, (math.nan, math.nan)
+    if best and "ours" in seconds:
+        ratio = seconds[best] / seconds["ours"]
+        interval = _interval(np.array(samples[best]) / np.array(samples["ours"]))
+    workload = row.request.workload
+    least = peak.seconds(workload.flops, workload.min_bytes)
+    flops = workload.flops / peak.flops >= workload.min_bytes / peak.bandwidth
+    return Outcome(
+        row.key,
+        row.suite,
+        row.name,
+        threads,
+        trials,
+        seconds,
+        best,
+        ratio,
+        interval,
+        least / seconds["ours"] if "ours" in seconds else math.nan,
+        "FLOP" if flops else "bandwidth",
+        dict(errors),
+        dict(notes),
+    )
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """Where the median lies with a confidence of 95 %: the sign test's order statistics."""
+    ordered, count = np.sort(values), len(values)
+    below, rank = 0.0, 0
+    while (below := below + math.comb(count, rank) / 2**count) <= 0.025:
+        rank += 1
+    low = max(rank - 1, 0)
+    return float(ordered[low]), float(ordered[count - 1 - low])
+
+
+def mean(ratios: Iterable[float]) -> float:
+    """The geometric mean of those that are numbers."""
+    logs = [math.log(r) for r in ratios if math.isfinite(r)]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def save(path: Path, outcomes: Iterable[Outcome], about: Mapping[str, object]) -> None:
+    text = json.dumps({**about, "outcomes": [asdict(o) for o in outcomes]}, indent=1)
+    partial = path.with_suffix(".part")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def load(path: Path) -> list[Outcome]:
+    """What a file holds, nothing if there is none."""
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())["outcomes"]
+    return [Outcome(**{**o, "interval": tuple(o["interval"])}) for o in found]
+
+
+def merged(old: Iterable[Outcome], new: Iterable[Outcome]) -> list[Outcome]:
+    """Outcomes of a row and a number of threads replace earlier ones, in their place."""
+    found = {(o.key, o.threads): o for o in old}
+    return list({**found, **{(o.key, o.threads): o for o in new}}.values())

@@ -1,0 +1,82 @@
+"""Outcomes as Markdown: a table for each suite and number of threads, and what misses its goal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from outcomes import Outcome, mean
+from suites import SUITES, goal
+
+
+def markdown(outcomes: Iterable[Outcome]) -> str:
+    every = list(outcomes)
+    parts = [summary(every)]
+    for group in groups(every):
+        parts += [f"### {group[0].suite}, {_threads(group[0].threads)}", table(group)]
+    parts += [f"- {o.suite} {o.row}, {n}: {t}" for o in every for n, t in o.notes.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def groups(outcomes: list[Outcome]) -> Iterator[list[Outcome]]:
+    """Outcomes of one suite and number of threads."""
+    for threads in sorted({o.threads for o in outcomes}):
+        for suite in SUITES:
+            if found := [o for o in outcomes if (o.suite, o.threads) == (suite, threads)]:
+                yield found
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """A line for each suite, and one for all but ResNet's."""
+    head = ["suite", "threads", "rows", "geometric mean", "least", "as fast", "below the goal"]
+    rows = [_summary(group[0].suite, group) for group in groups(outcomes)]
+    for threads in sorted({o.threads for o in outcomes}):
+        rest = [o for o in outcomes if o.threads == threads and o.suite != "resnet"]
+        if len({o.suite for o in rest}) > 1:
+            rows.append(_summary("all but resnet", rest))
+    return _lines(head, rows)
+
+
+def _summary(name: str, group: list[Outcome]) -> list[str]:
+    wanted = goal(group[0].suite)
+    ratios = [o.ratio for o in group if math.isfinite(o.ratio)]
+    low = [o.row for o in group if o.ratio < wanted.least]
+    middle = mean(ratios)
+    reached = "" if middle >= wanted.mean else f" (goal {wanted.mean})"
+    fast = sum(r >= 1 for r in ratios) / len(ratios) if ratios else math.nan
+    shown = ", ".join(low[:6]) + (f" and {len(low) - 6} more" if len(low) > 6 else "")
+    missed = f"{len(low)} under {wanted.least}: {shown}" if low else ""
+    least = min(ratios, default=math.nan)
+    texts = [f"{middle:.2f}{reached}", f"{least:.2f}", f"{fast:.0%}"]
+    return [name, str(group[0].threads), str(len(group)), *texts, missed]
+
+
+def table(group: list[Outcome]) -> str:
+    """Milliseconds of each contender, the fastest peer's in bold; the ratio of that to ours."""
+    names = list(dict.fromkeys(n for o in group for n in o.seconds if n != "ours"))
+    head = ["row", "ours", "ratio", "95 %", "of peak", "error", *names]
+    return _lines(head, [_row(o, names) for o in group])
+
+
+def _row(o: Outcome, names: list[str]) -> list[str]:
+    low, high = o.interval
+    share = f"{o.share:.0%} {o.bound}"
+    cells = [o.row, _ms(o.seconds.get("ours")), f"{o.ratio:.2f}", f"{low:.2f} to {high:.2f}"]
+    cells += [share, f"{o.errors.get('ours', math.nan):.0e}"]
+    for name in names:
+        text = _ms(o.seconds.get(name))
+        cells.append(f"**{text}**" if name == o.best else text)
+    return cells
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:.3g}"
+
+
+def _threads(count: int) -> str:
+    return "one thread" if count == 1 else f"{count} threads"
+
+
+def _lines(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
