@@ -75,6 +75,7 @@ class LocalDevice(Device):
         self._builder = Builder(pool, limits.build) if builder is None else builder
         self._runner = Runner(Pool(Kind("run", memory or share, folder), 1))
         self._references = References(self.target, self._builder, self._runner, limits, seed)
+        self._built: dict[tuple[str, Config], Built] = {}
 
     def fingerprint(self) -> dict[str, str]:
         return machine.fingerprint()
@@ -95,7 +96,9 @@ class LocalDevice(Device):
             batch = configs[start : start + _BATCH]
             self._builder.start(len(batch))
             data = self._references.of(workload)
-            for config, built in zip(batch, self._builder.build(data.task, batch)):
+            found = self._builder.build(data.task, batch)
+            self._built = {(workload.key, c): b for c, b in zip(batch, found, strict=True)}
+            for config, built in zip(batch, found, strict=True):
                 yield self._measure(data, config, built)
 
     def _measure(self, data: Data, config: Config, built: Built) -> Measurement:
@@ -120,7 +123,9 @@ class LocalDevice(Device):
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
         data = self._references.fresh(workload)
-        built = self._builder.build(data.task, [config])[0]
+        # What is checked is mostly of the last batch, whose code is still there.
+        known = self._built.get((workload.key, config))
+        built = known or self._builder.build(data.task, [config])[0]
         if built.failure is not None:
             return built.failure
         return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
