@@ -87,8 +87,9 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, 
     return tuple(_draw(t, rng) for t in workload.inputs)
 
 
-def tolerance(workload: Workload) -> tuple[float, float]:
-    """`(rtol, atol)` for comparing a program of this workload with the oracle.
+def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
+    """`(rtol, atol)` for comparing a program of this workload with the oracle; `growth` is how much
+    larger its rounding errors may be than those of the definitions' own sums.
 
     A sum of K numbers of magnitude 1 and varying sign walks away as √K does, and each of its K
     roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
@@ -98,7 +99,7 @@ def tolerance(workload: Workload) -> tuple[float, float]:
     steps = 0.0
     for stage in workload.stages:
         steps += 4 + math.prod(i.extent or 1 for i in defined(stage).reduce) / 2
-    return 8 * eps * (1 + len(workload.stages)), eps * steps
+    return 8 * eps * (1 + len(workload.stages)), growth * eps * steps
 
 
 def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:

@@ -94,7 +94,8 @@ class References:
         return built, statistics.median(reply.frame.header["seconds"])
 
     def _with_outputs(self, data: Data, default: Built) -> Data:
-        rtol, atol = tolerance(data.task.workload)
+        points = space(data.task.workload, data.task.target)
+        rtol, atol = tolerance(data.task.workload, points.growth)
         reply = self._builder.oracle(data.task, data.seed, self._limits.oracle)
         if reply.failure is None:
             return replace(data, expected=reply.frame.blobs, tolerance=(rtol, atol))

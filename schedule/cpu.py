@@ -249,7 +249,9 @@ def _widths(sketch: NestSketch, lanes: int) -> list[int]:
     vector, nest = sketch.vector, sketch.nest
     assert vector is not None
     size = extent(vector)
-    counts = (1, 2, 3, 4, 6, 8) if vector in nest.axes else (1, 2, 4, 8)
+    counts = [1, 2, 3, 4, 6, 8] if vector in nest.axes else [1, 2, 4, 8]
+    if nest.also:  # its many stores are independent already
+        counts = [1]
     whole = [c * lanes for c in counts if c * lanes <= size]
     return whole or [1 << (size.bit_length() - 1)]
 

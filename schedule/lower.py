@@ -34,6 +34,7 @@ from loopwright.schedule.tree import (
     Allocate,
     Buffer,
     Column,
+    Let,
     Linear,
     Load,
     Loop,
@@ -144,7 +145,13 @@ class _Lowering:
         part = "prepare" if group.nests[0].out.name in self.known_ahead else "body"
         rows = {axis: Var(axis.name) for axis in group.shared}
         at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
-        inner: list[Stmt] = [Allocate(self.storage.add_local(t)) for t in group.local]
+        inner: list[Stmt] = []
+        for base in group.bases:
+            var = Var(f"{base.index.name}{number or ''}")
+            value = at[base.tile] * base.size
+            inner.append(Let(var, value, (base.index.extent or 1) - 1))
+            at[base.index] = Linear(((var, 1),))
+        inner += [Allocate(self.storage.add_local(t)) for t in group.local]
         for offset, sketch in enumerate(sketches):
             values = self._values(number + offset)
             nest = NestLowering(

@@ -9,7 +9,7 @@ import numpy as np
 
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
-from loopwright.dsl.index import Index
+from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.access import to_linear
 from loopwright.schedule.nest import extent, lanes
@@ -119,7 +119,7 @@ class NestLowering:
 
     def _register_tile(self) -> list[Stmt]:
         if self.nest.reducer is None:
-            return self._tile_loops(self.sketch.tile, lambda at: self._write(at, None), "")
+            return self._writes()
         tile = self.sketch.tile
         across = self.sketch.vector if self.sketch.vector in self.nest.reduce else None
         shape = tuple(self.sizes[a] for a in tile)
@@ -134,6 +134,23 @@ class NestLowering:
         stmts += self._combine_lanes(acc, across)
         stmts += self._tail(acc, across)
         return stmts + self._tile_loops(spatial, lambda at: self._write(at, acc), "out")
+
+    def _writes(self) -> list[Stmt]:
+        """The elements of an element-wise nest."""
+        stmts: list[Stmt] = []
+        writes = ((self.nest.index, self.nest.body), *self.nest.also)
+        for number, (index, body) in enumerate(writes):
+
+            def write(
+                at: dict[Index, Linear],
+                index: tuple[Affine, ...] = index,
+                body: Expr = body,
+            ) -> Stmt:
+                place = self._place(at)
+                return self._store(index, self._value(body, place, at, None), place)
+
+            stmts += self._tile_loops(self.sketch.tile, write, str(number or ""))
+        return stmts
 
     def _tile_loops(
         self, tile: tuple[Index, ...], make: Callable[[dict[Index, Linear]], Stmt], name: str
@@ -254,18 +271,20 @@ class NestLowering:
             body = [Loop(var, np.minimum(rest, 1) * count, "serial", tuple(body))]
         return body
 
-    def _write(self, at: dict[Index, Linear], acc: Buffer | None) -> Stmt:
+    def _write(self, at: dict[Index, Linear], acc: Buffer) -> Stmt:
+        """What a reduction writes back."""
         place = self._place(at)
-        value: Expr = self.nest.body
-        held = None
-        if acc is not None:
-            missing = len(acc.shape) - len(at)
-            held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
-            value = held if self.nest.epilogue is None else self.nest.epilogue
-        if not isinstance(value, Load):
-            value = self._value(value, place, at, held)
+        missing = len(acc.shape) - len(at)
+        held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
+        after = self.nest.epilogue
+        value = held if after is None else self._value(after, place, at, held)
+        return self._store(self.nest.index, value, place)
+
+    def _store(
+        self, index: tuple[Affine, ...], value: Expr, place: Mapping[Index, Linear]
+    ) -> Stmt:
         buffer = self.storage.touch(self.nest.out, self.part)
-        return Store(buffer, tuple(to_linear(p, place) for p in self.nest.index), value)
+        return Store(buffer, tuple(to_linear(p, place) for p in index), value)
 
     def _value(
         self, x: Expr, place: Mapping[Index, Linear], at: Mapping[Index, Linear], held: Load | None

@@ -26,6 +26,8 @@ class Nest:
     result: the tensor that the reduction defines; in `epilogue` a read of it stands for the
         accumulator.
     epilogue: what is written, or None for the reduction's value itself.
+    also: further elements of `out` that each iteration of an element-wise nest writes, where and
+        what.
     """
 
     out: Tensor
@@ -36,6 +38,7 @@ class Nest:
     body: Expr
     result: Tensor
     epilogue: Expr | None = None
+    also: tuple[tuple[tuple[Affine, ...], Expr], ...] = ()
 
     @property
     def extents(self) -> dict[Index, int]:
@@ -44,7 +47,7 @@ class Nest:
     @property
     def size(self) -> int:
         """Elements written."""
-        return math.prod(extent(i) for i in self.axes)
+        return math.prod(extent(i) for i in self.axes) * (1 + len(self.also))
 
     @property
     def steps(self) -> int:
@@ -52,8 +55,9 @@ class Nest:
         return math.prod(self.extents.values())
 
     def expressions(self) -> tuple[Expr, ...]:
-        """Body and epilogue."""
-        return (self.body,) if self.epilogue is None else (self.body, self.epilogue)
+        """Bodies and epilogue."""
+        after = () if self.epilogue is None else (self.epilogue,)
+        return (self.body, *after, *(body for _, body in self.also))
 
     def reads(self) -> Iterator[Read]:
         """Every read but those of the accumulator."""
@@ -68,14 +72,21 @@ class Nest:
         position: Callable[[Affine], Affine],
     ) -> Nest:
         """The same nest over other loops, its reads and index expressions replaced."""
-        after = self.epilogue
+
+        def where(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
+            return tuple(position(p) for p in index)
+
+        def value(body: Expr) -> Expr:
+            return map_leaves(body, read, position)
+
         return replace(
             self,
-            index=tuple(position(p) for p in self.index),
+            index=where(self.index),
             axes=axes,
             reduce=reduce,
-            body=map_leaves(self.body, read, position),
-            epilogue=None if after is None else map_leaves(after, read, position),
+            body=value(self.body),
+            epilogue=None if self.epilogue is None else value(self.epilogue),
+            also=tuple((where(index), value(body)) for index, body in self.also),
         )
 
 

@@ -36,19 +36,40 @@ class Group:
     shared: the common loops, outermost first; none for a nest on its own.
     nests: what runs inside; their `axes` do not include the shared ones.
     local: tensors that only this group touches; one slice of each exists at a time.
+    bases: where the tiles that common loops count begin.
     """
 
     shared: tuple[Index, ...]
     nests: tuple[Nest, ...]
     local: tuple[Tensor, ...] = ()
+    bases: tuple[Base, ...] = ()
+
+
+@dataclass(frozen=True)
+class Base:
+    """`index = min(size * tile, extent(index) - 1)`: the last tile overlaps the one before it."""
+
+    index: Index
+    tile: Index
+    size: int
 
 
 def plan(workload: Workload) -> tuple[Group, ...]:
     """The groups of a workload, in an order in which they can run."""
+    program = fused(workload)
+    return grouped(program, program, workload.outputs)
+
+
+def fused(workload: Workload) -> Program:
+    """The nests of a workload, producers and consumers fused."""
     program = tuple(drop_units(nest) for nest in nests(workload))
     program = _inline_all(program, workload.outputs)
-    program = _fuse_all(program, workload.outputs)
-    return tuple(_finish(group) for group in _grouped(program, workload.outputs))
+    return _fuse_all(program, workload.outputs)
+
+
+def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
+    """The groups of a run of nests of a program, ready to be scheduled."""
+    return tuple(finished(group) for group in _grouped(run, program, outputs))
 
 
 def has_reuse(nest: Nest) -> bool:
@@ -60,7 +81,8 @@ def has_reuse(nest: Nest) -> bool:
     return any(within - _used(r) for r in nest.reads() if r.tensor is not nest.result)
 
 
-def _finish(group: Group) -> Group:
+def finished(group: Group) -> Group:
+    """The group with its nests as simple as they can be written."""
     done = []
     for nest in group.nests:
         parts = split_fill(nest) if not group.shared else (nest,)
@@ -118,13 +140,13 @@ def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
     return program
 
 
-def _grouped(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+def _grouped(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
     """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
     start = 0
-    while start < len(program):
-        run, best = 1, _alone(program[start])
-        for stop in range(start + 2, len(program) + 1):
-            group = _share(program[start:stop], program, outputs)
+    while start < len(nests):
+        run, best = 1, _alone(nests[start])
+        for stop in range(start + 2, len(nests) + 1):
+            group = _share(nests[start:stop], program, outputs)
             if group is None or (run > 1 and _rows(group) < _rows(best)):
                 break
             run, best = stop - start, group

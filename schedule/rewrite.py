@@ -79,7 +79,7 @@ def merge_axes(nest: Nest) -> Nest:
 
     `for y < 7: for x < 7: Y[c, y, x] = X[c, y, x]  ↦  for yx < 49: Y[c, yx] = X[c, yx]`
     """
-    for loops in (nest.axes, nest.reduce):
+    for loops in () if nest.also else (nest.axes, nest.reduce):
         for first, second in itertools.pairwise(loops):
             merged = _merge(nest, first, second)
             if merged is not None:

@@ -119,6 +119,8 @@ class Sketch:
     nests: tuple[NestSketch, ...]
     knobs: tuple[Knob, ...]
     default: tuple[int, ...]
+    growth: float = 1.0
+    """How much larger rounding errors may be than those of the definition's own sums."""
 
     @property
     def size(self) -> int:

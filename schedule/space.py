@@ -16,6 +16,7 @@ from loopwright.schedule.plan import Group, plan
 from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
+from loopwright.schedule.winograd import RESULTS, winograd
 
 _MOST_SKETCHES = 256
 
@@ -35,6 +36,11 @@ class Space:
     def size(self) -> int:
         """Configs in all."""
         return sum(s.size for s in self.sketches)
+
+    @property
+    def growth(self) -> float:
+        """How much larger rounding errors may be than those of the definition's own sums."""
+        return max(s.growth for s in self.sketches)
 
     @property
     def default(self) -> Config:
@@ -88,6 +94,15 @@ def _space(named: _Named, target: Target) -> Space:
     for label, form in split_reductions(workload, target):
         groups = plan(form)
         sketches += [replace(s, name=f"{label}{s.name}") for s in _sketches(form, groups, target)]
+    for results in RESULTS:
+        faster = winograd(workload, results)
+        if faster is not None:
+            groups, growth = faster
+            label = f"winograd={results} "
+            sketches += [
+                replace(s, name=label + s.name, growth=growth)
+                for s in _sketches(workload, groups, target)
+            ]
     return Space(workload, target, tuple(sketches))
 
 
@@ -116,6 +131,8 @@ def _sketch(
     for number, (nest, context) in enumerate(zip(nests, contexts, strict=True)):
         chosen = default_choices(nest, context)
         for knob in nest_knobs(nest, context):
+            if nest.nest.out.name in context.known_ahead:  # its speed does not matter
+                knob = Knob(knob.name, (chosen[knob.name],))
             knobs.append(replace(knob, name=f"{knob.name}{number}"))
             default.append(knob.number(chosen[knob.name]))
     name = "; ".join(map(str, nests))

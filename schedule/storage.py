@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.nest import extent
 from loopwright.schedule.sketch import Packed
 from loopwright.schedule.tree import Allocate, Buffer, Column, ceildiv
+
+_SMALL = 1 << 13  # bytes of a local tensor that lives on the stack
 
 
 @dataclass
@@ -29,18 +33,24 @@ class Storage:
 
     def __post_init__(self) -> None:
         self._arguments = {t.name for t in (*self.workload.inputs, *self.workload.outputs)}
-        for stage in self.workload.stages:
-            if stage.name in self.known_ahead:
-                self.ahead[stage.name] = self.buffer(stage)
+        self._stages = {t.name: t for t in self.workload.stages}
 
     def buffer(self, tensor: Tensor) -> Buffer:
         """The buffer of a tensor, seen with the shape of this view of it."""
-        scope = "argument" if tensor.name in self._arguments else "heap"
-        return Buffer(tensor.name, tensor_shape(tensor), tensor.dtype, scope)
+        shape, scope = tensor_shape(tensor), "heap"
+        if tensor.name in self._arguments:
+            scope = "argument"
+        elif tensor.name in self.local and math.prod(shape) * item_bytes(tensor.dtype) <= _SMALL:
+            scope = "register"  # on the stack: the run-time's workspaces cost a call for every row
+        return Buffer(tensor.name, shape, tensor.dtype, scope)
 
     def touch(self, tensor: Tensor, part: str) -> Buffer:
         """The buffer of a tensor that a part of the program reads or writes."""
-        self.used[part].add(tensor.name)
+        name = tensor.name
+        if name not in self._arguments | self.local:
+            made = self.ahead if name in self.known_ahead else self.in_body
+            made.setdefault(name, self.buffer(self._stages.get(name, tensor)))
+        self.used[part].add(name)
         return self.buffer(tensor)
 
     def add_local(self, tensor: Tensor) -> Buffer:
@@ -78,8 +88,5 @@ class Storage:
         if part == "prepare":
             made = [b for b in self.ahead.values() if b.name not in names]
         else:
-            stages = (t for t in self.workload.stages if t.name in self.used["body"])
-            kept = self._arguments | self.known_ahead | self.local
-            made = [self.buffer(t) for t in stages if t.name not in kept]
-            made += self.in_body.values()
+            made = list(self.in_body.values())
         return [Allocate(b) for b in made]

@@ -11,10 +11,10 @@ from tests.collection import WORKLOADS
 RANDOM_CONFIGS = 20
 
 
-def assert_equals_oracle(workload, library, inputs, expected):
+def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):
     outputs = library(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    rtol, atol = tolerance(workload)
+    rtol, atol = tolerance(workload, growth)
     for output, reference in zip(outputs, expected, strict=True):
         assert output.dtype == reference.dtype
         np.testing.assert_allclose(
@@ -23,12 +23,14 @@ def assert_equals_oracle(workload, library, inputs, expected):
 
 
 def assert_configs_equal_oracle(workload, configs, **options):
+    space = lw.space(workload, threads=2)
     inputs = random_inputs(workload, np.random.default_rng(0))
     expected = evaluate(workload, inputs)
     for config in configs:
         library = lw.build(workload, config, **options)
         try:
-            assert_equals_oracle(workload, library, inputs, expected)
+            growth = 1.0 if config is None else space.sketch(config.sketch).growth
+            assert_equals_oracle(workload, library, inputs, expected, growth)
         except AssertionError as error:
             raise AssertionError(f"{config}\n{library.source('tree')}\n{error}") from error
 

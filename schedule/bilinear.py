@@ -1,0 +1,108 @@
+"""Bilinear algorithms for short convolutions: fewer multiplications than their definition has.
+
+For m neighbouring results of a window of r taps that moves by s elements,
+
+    y[j] = Σ_q  d[s·j + q] · g[q]           j < m, q < r,
+
+an algorithm is three matrices with  y = A ((G g) ⊙ (B d)): as many multiplications as G has rows.
+For s = 1 it is Winograd's, F(m, r), of m + r - 1 multiplications (Winograd 1980; Lavin and Gray
+2016), found by Toom and Cook's interpolation at small points. A window that moves by s > 1 is the
+sum of s windows over every s-th element, each with an algorithm of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+# Points at which little is lost to rounding, in the order in which they are taken.
+_POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2")))
+MOST_TAPS = len(_POINTS)
+
+
+@dataclass(frozen=True)
+class Bilinear:
+    """`y = A ((G g) ⊙ (B d))`.
+
+    Attributes
+    ----------
+    results: m, elements of y.
+    inner, outer, data: G, of shape (multiplications, r); A, (m, multiplications); B,
+        (multiplications, elements of d).
+    """
+
+    results: int
+    inner: Matrix
+    outer: Matrix
+    data: Matrix
+
+    @property
+    def products(self) -> int:
+        """Multiplications."""
+        return len(self.inner)
+
+    @functools.cached_property
+    def growth(self) -> float:
+        """How much larger than in the sum itself rounding errors may be: the root mean square of
+        what is added up for a result, over that of its r products, for random d and g."""
+        sizes = [_norm(g) * _norm(d) for g, d in zip(self.inner, self.data, strict=True)]
+        sums = (math.hypot(*(float(a) * s for a, s in zip(row, sizes))) for row in self.outer)
+        return max(sums) / math.sqrt(len(self.inner[0]))
+
+
+@functools.cache
+def bilinear(results: int, taps: int, step: int = 1) -> Bilinear:
+    """An algorithm for `results` neighbouring results of a window of `taps` elements that moves
+    by `step`."""
+    reach = step * (results - 1) + taps
+    inner: list[tuple[Fraction, ...]] = []
+    data: list[tuple[Fraction, ...]] = []
+    outer: list[tuple[Fraction, ...]] = [() for _ in range(results)]
+    for phase in range(min(step, taps)):
+        part = _winograd(results, len(range(phase, taps, step)))
+        inner += [_spread(row, taps, phase, step) for row in part.inner]
+        data += [_spread(row, reach, phase, step) for row in part.data]
+        outer = [(*row, *more) for row, more in zip(outer, part.outer, strict=True)]
+    return Bilinear(results, tuple(inner), tuple(outer), tuple(data))
+
+
+def _winograd(results: int, taps: int) -> Bilinear:
+    """F(m, r): evaluate at m + r - 2 points and at infinity, multiply, interpolate."""
+    points = _POINTS[: results + taps - 2]
+    inner: list[tuple[Fraction, ...]] = []
+    data: list[tuple[Fraction, ...]] = []
+    for at in points:
+        others = [p for p in points if p != at]
+        scale = Fraction(1)
+        for p in others:
+            scale *= at - p
+        inner.append(tuple(at**q / scale for q in range(taps)))
+        data.append((*_product(others), Fraction(0)))
+    inner.append((*(Fraction(0),) * (taps - 1), Fraction(1)))
+    data.append(_product(list(points)))
+    last = results - 1
+    outer = tuple((*(p**j for p in points), Fraction(int(j == last))) for j in range(results))
+    return Bilinear(results, tuple(inner), outer, tuple(data))
+
+
+def _product(roots: list[Fraction]) -> tuple[Fraction, ...]:
+    """The coefficients of Π (x - root), of x⁰ first."""
+    found = [Fraction(1)]
+    for root in roots:
+        found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)])]
+    return tuple(found)
+
+
+def _norm(row: tuple[Fraction, ...]) -> float:
+    return math.hypot(*map(float, row))
+
+
+def _spread(row: tuple[Fraction, ...], size: int, start: int, step: int) -> tuple[Fraction, ...]:
+    """The row's numbers at start, start + step, … of `size` places."""
+    found = [Fraction(0)] * size
+    found[start : start + step * len(row) : step] = row
+    return tuple(found)

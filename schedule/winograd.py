@@ -1,0 +1,416 @@
+"""Winograd: convolutions with fewer multiplications, as a rewrite of the program.
+
+    O[k, y, x] += D[c, y + r, x + s] * W[k, c, r, s]
+     ↦  V[a, b, t, c] = Σ B[a, i] B[b, j] D[c, base(t) + (i, j)]           per tile t of results
+        U[a, b, c, k] = Σ G[a, r] G[b, s] W[k, c, r, s]                    ahead of time
+        M[a, b, t, k] += V[a, b, t, c] * U[a, b, c, k]                     the multiplications
+        O[k, base(t) + (u, v)] = Σ A[u, a] A[v, b] M[a, b, t, k]
+
+with the matrices of `bilinear` (Lavin and Gray 2016, section 4), for any sum of products in which
+one or two axes slide over the data, by any step. The data is re-laid out, where it is not so, with
+the channels c last: they are the lanes of the vectors. The sums over one window are a small local
+nest each; their weights are known numbers, so that products by 0 and 1 vanish.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from loopwright.dsl.expr import Binary, Const, Expr, Read, map_leaves
+from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, Matrix, bilinear
+from loopwright.schedule.nest import Nest, extent, stride
+from loopwright.schedule.plan import Base, Group, finished, fused, grouped
+from loopwright.schedule.rewrite import Program
+
+RESULTS = (4, 2)
+"""Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
+
+_MOST_WINDOWS = 2
+_MOST_PRODUCTS = 9  # of one axis: registers, and the rounding of large tiles
+_PAYS = 16  # channels, in and out, that repay the sums
+_LANES = (32, 16, 8)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """An axis of the result that slides over an axis of the data."""
+
+    axis: Index
+    tap: Index
+    algorithm: Bilinear
+    tile: Index
+    base: Base
+
+    @property
+    def patch(self) -> int:
+        """Elements of the data that a tile reads."""
+        return len(self.algorithm.data[0])
+
+
+def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float] | None:
+    """The groups of a workload with each convolution that gains computed by F(results, taps), and
+    the growth of its rounding errors; None if there is none."""
+    program = fused(workload)
+    known = _known_ahead(program, {t.name for t in workload.constants})
+    done: list[Nest | Group] = []
+    growth = 0.0
+    for nest in program:
+        made = _Convolution.of(nest, results, known, _names(workload, program, done))
+        if made is None:
+            done.append(nest)
+            continue
+        growth = max(growth, math.prod(w.algorithm.growth for w in made.windows))
+        done = [*_relaid(done, made, program, workload), *made.groups()]
+    return (tuple(_planned(done, workload.outputs)), growth) if growth else None
+
+
+class _Convolution:
+    """A nest that is a convolution, and the program that computes it otherwise."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        data: Read,
+        weight: Read,
+        windows: tuple[_Window, ...],
+        names: set[str],
+    ) -> None:
+        self.nest, self.data, self.weight, self.windows = nest, data, weight, windows
+        self.names = names
+        in_data, in_weight = set(_indices(data)), set(_indices(weight))
+        slid = {w.axis for w in windows}
+        self.taps = {w.tap for w in windows}
+        self.shared = tuple(a for a in nest.axes if a in in_data & in_weight)
+        self.batch = tuple(a for a in nest.axes if a in in_data - in_weight - slid)
+        self.filters = tuple(a for a in nest.axes if a in in_weight - in_data)
+        self.channels = tuple(k for k in nest.reduce if k not in self.taps)
+
+    @staticmethod
+    def of(nest: Nest, results: int, known: set[str], taken: set[str]) -> _Convolution | None:
+        """The nest as a convolution; None if it is none that gains."""
+        x = nest.body
+        if nest.reducer != "sum" or not isinstance(x, Binary) or x.op != "mul":
+            return None
+        for data, weight in ((x.x, x.y), (x.y, x.x)):
+            if isinstance(data, Read) and isinstance(weight, Read):
+                windows = tuple(_windows(nest, data, weight, results))[-_MOST_WINDOWS:]
+                made = _Convolution(nest, data, weight, windows, taken)
+                if windows and weight.tensor.name in known and made._gains():
+                    return made
+        return None
+
+    def _gains(self) -> bool:
+        if self.data.dtype not in ("float32", "float64") or self.nest.also:
+            return False
+        read = {*_indices(self.data), *_indices(self.weight)}
+        if read != {*self.nest.axes, *self.nest.reduce}:
+            return False
+        slid = {w.axis for w in self.windows}
+        whole = (p for p in self.data.index if not set(p.indices()) & slid)
+        if any(p.plain() is None and p.terms for p in (*whole, *self.weight.index)):
+            return False
+        both = set(_indices(self.data)) & set(_indices(self.weight))
+        if not set(self.channels) <= both:
+            return False
+        return all(
+            math.prod(map(extent, loops)) >= _PAYS for loops in (self.channels, self.filters)
+        )
+
+    def groups(self) -> Iterator[Group]:
+        """Transform the weights, the data; multiply; transform the results."""
+        products = tuple(Index(f"{w.axis.name}_at", w.algorithm.products) for w in self.windows)
+        tiles = tuple(w.tile for w in self.windows)
+        u = self._tensor("weights", (*products, *self.shared, *self.channels, *self.filters))
+        v = self._tensor("data", (*products, *self.shared, *self.batch, *tiles, *self.channels))
+        m = self._tensor("products", (*products, *self.shared, *self.batch, *tiles, *self.filters))
+        yield self._weights(u)
+        yield self._data(v)
+        left = (*products, *self.shared, *self.batch, *tiles, *self.filters)
+        body = Binary(
+            "mul",
+            Read(v, _at(*products, *self.shared, *self.batch, *tiles, *self.channels)),
+            Read(u, _at(*products, *self.shared, *self.channels, *self.filters)),
+        )
+        yield finished(Group((), (Nest(m, _at(*left), left, self.channels, "sum", body, m),)))
+        yield self._results(m)
+
+    def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
+        name = _fresh(f"{self.nest.result.name}_{role}", self.names)
+        return Tensor(name, tuple(map(extent, axes)), self.data.dtype)
+
+    def _weights(self, u: Tensor) -> Group:
+        split = _Lanes(self.channels)
+        taps = [w.tap for w in self.windows]
+
+        def source(at: tuple[Affine, ...]) -> Expr:
+            return _moved(self.weight, {**dict(zip(taps, at, strict=True)), **split.values})
+
+        def write(at: tuple[Affine, ...], value: Expr) -> tuple[tuple[Affine, ...], Expr]:
+            rest = (*self.shared, *self.channels, *self.filters)
+            return (*at, *(_replaced(a, split.values) for a in rest)), value
+
+        matrices = [w.algorithm.inner for w in self.windows]
+        rows = (*self.shared, *self.filters, *split.outer)
+        return self._swept(u, matrices, source, write, split, rows, ())
+
+    def _data(self, v: Tensor) -> Group:
+        split = _Lanes(self.channels)
+
+        def source(at: tuple[Affine, ...]) -> Expr:
+            values: dict[Index, IndexExpr] = dict(split.values)
+            for w, place in zip(self.windows, at, strict=True):
+                values |= {w.axis: w.base.index, w.tap: place}
+            return _moved(self.data, values)
+
+        def write(at: tuple[Affine, ...], value: Expr) -> tuple[tuple[Affine, ...], Expr]:
+            tiles = (w.tile for w in self.windows)
+            rest = (*self.shared, *self.batch, *tiles, *self.channels)
+            return (*at, *(_replaced(a, split.values) for a in rest)), value
+
+        matrices = [w.algorithm.data for w in self.windows]
+        rows = (*self.shared, *self.batch, *(w.tile for w in self.windows), *split.outer)
+        bases = tuple(w.base for w in self.windows)
+        return self._swept(v, matrices, source, write, split, rows, bases)
+
+    def _results(self, m: Tensor) -> Group:
+        split, nest = _Lanes(self.filters), self.nest
+        tiles = tuple(w.tile for w in self.windows)
+
+        def source(at: tuple[Affine, ...]) -> Expr:
+            rest = (*self.shared, *self.batch, *tiles, *self.filters)
+            return Read(m, (*at, *(_replaced(a, split.values) for a in rest)))
+
+        def write(at: tuple[Affine, ...], value: Expr) -> tuple[tuple[Affine, ...], Expr]:
+            values: dict[Index, IndexExpr] = dict(split.values)
+            for w, place in zip(self.windows, at, strict=True):
+                values[w.axis] = w.base.index + place
+
+            def read(r: Read) -> Expr:
+                return value if r.tensor is nest.result else _moved(r, values)
+
+            def position(p: Affine) -> Affine:
+                return _replaced(p, values)
+
+            after = nest.epilogue
+            if after is None:
+                return tuple(map(position, nest.index)), value
+            return tuple(map(position, nest.index)), map_leaves(after, read, position)
+
+        matrices = [w.algorithm.outer for w in self.windows]
+        rows = (*self.shared, *self.batch, *tiles, *split.outer)
+        bases = tuple(w.base for w in self.windows)
+        return self._swept(nest.out, matrices, source, write, split, rows, bases)
+
+    def _swept(
+        self,
+        out: Tensor,
+        matrices: list[Matrix],
+        source: Callable[[tuple[Affine, ...]], Expr],
+        write: Callable[[tuple[Affine, ...], Expr], tuple[tuple[Affine, ...], Expr]],
+        split: _Lanes,
+        rows: tuple[Index, ...],
+        bases: tuple[Base, ...],
+    ) -> Group:
+        """Multiply by one matrix a window, the last window first, through local tensors."""
+        nests: list[Nest] = []
+        local: list[Tensor] = []
+        for window in reversed(range(len(matrices))):
+            loops = tuple(
+                Index(
+                    f"{'to' if other > window else 'from'}{other}",
+                    _rows_of(matrix, other > window),
+                )
+                for other, matrix in enumerate(matrices)
+                if other != window
+            )
+            axes = (*loops, *split.inner)
+
+            def places(
+                at: int, window: int = window, loops: tuple[Index, ...] = loops
+            ) -> tuple[Affine, ...]:
+                found = list(_at(*loops))
+                found.insert(window, Affine((), at))
+                return tuple(found)
+
+            target = out
+            if window:
+                shape = [_rows_of(m, other >= window) for other, m in enumerate(matrices)]
+                shape += [extent(a) for a in split.inner]
+                name = _fresh(f"{out.name}_rows", self.names)
+                target = Tensor(name, tuple(shape), out.dtype)
+                local.append(target)
+            writes = []
+            for number, row in enumerate(matrices[window]):
+                terms = [(factor, source(places(at))) for at, factor in enumerate(row) if factor]
+                value = _sum(terms)
+                if window:
+                    writes.append(((*places(number), *_at(*split.inner)), value))
+                else:
+                    writes.append(write(places(number), value))
+            (index, body), *also = writes
+            nests.append(Nest(target, index, axes, (), None, body, target, None, tuple(also)))
+
+            def source(at: tuple[Affine, ...], made: Tensor = target) -> Expr:
+                return Read(made, (*at, *_at(*split.inner)))
+
+        return finished(Group(rows, tuple(nests), tuple(local), bases))
+
+
+class _Lanes:
+    """The last of some axes in two: common loops outside, the lanes of vectors inside."""
+
+    def __init__(self, axes: tuple[Index, ...]) -> None:
+        *before, last = axes
+        lanes = next((n for n in _LANES if extent(last) % n == 0), extent(last))
+        high, low = (
+            Index(f"{last.name}_hi", extent(last) // lanes),
+            Index(f"{last.name}_lo", lanes),
+        )
+        self.outer: tuple[Index, ...] = (*before, high)
+        self.inner: tuple[Index, ...] = (low,)
+        self.values: dict[Index, IndexExpr] = {last: high * lanes + low}
+
+
+def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[_Window]:
+    """The axes that slide over the data, with an algorithm for each."""
+    for p in data.index:
+        if len(p.terms) != 2 or not all(isinstance(atom, Index) for atom, _ in p.terms):
+            continue
+        for (axis, step), (tap, one) in itertools.permutations(p.terms):
+            assert isinstance(axis, Index)
+            assert isinstance(tap, Index)
+            if axis not in nest.axes or tap not in nest.reduce or one != 1 or step < 1:
+                continue
+            once = all(_indices(data).count(i) == 1 for i in (axis, tap))
+            if not once or axis in _indices(weight) or _indices(weight).count(tap) != 1:
+                continue
+            algorithm = _algorithm(results, extent(tap), step)
+            if algorithm is not None and extent(axis) >= results:
+                tile = Index(f"{axis.name}_tile", -(-extent(axis) // results))
+                base = Index(f"{axis.name}_base", extent(axis) - results + 1)
+                yield _Window(axis, tap, algorithm, tile, Base(base, tile, results))
+
+
+def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:
+    """The algorithm, if it is one and saves something."""
+    phase = -(-taps // step)
+    if taps < 2 or step > taps or results + phase - 2 > min(MOST_TAPS, 5):
+        return None
+    found = bilinear(results, taps, step)
+    return found if found.products < results * taps and found.products <= _MOST_PRODUCTS else None
+
+
+def _relaid(
+    done: list[Nest | Group], made: _Convolution, program: Program, workload: Workload
+) -> list[Nest | Group]:
+    """What comes before, with the data's channels last: written so where that is possible, else
+    copied."""
+    data, last = made.data, made.channels[-1]
+    if stride(data.tensor, data.index, last) == 1:
+        return done
+    order = sorted(range(len(data.index)), key=lambda d: data.index[d].plain() == last)
+    old = data.tensor
+
+    def turned(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
+        return tuple(index[d] for d in order)
+
+    shape = tuple(tensor_shape(old)[d] for d in order)
+    new = Tensor(_fresh(f"{old.name}_last", made.names), shape, old.dtype)
+    made.data = Read(new, turned(data.index))
+    writers = [n for n in done if isinstance(n, Nest) and n.out is old]
+    readers = sum(r.tensor is old for n in program for r in n.reads())
+    if writers and readers == 1 and old not in workload.outputs:
+
+        def written(n: Nest) -> Nest:
+            result = new if n.result is old else n.result
+
+            def read(r: Read) -> Expr:
+                return Read(new, r.index) if r.tensor is old else r
+
+            return replace(
+                n.map(n.axes, n.reduce, read, lambda p: p),
+                out=new,
+                index=turned(n.index),
+                result=result,
+            )
+
+        return [written(n) if n in writers and isinstance(n, Nest) else n for n in done]
+    axes = tuple(Index(f"d{d}", size) for d, size in enumerate(tensor_shape(old)))
+    copy = Nest(new, turned(_at(*axes)), axes, (), None, Read(old, _at(*axes)), new)
+    return [*done, copy]
+
+
+def _planned(done: list[Nest | Group], outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+    program = tuple(
+        n for item in done for n in (item.nests if isinstance(item, Group) else (item,))
+    )
+    for is_group, items in itertools.groupby(done, lambda item: isinstance(item, Group)):
+        run = tuple(items)
+        if is_group:
+            yield from (g for g in run if isinstance(g, Group))
+        else:
+            yield from grouped(tuple(n for n in run if isinstance(n, Nest)), program, outputs)
+
+
+def _known_ahead(program: Program, constants: set[str]) -> set[str]:
+    known = set(constants)
+    for nest in program:
+        if {r.tensor.name for r in nest.reads()} <= known:
+            known.add(nest.out.name)
+    return known
+
+
+def _names(workload: Workload, program: Program, done: list[Nest | Group]) -> set[str]:
+    taken = {t.name for t in (*workload.inputs, *workload.stages)}
+    for item in (*program, *done):
+        for nest in item.nests if isinstance(item, Group) else (item,):
+            taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
+    return taken
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _sum(terms: list[tuple[Fraction, Expr]]) -> Expr:
+    """Σ factor · value, without needless products."""
+    total: Expr | None = None
+    for factor, value in sorted(terms, key=lambda term: term[0] < 0):
+        size = abs(factor)
+        part = value if size == 1 else Binary("mul", value, Const(float(size), value.dtype))
+        if total is None:
+            total = part if factor > 0 else Binary("mul", value, Const(float(factor), value.dtype))
+        else:
+            total = Binary("add" if factor > 0 else "sub", total, part)
+    assert total is not None
+    return total
+
+
+def _rows_of(matrix: Matrix, transformed: bool) -> int:
+    return len(matrix) if transformed else len(matrix[0])
+
+
+def _at(*axes: Index) -> tuple[Affine, ...]:
+    return tuple(a.affine() for a in axes)
+
+
+def _indices(read: Read) -> list[Index]:
+    return [i for p in read.index for i in p.indices()]
+
+
+def _replaced(p: Affine | Index, values: dict[Index, IndexExpr]) -> Affine:
+    return p.affine().replace(lambda i: values.get(i, i))
+
+
+def _moved(read: Read, values: dict[Index, IndexExpr]) -> Read:
+    return Read(read.tensor, tuple(_replaced(p, values) for p in read.index))

@@ -1,0 +1,105 @@
+"""Convolutions by Winograd's algorithms equal the oracle, whatever their shape."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+RANDOM_CONFIGS = 4
+
+
+def tensor(name, *shape, constant=False):
+    return lw.tensor(name, shape, constant=constant)
+
+
+def weights(*shape):
+    return tensor("w", *shape, constant=True)
+
+
+def with_bias_relu_and_residual():
+    x = tensor("x", 1, 16, 11, 17)
+    y = ops.conv2d(x, weights(32, 16, 3, 3), padding=1, bias=tensor("b", 32, constant=True))
+    return ops.relu(ops.add(y, tensor("r", 1, 32, 11, 17)))
+
+
+def two_in_a_row():
+    y = ops.relu(ops.conv2d(tensor("x", 1, 16, 9, 9), weights(24, 16, 3, 3), padding=1))
+    return ops.conv2d(y, tensor("v", 17, 24, 3, 3, constant=True), padding=1)
+
+
+def of_an_input_that_two_read():
+    x = tensor("x", 1, 16, 8, 9)
+    y = ops.conv2d(x, weights(16, 16, 3, 3))
+    return y, ops.relu(x)
+
+
+def rows_that_are_summed():
+    n, k, c, x, r = lw.indices("n k c x r")
+    data, w = tensor("d", 3, 31, 40), weights(5, 40, 18)
+    out = lw.tensor("out")
+    out[n, x, k] += data[n, x + r, c] * w[r, c, k]
+    return out
+
+
+CASES = {
+    "odd extents, with bias, ReLU and residual": with_bias_relu_and_residual,
+    "two in a row": two_in_a_row,
+    "an input that something else reads too": of_an_input_that_two_read,
+    "one dimension, five taps, channels last": rows_that_are_summed,
+    "batch 2, stride 2": lambda: ops.conv2d(
+        tensor("x", 2, 16, 13, 12), weights(20, 16, 3, 3), stride=2, padding=1
+    ),
+    "channels last": lambda: ops.conv2d(
+        tensor("x", 1, 10, 9, 32), weights(3, 3, 32, 24), padding=1, layout="NHWC"
+    ),
+    "5×5": lambda: ops.conv2d(tensor("x", 1, 16, 12, 9), weights(16, 16, 5, 5), padding=2),
+    "as many results as one tile": lambda: ops.conv2d(
+        tensor("x", 1, 16, 6, 6), weights(16, 16, 3, 3)
+    ),
+    "channels that are no multiple of a vector": lambda: ops.conv2d(
+        tensor("x", 1, 19, 9, 9), weights(21, 19, 3, 3), padding=1
+    ),
+}
+
+
+def workload_of(outputs):
+    return lw.workload(*outputs) if isinstance(outputs, tuple) else lw.workload(outputs)
+
+
+def fast(space):
+    return [s for s in space.sketches if s.name.startswith("winograd")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_winograd_equals_the_oracle(name):
+    workload = workload_of(CASES[name]())
+    sketches, rng = fast(lw.space(workload, threads=2)), np.random.default_rng(0)
+    assert sketches
+    configs = [s.at(s.default) for s in sketches[:1] + sketches[-1:]]
+    for _ in range(RANDOM_CONFIGS):
+        sketch = sketches[rng.integers(len(sketches))]
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def test_sketches_say_how_much_rounding_errors_grow():
+    space = lw.space(workload_of(with_bias_relu_and_residual()), threads=2)
+    growth = {s.name.split()[0]: s.growth for s in fast(space)}
+    assert 1 < growth["winograd=2"] < growth["winograd=4"] == space.growth
+    assert space.sketches[0].growth == 1
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        ops.conv2d(tensor("x", 1, 16, 9, 9), tensor("w", 16, 16, 3, 3)),
+        ops.conv2d(tensor("x", 1, 3, 9, 9), weights(16, 3, 3, 3)),
+        ops.conv2d(tensor("x", 1, 16, 9, 9), weights(16, 16, 1, 1)),
+        ops.depthwise_conv2d(tensor("x", 1, 32, 9, 9), weights(32, 1, 3, 3)),
+    ],
+    ids=["weights that change", "few channels", "no window", "depthwise"],
+)
+def test_where_it_does_not_pay_there_is_none(out):
+    assert not fast(lw.space(lw.workload(out), threads=2))
