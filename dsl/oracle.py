@@ -88,8 +88,8 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, 
 
 
 def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
-    """`(rtol, atol)` for comparing a program of this workload with the oracle; `growth` is how much
-    larger its rounding errors may be than those of the definitions' own sums.
+    """`(rtol, atol)` for comparing a program of this workload with the oracle; `growth` is how
+    much larger its rounding errors may be than those of the definitions' own sums.
 
     A sum of K numbers of magnitude 1 and varying sign walks away as √K does, and each of its K
     roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
