@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
+from scipy.stats import wilcoxon
 
 from loopwright.explore.finalists import chance, judge
 from loopwright.schedule.sketch import Config
@@ -40,6 +42,19 @@ def test_of_equals_the_default_wins():
     same = noisy(1, 0)
     assert judge([A, B, C], [same, same, same], B)[0].config == B
     assert chance(same, same) == 1.0
+
+
+@pytest.mark.parametrize("n", [5, 12, 20])
+def test_chance_is_that_of_the_signed_rank_test(n):
+    a, b = noisy(1.02, 1)[:n], noisy(1, 2)[:n]
+    expected = wilcoxon(np.log(a) - np.log(b), method="exact").pvalue
+    assert chance(a, b) == pytest.approx(expected)
+
+
+def test_chance_takes_ties_and_zeros():
+    """Differences 0, +d, -d, +d, +d: of 16 ways to sign four equal ranks, 5 leave at most one
+    on the lesser side, and as many on the other."""
+    assert chance([1, 2, 1, 2, 2], [1, 1, 2, 1, 1]) == pytest.approx(10 / 16)
 
 
 def test_those_that_did_not_run_are_left_out():
