@@ -37,8 +37,7 @@ _PACKAGES = ("loopwright", "numpy", "torch", "onnxruntime", "openvino", "apache-
 
 
 def measure(
-    rows: Sequence[Row],
-    threads: Sequence[int],
+    work: Sequence[tuple[Row, Sequence[int]]],
     names: Sequence[str],
     tuning: Tuning,
     rounds: int,
@@ -46,7 +45,7 @@ def measure(
 ) -> Iterator[Outcome]:
     """One row after the other, tuned first where that is asked for."""
     with Processes() as processes, tempfile.TemporaryDirectory() as folder:
-        for row in rows:
+        for row, threads in work:
             expected = f"{folder}/expected.npy"
             np.save(expected, reference(row))
             for count in threads:
@@ -110,6 +109,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--rounds", default=15, show_default=True)
 @click.option("--json", "json_", type=_FILE, help="Keep results here.")
+@click.option("--missing", is_flag=True, help="Leave out what the file of --json has.")
 @click.option("--markdown", "markdown_", type=_FILE, help="Write tables here, not to the screen.")
 @click.option("--plot", type=_FILE, help="Draw the ratios: .png, .svg, …")
 def main(
@@ -123,6 +123,7 @@ def main(
     peers: list[str],
     rounds: int,
     json_: Path | None,
+    missing: bool,
     markdown_: Path | None,
     plot: Path | None,
 ) -> None:
@@ -139,7 +140,9 @@ def main(
     peaks = {count: peak(resolve("cpu", count)) for count in counts}
     tuning = Tuning(0 if default else trials, records, also)
     found = load(json_) if json_ else []
-    for o in measure(chosen, counts, peers, tuning, rounds, peaks):
+    known = {(o.key, o.threads) for o in found} if missing else set()
+    work = [(row, [n for n in counts if (row.key, n) not in known]) for row in chosen]
+    for o in measure([w for w in work if w[1]], peers, tuning, rounds, peaks):
         console.print(shown(o), markup=False)
         found = merged(found, [o])
         if json_:

@@ -26,7 +26,8 @@ PEERS = {
     "openvino-last": "openvino_peer:channels_last",
 }
 """Those that need no tuning."""
-FUNCTIONS = {**PEERS, OURS: "ours:plain"}
+METASCHEDULE = "metaschedule"
+FUNCTIONS = {**PEERS, OURS: "ours:plain", METASCHEDULE: "metaschedule_peer:plain"}
 TOLERANCE = 1e-4
 """Of results, as a share of the largest; float32 and Winograd's algorithm stay well below."""
 

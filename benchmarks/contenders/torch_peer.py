@@ -59,7 +59,7 @@ def packed(row: Row, inputs: Arrays, threads: int) -> Prepared:
 
 def packed_last(row: Row, inputs: Arrays, threads: int) -> Prepared:
     a = _arguments(row, inputs, threads)
-    return _packed_convolution(row, a, _last(a["x"]) if "x" in a else None)
+    return _packed_convolution(row, a, _last(a["x"]) if row.operator in _CHANNELS else None)
 
 
 def opaque(row: Row, inputs: Arrays, threads: int) -> Prepared:
@@ -81,7 +81,7 @@ def mkl(row: Row, inputs: Arrays, threads: int) -> Prepared:
         raise UnableError("dense layers only")
     a = _arguments(row, inputs, threads)
     x, w, rows = a["x"], a["w"], a["x"].shape[0]
-    ready = torch.ops.mkl._mkl_reorder_linear_weight(w.to_mkldnn(), rows)
+    ready = torch.ops.mkl._mkl_reorder_linear_weight(w, rows)
     linear = torch.ops.mkl._mkl_linear
     return Prepared(lambda: linear(x, ready, w, None, rows))
 

@@ -18,6 +18,9 @@ from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch import Config
 from loopwright.transfer.records import RecordStore
 
+_TRIALS = 256
+"""MetaSchedule's where ours is the default schedule; it has no default."""
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -53,8 +56,17 @@ class Tuning:
         ]
 
     def theirs(self, name: str, row: Row, threads: int) -> dict[str, Any]:
-        """What a peer's function needs beside the row."""
-        return {}
+        """What a peer's function needs beside the row: MetaSchedule's winner, tuned now with as
+        many trials as ours, unless the folder has it."""
+        if name != contenders.METASCHEDULE:
+            return {}
+        trials = self.trials or _TRIALS
+        place = f"{row.key}-{threads}-{trials}"
+        folder = self.records.with_suffix(".metaschedule").absolute() / place
+        from contenders.metaschedule_peer import tuned
+
+        tuned(row, threads, trials, folder)
+        return {"folder": str(folder)}
 
     def _measured(self, row: Row, threads: int) -> list[tuple[Config, float]]:
         """The configs that are still of the space and their costs, the first measured first."""
