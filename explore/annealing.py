@@ -69,7 +69,7 @@ class Annealing(Strategy):
 
     def _propose(self, n: int) -> Points:
         if not self.model.ready:
-            return self._completed(self._first(n), n)
+            return self.domain.fresh(n, self.seen, self.rng)
         found = self._anneal(int(self.schedule.candidates * n))
         greedy = n - self.rng.binomial(n, self.schedule.epsilon)
         values = self.domain.values(found.points)
@@ -106,21 +106,12 @@ class Annealing(Strategy):
             best = self._best(best.joined(_Found(moved, programs(rows), new)), keep)
         return best
 
-    def _first(self, n: int) -> Points:
-        """What to measure before the model knows anything: defaults of sketches, then guesses."""
-        guesses = self.domain.guesses(n, self.rng)
-        points = np.concatenate([self.domain.defaults(n // 2), guesses])
-        return self.seen.unseen(points[self.domain.is_legal(points)])[: -(-3 * n // 4)]
-
     def _start(self) -> None:
-        """Set the chains up: at the best measured points, guesses, and random points."""
+        """Set the chains up: at random points, the best measured ones among them."""
         if not len(self.chains):
-            count = self.schedule.chains
-            order = np.argsort(self.costs, kind="stable")[: count // 4]
+            order = np.argsort(self.costs, kind="stable")[: self.schedule.chains // 4]
             good = self.points[order[np.isfinite(self.costs[order])]]
-            guesses = self.domain.guesses(count // 2, self.rng)
-            good = np.concatenate([good, guesses[self.domain.is_legal(guesses)]])
-            rest = self.domain.fresh(count - len(good), Seen(), self.rng)
+            rest = self.domain.fresh(self.schedule.chains - len(good), Seen(), self.rng)
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
 
