@@ -69,7 +69,7 @@ class Annealing(Strategy):
 
     def _propose(self, n: int) -> Points:
         if not self.model.ready:
-            return self.domain.fresh(n, self.seen, self.rng)
+            return self._completed(self._first(n), n)
         found = self._anneal(int(self.schedule.candidates * n))
         greedy = n - self.rng.binomial(n, self.schedule.epsilon)
         values = self.domain.values(found.points)
@@ -106,12 +106,22 @@ class Annealing(Strategy):
             best = self._best(best.joined(_Found(moved, programs(rows), new)), keep)
         return best
 
+    def _first(self, n: int) -> Points:
+        """What to measure before the model knows anything: defaults of sketches, then guesses."""
+        points = np.concatenate([self.domain.defaults(n // 2), self._guesses(n)])
+        return self.seen.unseen(points)[: -(-3 * n // 4)] if self.domain.advised else points[:0]
+
+    def _guesses(self, n: int) -> Points:
+        return self.domain.guesses(n if self.domain.advised else 0, self.rng)
+
     def _start(self) -> None:
-        """Set the chains up: at random points, the best measured ones among them."""
+        """Set the chains up: at the best measured points, guesses, and random points."""
         if not len(self.chains):
-            order = np.argsort(self.costs, kind="stable")[: self.schedule.chains // 4]
+            count = self.schedule.chains
+            order = np.argsort(self.costs, kind="stable")[: count // 4]
             good = self.points[order[np.isfinite(self.costs[order])]]
-            rest = self.domain.fresh(self.schedule.chains - len(good), Seen(), self.rng)
+            good = np.concatenate([good, self._guesses(count // 2)])
+            rest = self.domain.fresh(count - len(good), Seen(), self.rng)
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
 

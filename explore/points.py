@@ -24,6 +24,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _HUGE = 1 << 62
+_KEPT = 0.7  # the share of knobs that a guess leaves alone
 _LISTED = 1 << 18
 """Spaces up to this size are listed to find what is left; larger ones do not run dry."""
 _GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: multiplying by it mixes bits well
@@ -56,6 +57,25 @@ class Domain:
     def default(self) -> Points:
         """The default config, as a batch of one."""
         return np.concatenate([np.zeros((1, 1), np.int64), self.tables.default[:1]], axis=1)
+
+    @property
+    def advised(self) -> bool:
+        """Whether defaults are chosen by rules of thumb; a table's default is just a point."""
+        return self.legal is None
+
+    def defaults(self, n: int) -> Points:
+        """The default configs of up to `n` sketches, spread evenly over the space's order."""
+        count = len(self.space.sketches)
+        sketch = np.unique(np.linspace(0, count - 1, min(n, count)).round().astype(np.int64))
+        return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
+
+    def guesses(self, n: int, rng: np.random.Generator) -> Points:
+        """`n` points drawn like `sample`, but that most knobs keep their default, which rules of
+        thumb chose; some may be equal, some not legal."""
+        points = self.sample(n, rng)
+        kept = rng.random((n, self.width - 1)) < _KEPT
+        points[:, 1:] = np.where(kept, self.tables.default[points[:, 0]], points[:, 1:])
+        return points
 
     def points(self, configs: Iterable[Config]) -> Points:
         """The points of configs. Raises `ConfigError` for one that is not of the space."""
