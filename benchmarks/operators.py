@@ -28,7 +28,7 @@ from peers import Processes
 from rich.console import Console
 from suites import SUITES, select
 from suites.row import Row
-from tables import markdown, summary
+from tables import comparisons, markdown, summary
 
 from loopwright.codegen.target import resolve
 from loopwright.measure.peak import Peak, peak
@@ -149,7 +149,7 @@ def main(
             save(json_, found, about(peaks))
     if markdown_:
         markdown_.write_text(markdown(found))
-        click.echo(summary(found))
+        click.echo("\n\n".join([summary(found), *comparisons(found)]))
     else:
         click.echo(markdown(found))
     if plot:

@@ -11,7 +11,7 @@ from suites import SUITES, goal
 
 def markdown(outcomes: Iterable[Outcome]) -> str:
     every = list(outcomes)
-    parts = [summary(every)]
+    parts = [summary(every), *comparisons(every)]
     for group in groups(every):
         parts += [f"### {group[0].suite}, {_threads(group[0].threads)}", table(group)]
     parts += [f"- {o.suite} {o.row}, {n}: {t}" for o in every for n, t in o.notes.items()]
@@ -49,6 +49,30 @@ def _summary(name: str, group: list[Outcome]) -> list[str]:
     least = min(ratios, default=math.nan)
     texts = [f"{middle:.2f}{reached}", f"{least:.2f}", f"{fast:.0%}"]
     return [name, str(group[0].threads), str(len(group)), *texts, missed]
+
+
+def comparisons(outcomes: list[Outcome]) -> Iterator[str]:
+    """What else has a goal: single peers, and fewer trials."""
+    for group in groups(outcomes):
+        where = f"{group[0].suite}, {_threads(group[0].threads)}"
+        if group[0].suite == "looptune":
+            ratios = _ratios(group, ("numpy", "torch"))
+            share = sum(r >= 1 for r in ratios) / max(len(ratios), 1)
+            yield f"{where}: as fast as the best of NumPy and torch on {share:.0%} (goal 90%)"
+        for name in dict.fromkeys(n for o in group for n in o.seconds if n.startswith("ours@")):
+            speed = mean(1 / r for r in _ratios(group, (name,)))
+            yield f"{where}: {speed:.0%} of the speed after {name[5:]} trials (goal 90%)"
+        if ratios := _ratios(group, ("metaschedule",)):
+            goal_ = " (goal 2)" if group[0].suite == "resnet" else ""
+            yield f"{where}: {mean(ratios):.2f} times as fast as MetaSchedule{goal_}"
+
+
+def _ratios(group: list[Outcome], names: tuple[str, ...]) -> list[float]:
+    """The fastest of these contenders' times over ours."""
+    found = [
+        ([o.seconds[n] for n in names if n in o.seconds], o.seconds.get("ours")) for o in group
+    ]
+    return [min(theirs) / ours for theirs, ours in found if theirs and ours]
 
 
 def table(group: list[Outcome]) -> str:
