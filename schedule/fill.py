@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Select
+from loopwright.dsl.expr import COMPARISONS, Binary, Const, Expr, IndexValue, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr, Remainder
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.rewrite import Program, substitute_axes
 
 
-def split_fill(nest: Nest) -> Program:
+def split_fill(nest: Nest, frame: bool = False) -> Program:
     """A guarded copy becomes a fill and a copy of the box that the guard describes.
 
     `for i < 9: P[i] = where((i >= 1) & (i < 8), X[i - 1], 0)
      ↦  for i < 9: P[i] = 0;  for i < 7: P[i + 1] = X[i]`
+
+    With `frame`, only what the copy leaves out is filled, where that is a frame around it: less
+    work, but more loops.
     """
     body = nest.body
     if nest.reducer is not None or not isinstance(body, Select) or not isinstance(body.y, Const):
         return (nest,)
-    spans = _box(body.cond, nest)
+    spans = box(body.cond, nest)
     if spans is None:
         return (nest,)
     values: dict[Index, IndexExpr] = {}
@@ -32,12 +37,12 @@ def split_fill(nest: Nest) -> Program:
     fill = replace(nest, body=body.y)
     if any(span.count <= 0 for span in spans.values()):
         return (fill,)
-    box = substitute_axes(replace(nest, body=body.x), tuple(axes), (), values)
-    return (box,) if box.size == nest.size else (fill, box)
+    inside = substitute_axes(replace(nest, body=body.x), tuple(axes), (), values)
+    return (inside,) if inside.size == nest.size else (fill, inside)
 
 
 @dataclass(frozen=True)
-class _Span:
+class Span:
     """The values start, start + step, … below stop that an axis takes where a guard holds."""
 
     start: int
@@ -46,9 +51,10 @@ class _Span:
 
     @property
     def count(self) -> int:
+        """Values in the span."""
         return max(0, -(-(self.stop - self.start) // self.step))
 
-    def meet(self, other: _Span) -> _Span | None:
+    def meet(self, other: Span) -> Span | None:
         """Both conditions; None for two different strides."""
         if self.step != 1 and other.step != 1:
             return None
@@ -57,16 +63,19 @@ class _Span:
         start = self.start
         if start < other.start:
             start += -(-(other.start - start) // self.step) * self.step
-        return _Span(start, min(self.stop, other.stop), self.step)
+        return Span(start, min(self.stop, other.stop), self.step)
 
 
-def _box(cond: Expr, nest: Nest) -> dict[Index, _Span] | None:
-    spans = {axis: _Span(0, extent(axis)) for axis in nest.axes}
+def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
+    """Where a condition holds, as a span of every axis; None if that is no box."""
+    spans = {axis: Span(0, extent(axis)) for axis in nest.axes}
     tests = [cond]
     while tests:
         test = tests.pop()
         if isinstance(test, Binary) and test.op == "and":
             tests += [test.x, test.y]
+            continue
+        if _always(test):
             continue
         found = _span(test, nest.extents)
         both = found and spans[found[0]].meet(found[1])
@@ -76,15 +85,26 @@ def _box(cond: Expr, nest: Nest) -> dict[Index, _Span] | None:
     return spans
 
 
-def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, _Span] | None:
-    """The axis and the span that one comparison describes: `i >= 1`, `(i - p) % s == 0`."""
+def _always(test: Expr) -> bool:
+    """Whether a comparison of numbers holds, as is left where a loop that ran once is gone."""
+    gap = _gap(test)
+    if not isinstance(test, Binary) or gap is None or gap.terms:
+        return False
+    return test.op in COMPARISONS and bool(getattr(operator, test.op)(gap.const, 0))
+
+
+def _gap(test: Expr) -> Affine | None:
+    """By how much the left side is more than the right one."""
     if not isinstance(test, Binary):
         return None
-    sides = [_index_value(test.x), _index_value(test.y)]
-    if sides[0] is None or sides[1] is None:
-        return None
-    gap = sides[0] - sides[1]
-    if len(gap.terms) != 1:
+    x, y = _index_value(test.x), _index_value(test.y)
+    return None if x is None or y is None else x - y
+
+
+def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, Span] | None:
+    """The axis and the span that one comparison describes: `i >= 1`, `(i - p) % s == 0`."""
+    gap = _gap(test)
+    if not isinstance(test, Binary) or gap is None or len(gap.terms) != 1:
         return None
     atom, sign = gap.terms[0]
     if isinstance(atom, Index) and abs(sign) == 1:
@@ -95,13 +115,13 @@ def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, _Span] | None:
         wanted = -gap.const * sign
         if axis is not None and abs(sign) == 1:
             if not 0 <= wanted < atom.divisor:
-                return axis, _Span(0, 0)
+                return axis, Span(0, 0)
             start = (-gap.const * sign - atom.value.const) % atom.divisor
-            return axis, _Span(start, extents[axis], atom.divisor)
+            return axis, Span(start, extents[axis], atom.divisor)
     return None
 
 
-def _comparison(op: str, sign: int, const: int, size: int) -> _Span | None:
+def _comparison(op: str, sign: int, const: int, size: int) -> Span | None:
     """The span where  sign·i + const  op  0  holds."""
     if sign < 0:
         op = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
@@ -116,7 +136,7 @@ def _comparison(op: str, sign: int, const: int, size: int) -> _Span | None:
     if op not in edges:
         return None
     start, stop = edges[op]
-    return _Span(max(0, start), min(size, stop))
+    return Span(max(0, start), min(size, stop))
 
 
 def _index_value(x: Expr) -> Affine | None:

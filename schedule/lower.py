@@ -26,6 +26,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.lower_nest import NestLowering
 from loopwright.schedule.lower_pack import lower_pack
+from loopwright.schedule.nest import reads_of
 from loopwright.schedule.plan import Group
 from loopwright.schedule.sketch import Config, NestSketch, Sketch
 from loopwright.schedule.storage import Storage
@@ -137,6 +138,8 @@ class _Lowering:
             ahead = packed.tensor.name in self.known_ahead
             part = "prepare" if ahead else "body"
             buffer = self.storage.add_packed(packed, number, tile[packed.axis], ahead)
+            if packed.local:
+                continue  # made inside of the nest
             stmts = lower_pack(packed, buffer, tile[packed.axis], self.storage, part)
             (prepare if ahead else body).extend(stmts)
         return prepare, body
@@ -171,9 +174,10 @@ def known_ahead(workload: Workload, groups: tuple[Group, ...]) -> frozenset[str]
     """The constants, and every tensor that follows from constants alone, outputs excepted."""
     known = {t.name for t in workload.constants}
     outputs = {t.name for t in workload.outputs}
+    sources = reads_of(n for group in groups for n in group.nests)
     for group in groups:
-        names = {r.tensor.name for n in group.nests for r in n.reads()}
         made = {n.out.name for n in group.nests}
+        names = set().union(*(sources[name] for name in made))
         if names and names <= known | made and not made & outputs:
             known |= made
     return frozenset(known)

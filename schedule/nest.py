@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
@@ -126,6 +126,14 @@ def guarded_reads(expr: Expr, guarded: bool = False) -> Iterator[tuple[Read, boo
         yield expr, guarded
     for part, child in enumerate(children(expr)):
         yield from guarded_reads(child, guarded or (isinstance(expr, Select) and part > 0))
+
+
+def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
+    """What each tensor is made from, by name: all that any of the nests that write it reads."""
+    found: dict[str, set[str]] = {}
+    for nest in nests:
+        found.setdefault(nest.out.name, set()).update(r.tensor.name for r in nest.reads())
+    return found
 
 
 def positions(nest: Nest) -> Iterator[Affine]:

@@ -5,6 +5,7 @@ These choices are the same for every sketch; `docs/design.md` says why each is m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.fill import split_fill
 from loopwright.schedule.fuse import can_inline, fuse_epilogue, inline
 from loopwright.schedule.nest import Nest, extent, nests, stride
+from loopwright.schedule.phases import is_spread, skip_zeros
 from loopwright.schedule.rewrite import (
     Program,
     drop_units,
@@ -24,6 +26,7 @@ from loopwright.schedule.rewrite import (
     unused,
 )
 
+_FEW = 64  # elements that a row may use again: a window, not a matrix
 _LARGE = 200  # nodes of an element expression above which nothing more is inlined into it
 
 
@@ -61,10 +64,12 @@ def plan(workload: Workload) -> tuple[Group, ...]:
 
 
 def fused(workload: Workload) -> Program:
-    """The nests of a workload, producers and consumers fused."""
+    """The nests of a workload, producers and consumers fused, products with zeros left out."""
     program = tuple(drop_units(nest) for nest in nests(workload))
     program = _inline_all(program, workload.outputs)
-    return _fuse_all(program, workload.outputs)
+    program = _fuse_all(program, workload.outputs)
+    names = {t.name for t in (*workload.inputs, *workload.stages)}
+    return skip_zeros(program, workload.outputs, names)
 
 
 def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
@@ -85,7 +90,7 @@ def finished(group: Group) -> Group:
     """The group with its nests as simple as they can be written."""
     done = []
     for nest in group.nests:
-        parts = split_fill(nest) if not group.shared else (nest,)
+        parts = split_fill(nest, frame=bool(group.shared))
         done += [merge_axes(split_divisions(drop_units(part))) for part in parts]
     return replace(group, nests=tuple(done))
 
@@ -117,6 +122,8 @@ def _pays(program: Program, producer: Nest) -> bool:
     ):
         return False
     consumer, read = uses[0]
+    if consumer.reducer is not None and is_spread(producer):
+        return False  # `skip_zeros` does better
     return set(consumer.extents) <= _used(read)
 
 
@@ -167,7 +174,7 @@ def _rows(group: Group) -> int:
 
 def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group | None:
     """The run under the axes that all of it shares; None if there are none worth it."""
-    if any(has_reuse(n) or not _writes_plainly(n) for n in run):
+    if not all(map(_writes_plainly, run)):
         return None
     made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
     if any(not _linked(n, made) for n in run[1:]):
@@ -176,7 +183,7 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group
     classes = [c for c in classes if not _keeps_rows_contiguous(c, run)]
     while classes and all(len(n.axes) + len(n.reduce) == len(classes) for n in run):
         classes.pop()  # something must be left to vectorize
-    if not classes:
+    if not classes or any(_reuses_much(n, {c[i] for c in classes}) for i, n in enumerate(run)):
         return None
     taken = tuple(i for n in run for i in n.extents)
     shared = tuple(Index(unused(f"row{d}", taken), extent(c[0])) for d, c in enumerate(classes))
@@ -184,6 +191,20 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group
     elsewhere = {r.tensor for n in program if n not in run for r in n.reads()}
     local = {t for t in made if t not in outputs and t not in elsewhere}
     return Group(*_localized(shared, inner, local))
+
+
+def _reuses_much(nest: Nest, shared: set[Index]) -> bool:
+    """Whether a row uses some operand again that is more than a few elements: then packing and
+    larger tiles pay more than what the rows keep in cache."""
+    if not has_reuse(nest):
+        return False
+    within = {k for k in nest.axes if extent(k) > 1}
+    again = [_used(r) for r in nest.reads() if r.tensor is not nest.result and within - _used(r)]
+    extents = nest.extents
+    return any(
+        not shared <= used or math.prod(extents[i] for i in used - shared) > _FEW
+        for used in again
+    )
 
 
 def _writes_plainly(nest: Nest) -> bool:

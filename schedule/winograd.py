@@ -25,7 +25,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, Matrix, bilinear
-from loopwright.schedule.nest import Nest, extent, stride
+from loopwright.schedule.nest import Nest, extent, reads_of, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
 
@@ -59,15 +59,18 @@ def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float
     the growth of its rounding errors; None if there is none."""
     program = fused(workload)
     known = _known_ahead(program, {t.name for t in workload.constants})
+    names = _names(workload, program)
+    found = [_Convolution.of(nest, results, known, names) for nest in program]
     done: list[Nest | Group] = []
     growth = 0.0
-    for nest in program:
-        made = _Convolution.of(nest, results, known, _names(workload, program, done))
+    for nest, made in zip(program, found, strict=True):
         if made is None:
             done.append(nest)
             continue
         growth = max(growth, math.prod(w.algorithm.growth for w in made.windows))
-        done = [*_relaid(done, made, program, workload), *made.groups()]
+        alike = [m for m in found if m is not None and m.order == made.order]
+        alike = [m for m in alike if m.data.tensor is made.data.tensor]
+        done = [*_relaid(done, alike, program, workload), *made.groups()]
     return (tuple(_planned(done, workload.outputs)), growth) if growth else None
 
 
@@ -92,6 +95,12 @@ class _Convolution:
         self.filters = tuple(a for a in nest.axes if a in in_weight - in_data)
         self.channels = tuple(k for k in nest.reduce if k not in self.taps)
 
+    @property
+    def order(self) -> list[int]:
+        """The axes of the data with the last channel behind the others."""
+        last, index = self.channels[-1], self.data.index
+        return sorted(range(len(index)), key=lambda d: index[d].plain() == last)
+
     @staticmethod
     def of(nest: Nest, results: int, known: set[str], taken: set[str]) -> _Convolution | None:
         """The nest as a convolution; None if it is none that gains."""
@@ -114,7 +123,8 @@ class _Convolution:
             return False
         slid = {w.axis for w in self.windows}
         whole = (p for p in self.data.index if not set(p.indices()) & slid)
-        if any(p.plain() is None and p.terms for p in (*whole, *self.weight.index)):
+        weights = (p for p in self.weight.index if not set(p.indices()) <= self.taps)
+        if any(p.plain() is None and p.terms for p in (*whole, *weights)):
             return False
         both = set(_indices(self.data)) & set(_indices(self.weight))
         if not set(self.channels) <= both:
@@ -308,25 +318,26 @@ def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:
 
 
 def _relaid(
-    done: list[Nest | Group], made: _Convolution, program: Program, workload: Workload
+    done: list[Nest | Group], made: list[_Convolution], program: Program, workload: Workload
 ) -> list[Nest | Group]:
-    """What comes before, with the data's channels last: written so where that is possible, else
-    copied."""
-    data, last = made.data, made.channels[-1]
-    if stride(data.tensor, data.index, last) == 1:
+    """What comes before, with the data of these convolutions, which is one tensor, channels last:
+    written so where that is possible, else copied."""
+    first = made[0]
+    order, old = first.order, first.data.tensor
+    if stride(old, first.data.index, first.channels[-1]) == 1:
         return done
-    order = sorted(range(len(data.index)), key=lambda d: data.index[d].plain() == last)
-    old = data.tensor
 
     def turned(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
         return tuple(index[d] for d in order)
 
     shape = tuple(tensor_shape(old)[d] for d in order)
-    new = Tensor(_fresh(f"{old.name}_last", made.names), shape, old.dtype)
-    made.data = Read(new, turned(data.index))
+    new = Tensor(_fresh(f"{old.name}_last", first.names), shape, old.dtype)
+    for other in made:
+        other.data = Read(new, turned(other.data.index))
     writers = [n for n in done if isinstance(n, Nest) and n.out is old]
     readers = sum(r.tensor is old for n in program for r in n.reads())
-    if writers and readers == 1 and old not in workload.outputs:
+    whole = len(writers) == sum(n.out is old for n in program)
+    if writers and whole and readers == len(made) and old not in workload.outputs:
 
         def written(n: Nest) -> Nest:
             result = new if n.result is old else n.result
@@ -361,17 +372,17 @@ def _planned(done: list[Nest | Group], outputs: tuple[Tensor, ...]) -> Iterator[
 
 def _known_ahead(program: Program, constants: set[str]) -> set[str]:
     known = set(constants)
+    sources = reads_of(program)
     for nest in program:
-        if {r.tensor.name for r in nest.reads()} <= known:
+        if sources[nest.out.name] <= known:
             known.add(nest.out.name)
     return known
 
 
-def _names(workload: Workload, program: Program, done: list[Nest | Group]) -> set[str]:
+def _names(workload: Workload, program: Program) -> set[str]:
     taken = {t.name for t in (*workload.inputs, *workload.stages)}
-    for item in (*program, *done):
-        for nest in item.nests if isinstance(item, Group) else (item,):
-            taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
+    for nest in program:
+        taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
     return taken
 
 
