@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
@@ -25,9 +25,11 @@ from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 from loopwright.schedule.target import Target
 
+_PANEL_LANES = 24  # elements of a usual tile along the vector axis
 _PACK_PAYS = 8  # uses of an element that repay copying it
 _MAX_UNROLL = 9  # iterations: a 3×3 window; more costs build time and gains nothing
 _USUAL_UNROLL = 3
+_IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
 _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
 # Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
 # half of which straddle cache lines.
@@ -55,7 +57,7 @@ def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
         for vector in _vector_axes(nest, context)
         for tiled in (_tiled(nest, vector),)
         for packed in _packings(nest, vector, tiled, context)
-        for order in _orders(nest, vector, tiled)
+        for order in _orders(nest, vector, tiled, packed)
         for reduce in _reduce_orders(nest)
     ]
     return tuple(dict.fromkeys(found)) if has_reuse(nest) else tuple(found[:1])
@@ -187,14 +189,28 @@ def _packings(
         ahead = read.tensor.name in context.known_ahead
         (always if forced or ahead else maybe).append(packed)
     vectors = [p for p in maybe if p.axis == vector]
-    options = [tuple(always)]
-    if vectors:
-        options = [(*always, *vectors), tuple(always)]
-        if tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
-            options.reverse()
-    if len(maybe) > len(vectors):
-        options.append((*always, *maybe))
+    panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
+    options = [
+        *((*(p for p in always if p != panel), replace(panel, local=True)) for panel in panels),
+        *([(*always, *vectors)] if vectors else []),
+        tuple(always),
+        *([(*always, *maybe)] if len(maybe) > len(vectors) else []),
+    ]
+    if vectors and tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
+        options.insert(0, options.pop(options.index(tuple(always))))
     return options
+
+
+def _fits_a_panel(
+    packed: Packed, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
+) -> bool:
+    """Whether one tile of the operand at a time can be copied inside of the nest, to be used from
+    the cache by all register tiles along the tiled axes."""
+    if packed.axis != vector or packed.tensor.name in context.known_ahead:
+        return False
+    depth = math.prod(extent(k) for k in packed.inner) * item_bytes(packed.tensor.dtype)
+    widest = min(extent(packed.axis), _PANEL_LANES)
+    return not set(packed.outer) & set(tiled) and depth * widest <= context.target.l2_bytes // 2
 
 
 def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
@@ -204,13 +220,17 @@ def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
     return Packed(read.tensor, read.index, axis, outer, inner)
 
 
-def _orders(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> list[tuple[Index, ...]]:
+def _orders(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...], packed: tuple[Packed, ...]
+) -> list[tuple[Index, ...]]:
     """Orders of the middle loops: the vector axis outside of the tiled ones, or inside."""
     if vector not in nest.axes:
         return [nest.axes]
     rest = tuple(a for a in nest.axes if a != vector and a not in tiled)
     inside = (*rest, *tiled, vector)
     outside = (*rest, vector, *tiled)
+    if any(p.local for p in packed):
+        return [outside]
     return [outside, inside] if tiled and has_reuse(nest) else [inside]
 
 
@@ -277,7 +297,7 @@ def _unrolls(extents: list[int]) -> list[Choice]:
 
 def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float:
     """The share of the peak that a register tile may reach: as many multiply-adds as loads can
-    start at once, eight accumulators hide the latency, and what tiles compute twice is lost."""
+    start at once, enough accumulators hide the latency, and what tiles compute twice is lost."""
     lanes = context.lanes(sketch.nest)
     *rows, width = tile
     columns = -(-width // lanes)
@@ -288,7 +308,7 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
     if sketch.nest.reducer is None:
         return useful * (0.9 + 0.025 * min(columns, 4))
     per_load = vectors / (columns + math.prod(rows))
-    return useful * min(1.0, vectors / 8) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
+    return useful * min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
 
 
 def _default_blocks(
@@ -299,7 +319,8 @@ def _default_blocks(
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
     wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
-    for axis in sorted(nest.axes, key=lambda a: a == sketch.vector):
+    panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
+    for axis in sorted(nest.axes, key=lambda a: (a == sketch.vector) != panels):
         parts = min(blocks[axis], wanted)
         blocks[axis] = -(-blocks[axis] // parts)
         wanted = -(-wanted // parts)

@@ -12,8 +12,8 @@ from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.access import to_linear
-from loopwright.schedule.nest import extent, lanes
-from loopwright.schedule.sketch import NestSketch
+from loopwright.schedule.nest import extent, lanes, stride
+from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
@@ -78,18 +78,41 @@ class NestLowering:
 
     def lower(self) -> list[Stmt]:
         """Blocks, tiles of a block, and the register tile inside."""
-        lets: list[Stmt] = []
-        for level in self.axes.values():
-            lets += self._lets(level)
-        body: tuple[Stmt, ...] = (*lets, *self._register_tile())
-        for axis in reversed(self.sketch.order):
+        body = tuple(self._register_tile())
+        order = self.sketch.order
+        for axis in reversed(order):
             level = self.axes[axis]
+            for packed in self.sketch.packed:
+                if packed.local and axis == max((packed.axis, *packed.outer), key=order.index):
+                    body = (*self._panel(packed), *body)
+            body = (*self._lets(level), *body)
             ragged = Linear(((level.block, -level.within),), level.tiles)
             body = (Loop(level.inner, level.within, "serial", body, ragged),)
         kind = "serial" if self.rows or self.part == "prepare" else "parallel"
         for axis in reversed(self.nest.axes):
             body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
         return list(body)
+
+    def _panel(self, packed: Packed) -> list[Stmt]:
+        """A copy of one tile of an operand, in the order in which the register tiles read it."""
+        level, tile = self.axes[packed.axis], self.sizes[packed.axis]
+        buffer = self.storage.packed[packed, self.number]
+        place, loops = self._place({}), []
+        for axis in packed.inner:
+            var = Var(f"{buffer.name}.{axis}")
+            place[axis] = Linear(((var, 1),))
+            loops.append((var, extent(axis)))
+        lane = Var(f"{buffer.name}.lane")
+        place[packed.axis] = Linear(((level.base, 1), (lane, 1)))
+        index = (*(place[a] for a in packed.inner), Linear(((lane, 1),)))
+        source = self.storage.touch(packed.tensor, self.part)
+        value = Load(source, tuple(to_linear(p, place) for p in packed.index))
+        contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
+        kind = "vectorized" if contiguous else "serial"
+        body: Stmt = Loop(lane, tile, kind, (Store(buffer, index, value),))
+        for var, count in reversed(loops):
+            body = Loop(var, count, "serial", (body,))
+        return [Allocate(buffer), body]
 
     def _var(self, name: str) -> Var:
         return Var(f"{name}{self.number}" if self.number else name)
@@ -304,13 +327,11 @@ class NestLowering:
         packed = self.packed.get((read.tensor, read.index))
         if packed is not None:
             buffer = self.storage.packed[packed, self.number]
-            index = (
-                *(place[a] for a in packed.outer),
-                Linear(((self.axes[packed.axis].number, 1),)),
-                *(place[a] for a in packed.inner),
-                at.get(packed.axis, Linear()),
-            )
-            return Load(buffer, index)
+            inside = (*(place[a] for a in packed.inner), at.get(packed.axis, Linear()))
+            if packed.local:
+                return Load(buffer, inside)
+            tile = Linear(((self.axes[packed.axis].number, 1),))
+            return Load(buffer, (*(place[a] for a in packed.outer), tile, *inside))
         index = tuple(to_linear(p, place) for p in read.index)
         return Load(self.storage.touch(read.tensor, self.part), index, self._leaves(read))
 

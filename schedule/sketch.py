@@ -48,7 +48,8 @@ class Packed:
     """An operand that is re-laid out before its nest, in the order in which the tile reads it.
 
     The operand is read as `tensor[index]`. The copy has axes [outer…, tile of `axis`, inner…,
-    within the tile]; its last tile overlaps the one before it where tiles do not divide.
+    within the tile]; its last tile overlaps the one before it where tiles do not divide. A `local`
+    copy is made inside of the nest, one tile at a time: [inner…, within the tile].
     """
 
     tensor: Tensor
@@ -56,6 +57,7 @@ class Packed:
     axis: Index
     outer: tuple[Index, ...]
     inner: tuple[Index, ...]
+    local: bool = False
 
     @property
     def name(self) -> str:
@@ -101,7 +103,9 @@ class NestSketch:
                 parts.append(f"{label}={'.'.join(str(names.index(a)) for a in axes)}")
         reads = list(dict.fromkeys(r.tensor for r in self.nest.reads()))
         if self.packed:
-            parts.append(f"pack={'.'.join(str(reads.index(p.tensor)) for p in self.packed)}")
+            local = {True: "local", False: ""}
+            names = (f"{reads.index(p.tensor)}{local[p.local]}" for p in self.packed)
+            parts.append(f"pack={'.'.join(names)}")
         return " ".join(parts)
 
 

@@ -13,6 +13,7 @@ from loopwright.schedule.sketch import Packed
 from loopwright.schedule.tree import Allocate, Buffer, Column, ceildiv
 
 _SMALL = 1 << 13  # bytes of a local tensor that lives on the stack
+_SHALLOW = 128  # rows of a panel that does
 
 
 @dataclass
@@ -60,15 +61,17 @@ class Storage:
 
     def add_packed(self, packed: Packed, number: int, tile: Column, ahead: bool) -> Buffer:
         """The re-laid copy of an operand, for register tiles of `tile` elements."""
-        shape = (
-            *(extent(a) for a in packed.outer),
-            ceildiv(extent(packed.axis), tile),
-            *(extent(a) for a in packed.inner),
-            tile,
-        )
+        shape: tuple[Column, ...] = (*(extent(a) for a in packed.inner), tile)
+        if not packed.local:
+            outer = (extent(a) for a in packed.outer)
+            shape = (*outer, ceildiv(extent(packed.axis), tile), *shape)
         name = self.unused(packed.name)
-        buffer = Buffer(name, shape, packed.tensor.dtype, "heap")
+        shallow = math.prod(extent(a) for a in packed.inner) <= _SHALLOW
+        scope = "register" if packed.local and shallow else "heap"
+        buffer = Buffer(name, shape, packed.tensor.dtype, scope)
         self.packed[packed, number] = buffer
+        if packed.local:
+            return buffer
         self.used["body"].add(name)
         (self.ahead if ahead else self.in_body)[name] = buffer
         return buffer
