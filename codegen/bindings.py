@@ -42,6 +42,8 @@ class Scratch:
 
         bind(a), bind(b), O[i] = e  ↦  t0[lane] = a; t1[lane] = b; O[i] = e
 
+    `vector(v)` does the same for a value that is a vector already, ahead of the loop.
+
     Life cycle: make one for each innermost loop of `lanes` iterations over `lane` (for scalar code
     leave both out); use it as the `bind` of every function in the loop's body; then put
     `statements(...)` into the loop and `around(...)` around it. The arrays must be declared
@@ -59,12 +61,18 @@ class Scratch:
         self._lanes, self._scope = lanes, scope
         self._stores: list[tirx.Stmt] = []
         self._buffers: list[tirx.Var] = []
+        self._ahead: list[tirx.Stmt] = []
 
     def __call__(self, value: Expr) -> Expr:
-        name = f"t{len(self._buffers)}"
-        buffer = tirx.decl_buffer((self._lanes,), dtype_of(value), name, scope=self._scope)
-        self._buffers.append(buffer)
+        buffer = self._declared(dtype_of(value))
         self._stores.append(tirx.BufferStore(buffer, value, [self._index]))
+        return tirx.BufferLoad(buffer, [self._index])
+
+    def vector(self, value: Expr, dtype: str) -> Expr:
+        """The element at `lane` of a vector of `lanes` elements of `dtype`."""
+        buffer = self._declared(dtype)
+        lanes = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), self._lanes)
+        self._ahead.append(tirx.BufferStore(buffer, value, [lanes]))
         return tirx.BufferLoad(buffer, [self._index])
 
     def statements(self, body: Sequence[tirx.Stmt]) -> tirx.Stmt:
@@ -72,8 +80,13 @@ class Scratch:
         return _sequence([*self._stores, *body])
 
     def around(self, loop: tirx.Stmt) -> tirx.Stmt:
-        """The declarations of the arrays, then `loop`."""
-        return _sequence([*map(tirx.AllocBuffer, self._buffers), loop])
+        """The declarations of the arrays and the vectors that stand ahead, then `loop`."""
+        return _sequence([*map(tirx.AllocBuffer, self._buffers), *self._ahead, loop])
+
+    def _declared(self, dtype: str) -> tirx.Var:
+        name = f"t{len(self._buffers)}"
+        self._buffers.append(tirx.decl_buffer((self._lanes,), dtype, name, scope=self._scope))
+        return self._buffers[-1]
 
 
 def dtype_of(value: Expr) -> str:

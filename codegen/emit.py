@@ -14,6 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import ForKind
 
+from loopwright.codegen import strided
 from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
@@ -23,12 +24,14 @@ from loopwright.schedule.tree import (
     Buffer,
     Let,
     Linear,
+    Load,
     Loop,
     Remainder,
     Stmt,
     Store,
     Tree,
     Var,
+    variables,
 )
 
 _KINDS = {
@@ -84,7 +87,10 @@ class _Emitter:
         self.threads, self.vectors = threads, vectors
         self.known: dict[Var, _Known] = {}
         self.buffers: dict[str, Any] = {}
-        self.values = ValueEmitter(self.offset, self.linear, self.buffers, not vectors)
+        self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
+        self.values = ValueEmitter(
+            self.offset, self.linear, self.buffers, self.shuffled, not vectors
+        )
         for b in arguments:
             self.buffers[b.name] = self._declare(b)
 
@@ -125,7 +131,9 @@ class _Emitter:
         lane = tirx.Var(loop.var.name, "int32")
         self.known[loop.var] = _Known(lane if lanes > 1 else 0, 0, lanes - 1)
         scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
+        self.lanes = (loop.var, lanes, scratch) if lanes > 1 else None
         body = scratch.statements([self._store(store, scratch)])
+        self.lanes = None
         if lanes > 1:
             body = tirx.For(lane, _int(0), _int(lanes), ForKind.VECTORIZED, body)
         return scratch.around(body)
@@ -191,11 +199,21 @@ class _Emitter:
         """The place in flat storage."""
         if clamped:
             return self._clamped_offset(buffer, index)
-        total, step = Linear(), 1
-        for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
-            total = total + position * step
-            step *= int(extent)
-        return self.linear(total)
+        return self.linear(_flat(buffer, index))
+
+    def shuffled(self, x: Load) -> Any:
+        """A load whose lanes stand a few elements apart, out of contiguous ones; else None."""
+        if self.lanes is None or x.clamped:
+            return None
+        var, lanes, scratch = self.lanes
+        place = _flat(x.buffer, x.index)
+        step = dict(place.terms).get(var, 0)
+        rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
+        if not 2 <= step <= strided.MOST or var in variables(rest):
+            return None
+        base, buffer = _expr(self.linear(rest)), self.buffers[x.buffer.name]
+        value = strided.strided_load(buffer, base, int(step), lanes)
+        return scratch.vector(value, storage_type(x.dtype))
 
     def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
         total: Any = 0
@@ -251,6 +269,15 @@ class _Emitter:
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
+
+
+def _flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
+    """The place in flat storage."""
+    total, step = Linear(), 1
+    for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
+        total = total + position * step
+        step *= int(extent)
+    return total
 
 
 def _int(value: int) -> Any:

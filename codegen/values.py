@@ -67,10 +67,13 @@ class ValueEmitter:
         offset: Callable[[Buffer, tuple[Linear, ...], bool], Any],
         linear: Callable[[Linear], Any],
         buffers: Mapping[str, Any],
+        shuffled: Callable[[Load], Any],
         libm: bool,
     ) -> None:
-        """With `libm`, elementary functions are calls of the C library, else vectors of ours."""
+        """`shuffled` gives loads that are better made otherwise, None for all others. With `libm`,
+        elementary functions are calls of the C library, else vectors of ours."""
         self.offset, self.linear, self.buffers, self.libm = offset, linear, buffers, libm
+        self.shuffled = shuffled
 
     def stored(self, x: Expr, dtype: str, bind: Bind) -> Any:
         """A value as its buffer holds it; `bind` names what is used more than once."""
@@ -124,6 +127,8 @@ class ValueEmitter:
 
     def _element(self, x: Load) -> Any:
         """A value as its buffer holds it."""
+        if (value := self.shuffled(x)) is not None:
+            return value
         at = self.offset(x.buffer, x.index, x.clamped)
         at = tirx.IntImm("int32", at) if isinstance(at, int) else at
         return tirx.BufferLoad(self.buffers[x.buffer.name], [at])
