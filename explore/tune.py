@@ -49,6 +49,7 @@ def tune(
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
     *,
+    growth: float | None = None,
     batch: int | None = None,
     schedule: Schedule | None = None,
 ) -> Tuned:
@@ -68,6 +69,8 @@ def tune(
     device: what measures, by default this machine. One that is given is not closed.
     strategy, model: see `Tuner`.
     callbacks: who is told how it goes; see `callbacks.display`.
+    growth: how much larger rounding errors may be than those of the definition's own sums; any
+        if None. With 1, Winograd's algorithms are left out.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
     schedule: its ε, λ and α, and the annealing's numbers.
 
@@ -80,7 +83,7 @@ def tune(
     with ExitStack() as stack:
         device = device or stack.enter_context(_local(target, threads))
         store = None if records is None else stack.enter_context(RecordStore(records))
-        points = _space(workload, device)
+        points = _space(workload, device, growth)
         legal = _legal(device, points)
         tuner = Tuner(points, strategy, model, seed, schedule=schedule, legal=legal)
         session = Session(workload, points, device, store, budget, callbacks, seed)
@@ -212,9 +215,10 @@ def _local(target: str | Mapping[str, Any] | Target, threads: int | None) -> Dev
     return LocalDevice(target, threads)
 
 
-def _space(workload: Workload, device: Device) -> Space:
+def _space(workload: Workload, device: Device, growth: float | None) -> Space:
     if not isinstance(device, ReplayedDevice):
-        return space(workload, device.target)
+        whole = space(workload, device.target)
+        return whole if growth is None else whole.limited(growth)
     if workload != device.space.workload:
         raise TuningError(f"{device.name} is a table of another workload: tune that of its space")
     return device.space

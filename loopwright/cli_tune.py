@@ -63,6 +63,11 @@ class _Command(click.Command):
     show_default=True,
     help="What annealing learns.",
 )
+@click.option(
+    "--growth",
+    type=click.FloatRange(1),
+    help="How much rounding errors may grow; 1 leaves Winograd's algorithms out. Any by default.",
+)
 @_THREADS
 @_RECORDS
 @click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
@@ -77,6 +82,7 @@ def tune(
     seed: int,
     strategy: str,
     model: str,
+    growth: float | None,
     threads: int | None,
     records: Path,
     output: Path | None,
@@ -118,6 +124,7 @@ def tune(
         seed,
         strategy=strategy,
         model=model,
+        growth=growth,
         callbacks=[display(peak(target).flops)],
     )
     path = tuned.library.export(output)

@@ -52,6 +52,12 @@ class Space:
         chosen = self.sketches[sketch] if isinstance(sketch, int) else self.sketch(sketch)
         return chosen.config(**values)
 
+    def limited(self, growth: float) -> Space:
+        """The space without the sketches whose rounding errors may grow by more than that."""
+        if not growth >= 1:
+            raise ConfigError(f"growth = {growth}: it is 1 for the definition's own sums, or more")
+        return replace(self, sketches=tuple(s for s in self.sketches if s.growth <= growth))
+
     def sketch(self, name: str) -> Sketch:
         """The sketch of a name; `ConfigError` if there is none."""
         for sketch in self.sketches:

@@ -5,6 +5,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
+from loopwright.dsl.errors import ConfigError
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 RANDOM_CONFIGS = 4
@@ -89,6 +90,10 @@ def test_sketches_say_how_much_rounding_errors_grow():
     growth = {s.name.split()[0]: s.growth for s in fast(space)}
     assert 1 < growth["winograd=2"] < growth["winograd=4"] == space.growth
     assert space.sketches[0].growth == 1
+    assert not fast(space.limited(1))
+    assert space.limited(growth["winograd=2"]).growth == growth["winograd=2"]
+    with pytest.raises(ConfigError, match="or more"):
+        space.limited(0.5)
 
 
 @pytest.mark.parametrize(
