@@ -1,7 +1,7 @@
 """Loads whose lanes stand a few elements apart, as contiguous loads and a shuffle.
 
-TVM makes one scalar load per lane of them. A few vector loads that together cover the same elements
-and one shuffle are several times as fast.
+TVM makes one scalar load per lane of them. A few vector loads of the same elements and one shuffle
+are several times as fast.
 """
 
 from __future__ import annotations

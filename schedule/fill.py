@@ -38,7 +38,35 @@ def split_fill(nest: Nest, frame: bool = False) -> Program:
     if any(span.count <= 0 for span in spans.values()):
         return (fill,)
     inside = substitute_axes(replace(nest, body=body.x), tuple(axes), (), values)
-    return (inside,) if inside.size == nest.size else (fill, inside)
+    if inside.size == nest.size:
+        return (inside,)
+    if frame and all(span.step == 1 for span in spans.values()):
+        return (*_frame(fill, spans), inside)
+    return (fill, inside)
+
+
+def _frame(fill: Nest, spans: Mapping[Index, Span]) -> Iterator[Nest]:
+    """Fills around a box: before and after it along each axis, in one nest if both are as wide."""
+    starts, sizes = dict.fromkeys(fill.axes, 0), fill.extents
+    for axis, span in spans.items():
+        before, after = span.start, extent(axis) - span.stop
+        parts = [
+            _part(fill, starts | {axis: start}, sizes | {axis: width})
+            for start, width in ((0, before), (span.stop, after))
+            if width
+        ]
+        if before == after and parts:
+            first, last = parts
+            parts = [replace(first, also=((last.index, last.body),))]
+        yield from parts
+        starts[axis], sizes[axis] = span.start, span.count
+
+
+def _part(nest: Nest, starts: Mapping[Index, int], sizes: Mapping[Index, int]) -> Nest:
+    """The nest over a box of its axes."""
+    axes = {axis: Index(axis.name, sizes[axis]) for axis in nest.axes}
+    values: dict[Index, IndexExpr] = {axis: axes[axis] + starts[axis] for axis in nest.axes}
+    return substitute_axes(nest, tuple(axes.values()), (), values)
 
 
 @dataclass(frozen=True)

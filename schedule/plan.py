@@ -202,8 +202,7 @@ def _reuses_much(nest: Nest, shared: set[Index]) -> bool:
     again = [_used(r) for r in nest.reads() if r.tensor is not nest.result and within - _used(r)]
     extents = nest.extents
     return any(
-        not shared <= used or math.prod(extents[i] for i in used - shared) > _FEW
-        for used in again
+        not shared <= used or math.prod(extents[i] for i in used - shared) > _FEW for used in again
     )
 
 
