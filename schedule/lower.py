@@ -125,8 +125,8 @@ class _Lowering:
         return kept, copy
 
     def _values(self, number: int) -> dict[str, tuple[Column, ...]]:
-        """The knobs of one nest, without its number."""
-        suffix = str(number)
+        """The knobs of one nest, without their number."""
+        suffix = str(self.sketch.knobs_of[number])
         names = {k: k.removesuffix(suffix) for k in self.values if _number(k) == suffix}
         return {short: self.values[k] for k, short in names.items()}
 

@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import is_float
@@ -138,7 +138,8 @@ class _Spread:
             taps = [i for i in steps if i in self.nest.reduce]
             decided = len(axes) <= 1 and len(taps) <= 1 and len(axes) + len(taps) == len(steps)
             if decided and all(math.gcd(steps[i], span.step) == 1 for i in taps):
-                yield _Walk(span, position, *(axes or [None]), *(taps or [None]))
+                axis, tap = (found[0] if found else None for found in (axes, taps))
+                yield _Walk(span, position, axis, tap)
 
     def _part(self, phases: tuple[_Phase, ...]) -> Nest:
         """One phase of the sum; where nothing but zeros is met, the value of an empty sum."""
@@ -203,8 +204,8 @@ class _Phase:
     meets: whether the phase meets anything but zeros.
     """
 
-    values: dict[Index, IndexExpr]
-    loops: dict[Index, Index]
+    values: Mapping[Index, IndexExpr]
+    loops: Mapping[Index, Index]
     meets: bool
 
 
@@ -241,15 +242,14 @@ class _Walk:
                 continue
             meets = tap is not None and (self.tap is None or counts[self.tap] > 0)
             loops = {i: Index(i.name, max(n, 1)) for i, n in counts.items()}
-            values = {i: new * step + starts[i] for i, new in loops.items()}
-            yield _Phase(values, loops, meets)
+            yield _Phase({i: new * step + starts[i] for i, new in loops.items()}, loops, meets)
 
     def _tap(self, place: int) -> int | None:
         """The first tap with which this place of the result meets something, if any does."""
         for tap in range(1 if self.tap is None else self.span.step):
             first = {self.axis: place, self.tap: tap}
-            at = self.position.replace(lambda i, first=first: Affine((), first.get(i, 0)))
-            if (at.const - self.span.start) % self.span.step == 0:
+            moved = sum(step * first[i] for i, step in self.position.terms if i in first)
+            if (self.position.const + moved - self.span.start) % self.span.step == 0:
                 return tap
         return None
 

@@ -125,6 +125,8 @@ class Sketch:
     default: tuple[int, ...]
     growth: float = 1.0
     """How much larger rounding errors may be than those of the definition's own sums."""
+    knobs_of: tuple[int, ...] = ()
+    """For every nest the number of the one whose knobs it has: its own, or one that is alike."""
 
     @property
     def size(self) -> int:

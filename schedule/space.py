@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu import NestContext, default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.lower import known_ahead
-from loopwright.schedule.plan import Group, plan
+from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
@@ -118,12 +119,42 @@ def _sketches(workload: Workload, groups: tuple[Group, ...], target: Target) -> 
     for group in groups:
         context = NestContext(target, group.shared, ahead)
         options += [(nest_sketches(nest, context), context) for nest in group.nests]
+    leaders = _leaders([sketches for sketches, _ in options], ahead)
+    free = [range(len(options[n][0])) for n in sorted(set(leaders))]
     contexts = [context for _, context in options]
-    choices = itertools.product(*(sketches for sketches, _ in options))
-    return [
-        _sketch(workload, groups, nests, contexts)
-        for nests in itertools.islice(choices, _MOST_SKETCHES)
-    ]
+    made = []
+    for numbers in itertools.islice(itertools.product(*free), _MOST_SKETCHES):
+        chosen = dict(zip(sorted(set(leaders)), numbers, strict=True))
+        nests = tuple(
+            sketches[chosen[leader]]
+            for leader, (sketches, _) in zip(leaders, options, strict=True)
+        )
+        made.append(_sketch(workload, groups, nests, contexts, leaders))
+    return made
+
+
+def _leaders(
+    options: Sequence[tuple[NestSketch, ...]], known_ahead: frozenset[str]
+) -> tuple[int, ...]:
+    """For each nest the first one that is like it, which chooses for both: sums that write the
+    same tensor, or have the same extents, and may become the same loops. It keeps the space of
+    many phases or layers as small as that of one."""
+    leaders: list[int] = []
+    free: list[int] = []
+    for number, sketches in enumerate(options):
+        leads = next((n for n in free if _alike(options[n], sketches)), number)
+        leaders.append(leads)
+        if leads == number and sketches[0].nest.out.name not in known_ahead:
+            free.append(number)
+    return tuple(leaders)
+
+
+def _alike(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> bool:
+    one, other = first[0].nest, second[0].nest
+    if not has_reuse(one) or list(map(str, first)) != list(map(str, second)):
+        return False
+    same = list(one.extents.values()) == list(other.extents.values())
+    return same or one.out.name == other.out.name
 
 
 def _sketch(
@@ -131,15 +162,23 @@ def _sketch(
     groups: tuple[Group, ...],
     nests: tuple[NestSketch, ...],
     contexts: list[NestContext],
+    leaders: tuple[int, ...],
 ) -> Sketch:
+    """A sketch with the knobs of every nest, where they are not those of the nest that leads."""
+    all_knobs = [tuple(nest_knobs(*pair)) for pair in zip(nests, contexts, strict=True)]
+    knobs_of = tuple(
+        leader if all_knobs[leader] == all_knobs[number] else number
+        for number, leader in enumerate(leaders)
+    )
     knobs: list[Knob] = []
     default: list[int] = []
-    for number, (nest, context) in enumerate(zip(nests, contexts, strict=True)):
+    for number in sorted(set(knobs_of)):
+        nest, context = nests[number], contexts[number]
         chosen = default_choices(nest, context)
-        for knob in nest_knobs(nest, context):
+        for knob in all_knobs[number]:
             if nest.nest.out.name in context.known_ahead:  # its speed does not matter
                 knob = Knob(knob.name, (chosen[knob.name],))
             knobs.append(replace(knob, name=f"{knob.name}{number}"))
             default.append(knob.number(chosen[knob.name]))
     name = "; ".join(map(str, nests))
-    return Sketch(name, workload, groups, nests, tuple(knobs), tuple(default))
+    return Sketch(name, workload, groups, nests, tuple(knobs), tuple(default), knobs_of=knobs_of)

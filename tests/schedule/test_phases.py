@@ -176,3 +176,26 @@ def test_phases_equal_the_oracle(name):
     space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
     configs = [space.default, *(space.sample(rng) for _ in range(RANDOM_CONFIGS))]
     assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def test_phases_that_are_alike_share_their_choices():
+    w = weights(16, 17, 4, 4)
+    space = lw.space(
+        lw.workload(transposed(tensor("x", 1, 16, 5, 4), w, stride=2, padding=1)), threads=2
+    )
+    for sketch in space.sketches:
+        numbers = [n for n, nest in enumerate(sketch.nests) if nest.nest.reducer]
+        assert len({sketch.knobs_of[n] for n in numbers}) == 1
+        assert len({str(sketch.nests[n]) for n in numbers}) == 1
+
+
+def test_phases_of_a_transposed_convolution_are_computed_by_winograd():
+    w = weights(16, 17, 4, 4)
+    workload = lw.workload(transposed(tensor("x", 1, 16, 5, 4), w, stride=2, padding=1))
+    space = lw.space(workload, threads=2)
+    fast = {s.name.split()[0]: s for s in space.sketches if s.growth > 1}
+    assert set(fast) == {"winograd=4", "winograd=2"}
+    configs = [s.at(s.default) for s in fast.values()]
+    assert_configs_equal_oracle(workload, configs, threads=2)
+    relaid = [n.nest.out.name for n in fast["winograd=2"].nests if "last" in n.nest.out.name]
+    assert set(relaid) == {"x_spread_dense_last"}
