@@ -20,7 +20,7 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.nest import Nest, extent, guarded_reads, lanes, stride
+from loopwright.schedule.nest import Nest, extent, guarded_reads, lanes, sliding, stride
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 from loopwright.schedule.target import Target
@@ -34,6 +34,9 @@ _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
 # Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
 # half of which straddle cache lines.
 _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
+# A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
+# element from one to the next.
+_NEAR, _STRIDED = 4, 0.4
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
 
@@ -58,7 +61,7 @@ def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
         for tiled in (_tiled(nest, vector),)
         for packed in _packings(nest, vector, tiled, context)
         for order in _orders(nest, vector, tiled, packed)
-        for reduce in _reduce_orders(nest)
+        for reduce in _reduce_orders(nest, vector, tiled)
     ]
     return tuple(dict.fromkeys(found)) if has_reuse(nest) else tuple(found[:1])
 
@@ -86,8 +89,10 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
     if not context.rows:
         for axis, wanted in _default_blocks(sketch, sizes, context).items():
             name = f"block{sketch.nest.axes.index(axis)}_"
-            fitting = [c for c in knobs[name].choices if c[0] <= max(1, wanted)]
-            chosen[name] = fitting[-1]
+            choices, tiles = knobs[name].choices, -(-extent(axis) // sizes.get(axis, 1))
+            fitting = [c for c in choices if c[0] <= max(1, wanted)]
+            whole = [c for c in choices if c[0] >= tiles]  # one block, whatever its size
+            chosen[name] = whole[0] if wanted >= tiles else fitting[-1]
     if "unroll" in knobs:
         small = [c for c in knobs["unroll"].choices if math.prod(c) <= _USUAL_UNROLL]
         chosen["unroll"] = max(small, key=math.prod)
@@ -118,7 +123,8 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
         if step not in (0, 1):
             packable = _packable(nest, read, axis, context)
             ahead = read.tensor.name in context.known_ahead
-            cost += (0.0 if ahead else 4 / _uses(nest, read)) if packable else _GATHER
+            apart = _STRIDED * step if step in range(2, _NEAR + 1) and step else _GATHER
+            cost += (0.0 if ahead else 4 / _uses(nest, read)) if packable else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += _SLIDING
     if axis in nest.reduce:
@@ -231,14 +237,22 @@ def _orders(
     outside = (*rest, vector, *tiled)
     if any(p.local for p in packed):
         return [outside]
-    return [outside, inside] if tiled and has_reuse(nest) else [inside]
+    if not tiled or not has_reuse(nest):
+        return [inside]
+    # A sliding window reuses rows, not columns: along the rows, they stay in the nearest cache.
+    return [inside, outside] if sliding(nest, vector, tiled) else [outside, inside]
 
 
-def _reduce_orders(nest: Nest) -> list[tuple[Index, ...]]:
-    """Orders of the reduction loops: as written, and with the longest one innermost."""
+def _reduce_orders(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...]
+) -> list[tuple[Index, ...]]:
+    """Orders of the reduction loops: what slides along the tile innermost, as written, and with
+    the longest one innermost."""
+    slides = sliding(nest, vector, tiled)[-1:]
     longest = sorted(nest.reduce, key=extent)[-1:]
-    rotated = (*(k for k in nest.reduce if k not in longest), *longest)
-    return [nest.reduce] if rotated == nest.reduce else [nest.reduce, rotated]
+    last = [slides, (), longest] if slides else [(), longest]
+    orders = [(*(k for k in nest.reduce if k not in inner), *inner) for inner in last]
+    return list(dict.fromkeys(orders))
 
 
 def _tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
@@ -307,6 +321,12 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
         useful *= extent(axis) / (-(-extent(axis) // size) * size)
     if sketch.nest.reducer is None:
         return useful * (0.9 + 0.025 * min(columns, 4))
+    if slides := sliding(sketch.nest, sketch.vector, sketch.tiled):
+        # Beside the accumulators, the rows of one window and its weights are at hand.
+        window = math.prod(extent(k) for k in slides[-1:])
+        weights = window if len(set(sketch.nest.reads())) > 1 else 0
+        if vectors + window * columns + weights > context.target.vector_registers:
+            useful *= 0.5
     per_load = vectors / (columns + math.prod(rows))
     return useful * min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.access import to_linear
-from loopwright.schedule.nest import extent, lanes, stride
+from loopwright.schedule.nest import extent, lanes, sliding, stride
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
@@ -176,9 +176,14 @@ class NestLowering:
         return stmts
 
     def _tile_loops(
-        self, tile: tuple[Index, ...], make: Callable[[dict[Index, Linear]], Stmt], name: str
+        self,
+        tile: tuple[Index, ...],
+        make: Callable[[dict[Index, Linear]], Stmt],
+        name: str,
+        inside: Sequence[tuple[Var, Column, str]] = (),
     ) -> list[Stmt]:
-        """Unrolled loops over the places of a register tile, the innermost one in vectors."""
+        """Unrolled loops over the places of a register tile, the innermost one in vectors; the
+        loops `inside` stand around the vectors alone."""
         at: dict[Index, Linear] = {}
         loops: list[tuple[Var, Column, str]] = []
         for axis in tile:
@@ -186,6 +191,7 @@ class NestLowering:
             var = self._var(f"{axis.name}.{name}")
             if axis is self.sketch.vector:
                 lane = self._var(f"{axis.name}.{name}lane")
+                loops += inside
                 loops += [(var, size // self.lanes, "unrolled"), (lane, self.lanes, "vectorized")]
                 at[axis] = Linear(((var, self.lanes), (lane, 1)))
             else:
@@ -216,6 +222,9 @@ class NestLowering:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
         outer: list[tuple[Var, Column, str]] = []
         unrolled: list[tuple[Var, Column, str]] = []
+        # In the order in which a window slides, each row is read once for all that need it.
+        inside: list[tuple[Var, Column, str]] = []
+        slides = sliding(self.nest, self.sketch.vector, self.sketch.tiled)
         place: dict[Index, Linear] = {}
         unroll = self.values.get("unroll", ())
         factors: dict[Index, Column] = dict(zip(self.sketch.unrolled, unroll, strict=True))
@@ -228,13 +237,13 @@ class NestLowering:
             factor = factors.get(axis, 1)
             inner = self._var(f"{axis.name}.in")
             outer.append((var, size // factor, "serial"))
-            unrolled.append((inner, factor, "unrolled"))
+            (inside if axis in slides else unrolled).append((inner, factor, "unrolled"))
             place[axis] = Linear(((var, factor), (inner, 1)))
 
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, tuple(at.values()), at, place)
 
-        body = self._tile_loops(self.sketch.tile, update, "at")
+        body = self._tile_loops(self.sketch.tile, update, "at", inside=inside)
         for counter, count, kind in reversed(outer + unrolled):
             body = [Loop(counter, count, kind, tuple(body))]
         return body

@@ -155,6 +155,23 @@ def lanes(nest: Nest, target: Target) -> int:
     return target.lanes(max(map(item_bytes, types)))
 
 
+def sliding(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The reduction axes by which a window slides along the tiled axes, where all that is read in
+    vectors slides so: neighbours in the tile then read the same vectors.
+
+    `acc[y] ⊕= X[y + r, x] · W[r]` with x in vectors and y tiled: r, since y + 1 reads row r + 1.
+    """
+    if vector not in nest.axes:
+        return ()
+    reads = {r for r in nest.reads() if any(vector in p.indices() for p in r.index)}
+    return tuple(
+        k
+        for k in nest.reduce
+        if reads
+        and all(any({k} < set(p.indices()) <= {k, *tiled} for p in r.index) for r in reads)
+    )
+
+
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides in elements."""
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
