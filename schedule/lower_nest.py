@@ -152,7 +152,8 @@ class NestLowering:
         stmts += self._tile_loops(tile, lambda at: self._start(acc, at), "init")
         stmts += self._reduction(acc, across)
         if across is None:
-            return stmts + self._tile_loops(tile, lambda at: self._write(at, acc), "out")
+            across = self._contiguous()
+            return stmts + self._tile_loops(tile, lambda at: self._write(at, acc), "out", across)
         spatial = self.sketch.tiled
         stmts += self._combine_lanes(acc, across)
         stmts += self._tail(acc, across)
@@ -180,27 +181,40 @@ class NestLowering:
         tile: tuple[Index, ...],
         make: Callable[[dict[Index, Linear]], Stmt],
         name: str,
+        across: Index | None = None,
         inside: Sequence[tuple[Var, Column, str]] = (),
     ) -> list[Stmt]:
-        """Unrolled loops over the places of a register tile, the innermost one in vectors; the
-        loops `inside` stand around the vectors alone."""
+        """Unrolled loops over the places of a register tile, the innermost one in vectors: along
+        the vector axis, or another one `across` it, as long ones as divide the tile. The loops
+        `inside` stand around the vectors alone."""
         at: dict[Index, Linear] = {}
         loops: list[tuple[Var, Column, str]] = []
+        lanes: list[tuple[Var, Column, str]] = []
         for axis in tile:
             size = self.sizes[axis]
             var = self._var(f"{axis.name}.{name}")
-            if axis is self.sketch.vector:
+            if axis is (across or self.sketch.vector):
+                count = self.lanes if across is None else np.minimum(size & -size, self.lanes)
                 lane = self._var(f"{axis.name}.{name}lane")
                 loops += inside
-                loops += [(var, size // self.lanes, "unrolled"), (lane, self.lanes, "vectorized")]
-                at[axis] = Linear(((var, self.lanes), (lane, 1)))
+                loops.append((var, size // count, "unrolled"))
+                lanes.append((lane, count, "vectorized"))
+                at[axis] = Linear(((var, count), (lane, 1)))
             else:
                 loops.append((var, size, "unrolled"))
                 at[axis] = Linear(((var, 1),))
         body = make(at)
-        for var, size, kind in reversed(loops):
+        for var, size, kind in reversed(loops + lanes):
             body = Loop(var, size, kind, (body,))
         return [body]
+
+    def _contiguous(self) -> Index | None:
+        """The axis of the tile along which the result is contiguous, if that is not the vector
+        axis: written along that one, what would be single elements are short vectors."""
+        for axis in self.sketch.tiled:
+            if stride(self.nest.out, self.nest.index, axis) == 1:
+                return axis
+        return None
 
     def _place(self, at: dict[Index, Linear]) -> dict[Index, Linear]:
         """Where every spatial axis stands, given the place within the register tile."""
