@@ -103,9 +103,8 @@ class NestSketch:
                 parts.append(f"{label}={'.'.join(str(names.index(a)) for a in axes)}")
         reads = list(dict.fromkeys(r.tensor for r in self.nest.reads()))
         if self.packed:
-            local = {True: "local", False: ""}
-            names = (f"{reads.index(p.tensor)}{local[p.local]}" for p in self.packed)
-            parts.append(f"pack={'.'.join(names)}")
+            packs = (f"{reads.index(p.tensor)}{'local' * p.local}" for p in self.packed)
+            parts.append(f"pack={'.'.join(packs)}")
         return " ".join(parts)
 
 
