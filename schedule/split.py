@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from loopwright.dsl.expr import Expr, Read, Reduce, map_leaves
@@ -13,6 +14,7 @@ from loopwright.schedule.rewrite import unused
 from loopwright.schedule.target import Target
 
 _FEW = 256  # elements of a result that alone do not make enough parallel work
+_ROWS = 32  # elements of a result for each thread that are parallel work enough
 _LONG = 1 << 15  # steps of a reduction that are worth splitting
 
 
@@ -26,9 +28,11 @@ def split_reductions(source: Workload, target: Target) -> Iterator[tuple[str, Wo
             form = split_reduction(source, number, parts) if parts > 1 else None
             if form is not None:
                 variants.append((f"split{number}={parts} ", form))
-    yield from variants[:1]
+    # Many elements are parallel work as they are, and rows of their own.
+    first = 0 if all(_enough(source.stages[number], target) for number in long) else 1
+    yield from variants[:first]
     yield "", source
-    yield from variants[1:]
+    yield from variants[first:]
 
 
 def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:
@@ -95,6 +99,10 @@ def _replace_stage(
         copy[d.axes] = body if d.reducer is None else Reduce(d.reducer, body)
         new[other] = copy
     return workload(*(new[t] for t in source.outputs))
+
+
+def _enough(stage: Tensor, target: Target) -> bool:
+    return math.prod(extent(axis) for axis in defined(stage).axes) >= _ROWS * target.threads
 
 
 def _is_long(stage: Tensor) -> bool:
