@@ -39,6 +39,19 @@ def test_windows(step):
         assert_configs_equal_oracle(workload, configs, threads=2)
 
 
+@pytest.mark.parametrize("padding", [((0, 1), (2, 1)), ((2, 2), (0, 0)), ((1, 0), (2, 2))])
+def test_frames_of_padding_that_are_not_even(padding):
+    x, w = lw.tensor("X", (1, 3, 13, 21)), lw.tensor("W", (3, 1, 3, 3), constant=True)
+    for y in (
+        ops.max_pool2d(x, 3, stride=2, padding=padding),
+        ops.depthwise_conv2d(x, w, padding=padding),
+    ):
+        workload = lw.workload(y)
+        space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+        configs = [space.default, *(space.sample(rng) for _ in range(3))]
+        assert_configs_equal_oracle(workload, configs, threads=2)
+
+
 def test_contiguous_loads_take_the_place_of_one_for_each_lane():
     source = lw.build(every(2, 64)).source("tir")
     assert "T.Shuffle" in source
