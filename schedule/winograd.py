@@ -190,7 +190,7 @@ class _Convolution:
         return self._swept(v, matrices, source, write, split, rows, bases)
 
     def _results(self, m: Tensor) -> Group:
-        split, nest = _Lanes(self.filters), self.nest
+        split, nest = _Lanes(self.filters, most=16), self.nest
         tiles = tuple(w.tile for w in self.windows)
 
         def source(at: tuple[Affine, ...]) -> Expr:
@@ -214,7 +214,8 @@ class _Convolution:
             return tuple(map(position, nest.index)), map_leaves(after, read, position)
 
         matrices = [w.algorithm.outer for w in self.windows]
-        rows = (*self.shared, *self.batch, *tiles, *split.outer)
+        # Tiles innermost: a row of the result is written piece by piece while it is in the cache.
+        rows = (*self.shared, *self.batch, *split.outer, *tiles)
         bases = tuple(w.base for w in self.windows)
         return self._swept(nest.out, matrices, source, write, split, rows, bases)
 
@@ -276,9 +277,10 @@ class _Convolution:
 class _Lanes:
     """The last of some axes in two: common loops outside, the lanes of vectors inside."""
 
-    def __init__(self, axes: tuple[Index, ...]) -> None:
+    def __init__(self, axes: tuple[Index, ...], most: int = _LANES[0]) -> None:
         *before, last = axes
-        lanes = next((n for n in _LANES if extent(last) % n == 0), extent(last))
+        fitting = (n for n in _LANES if n <= most and extent(last) % n == 0)
+        lanes = next(fitting, extent(last))
         high, low = (
             Index(f"{last.name}_hi", extent(last) // lanes),
             Index(f"{last.name}_lo", lanes),
