@@ -12,6 +12,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu import NestContext, default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.im2col import im2col
 from loopwright.schedule.lower import known_ahead
 from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
@@ -101,6 +102,10 @@ def _space(named: _Named, target: Target) -> Space:
     for label, form in split_reductions(workload, target):
         groups = plan(form)
         sketches += [replace(s, name=f"{label}{s.name}") for s in _sketches(form, groups, target)]
+    columns = im2col(workload, target)
+    if columns is not None:
+        found = _sketches(workload, columns, target)
+        sketches += [replace(s, name=f"im2col {s.name}") for s in found]
     for results in RESULTS:
         faster = winograd(workload, results)
         if faster is not None:
