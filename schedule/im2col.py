@@ -4,8 +4,8 @@
      ↦  D_columns[c, r, s, y, x] = D[c, 2*y + r, 2*x + s]
         O[k, y, x] += D_columns[c, r, s, y, x] * W[k, c, r, s]
 
-after which both the positions and the reduction merge into one axis each (Chellapilla et al. 2006).
-It pays for small images, whose rows are no multiple of a register tile, and for a stride without a
+after which the positions and the reduction merge into one axis each (Chellapilla et al. 2006). It
+pays for small images, whose rows are no multiple of a register tile, and for a stride without a
 window, where the copy is small.
 """
 
