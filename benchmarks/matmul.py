@@ -19,15 +19,14 @@ def workload(n: int) -> lw.Workload:
 
 
 def by_hand(space, n: int, threads: int):
-    """A register tile that fills the registers, B packed, rows of A within the second cache."""
+    """A register tile that fills the registers; a thread packs a panel of B and runs all rows of
+    A over it; shares of a few panels."""
     rows, width = (14, 32) if space.target.vector_bytes == 64 else (6, 16)
-    sketch = next(
-        s for s in space.sketches if "tile=0 order=1.0" in s.name and s.name.endswith("pack=1")
-    )
+    sketch = next(s for s in space.sketches if s.name.endswith("pack=1local"))
     knobs = {k.name: [c[0] for c in k.choices] for k in sketch.knobs}
-    tiles = -(-n // rows)
-    share = max(q for q in knobs["block0_0"] if q <= min(24, -(-tiles // threads)))
-    return sketch.config(tile0=(rows, width), block0_0=share, block1_0=max(knobs["block1_0"]))
+    panels = -(-n // width)
+    share = max(q for q in knobs["block1_0"] if q <= -(-panels // (4 * threads)))
+    return sketch.config(tile0=(rows, width), block0_0=max(knobs["block0_0"]), block1_0=share)
 
 
 def ours(n: int, threads: int, hand: bool) -> Timer:
