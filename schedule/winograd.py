@@ -25,7 +25,8 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, Matrix, bilinear
-from loopwright.schedule.nest import Nest, extent, reads_of, stride
+from loopwright.schedule.lower import known_ahead
+from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
 
@@ -58,7 +59,7 @@ def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float
     """The groups of a workload with each convolution that gains computed by F(results, taps), and
     the growth of its rounding errors; None if there is none."""
     program = fused(workload)
-    known = _known_ahead(program, {t.name for t in workload.constants})
+    known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
     names = _names(workload, program)
     found = [_Convolution.of(nest, results, known, names) for nest in program]
     done: list[Nest | Group] = []
@@ -102,7 +103,9 @@ class _Convolution:
         return sorted(range(len(index)), key=lambda d: index[d].plain() == last)
 
     @staticmethod
-    def of(nest: Nest, results: int, known: set[str], taken: set[str]) -> _Convolution | None:
+    def of(
+        nest: Nest, results: int, known: frozenset[str], taken: set[str]
+    ) -> _Convolution | None:
         """The nest as a convolution; None if it is none that gains."""
         x = nest.body
         if nest.reducer != "sum" or not isinstance(x, Binary) or x.op != "mul":
@@ -370,15 +373,6 @@ def _planned(done: list[Nest | Group], outputs: tuple[Tensor, ...]) -> Iterator[
             yield from (g for g in run if isinstance(g, Group))
         else:
             yield from grouped(tuple(n for n in run if isinstance(n, Nest)), program, outputs)
-
-
-def _known_ahead(program: Program, constants: set[str]) -> set[str]:
-    known = set(constants)
-    sources = reads_of(program)
-    for nest in program:
-        if sources[nest.out.name] <= known:
-            known.add(nest.out.name)
-    return known
 
 
 def _names(workload: Workload, program: Program) -> set[str]:
