@@ -23,6 +23,7 @@ from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike, Tuner
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.measure.replay import ReplayedDevice
+from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import RecordStore
@@ -30,9 +31,11 @@ from loopwright.transfer.records import RecordStore
 SHARE, LEAST, MOST = 0.25, 16, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-FINALISTS = 8
-ROUNDS = 20
-"""Samples of each finalist in the comparison at the end."""
+HEAT, HEAT_ROUNDS = 24, 5
+FINALISTS, ROUNDS = 8, 20
+"""The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
+so many of the best, a quarter of all, are measured side by side, so many samples each; the better
+ones of them are measured again as finalists."""
 
 
 def tune(
@@ -165,23 +168,31 @@ def _finish(session: Session, end: str) -> Tuned:
 def _compared(session: Session) -> list[Finalist]:
     """The best few, measured side by side, the winner first and verified; those that fail now
     are taken out of the ranking, and the list is empty if nothing is left of them."""
-    ranked, default = session.ranked(), session.space.default
-    configs = ranked[:FINALISTS]
-    if default in ranked[FINALISTS:]:
-        configs.append(default)
+    default = session.space.default
     session.update("comparing the best")
-    with session.timed("comparing"):
-        samples = session.device.compare(session.workload, configs, ROUNDS)
-    for config, seconds in zip(configs, samples, strict=True):
-        if not all(map(math.isfinite, seconds)):
-            session.reject(config, Failure("run", "it failed when it was measured again"))
-    finalists = judge(configs, samples, default)
+    heat = session.ranked()[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
+    if len(heat) > FINALISTS:
+        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
+    configs = heat[:FINALISTS]
+    if default in session.ranked() and default not in configs:
+        configs.append(default)
+    finalists = _side_by_side(session, configs, ROUNDS)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)
         left = {f.config: f.seconds for f in finalists[1:]}
         finalists = judge(list(left), list(left.values()), default)
     session.flush()
     return finalists
+
+
+def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
+    """Measure configs in turns and rank them; those that fail now are rejected."""
+    with session.timed("comparing"):
+        samples = session.device.compare(session.workload, configs, rounds)
+    for config, seconds in zip(configs, samples, strict=True):
+        if not all(map(math.isfinite, seconds)):
+            session.reject(config, Failure("run", "it failed when it was measured again"))
+    return judge(configs, samples, session.space.default)
 
 
 def _again(measured: Measurement, finalist: Finalist) -> Measurement:

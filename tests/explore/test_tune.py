@@ -237,6 +237,20 @@ def test_one_that_fails_in_the_comparison_does_not_win():
     assert best not in {f.config for f in tuned.finalists}
 
 
+def test_a_disturbed_sample_does_not_decide_the_winner():
+    calm = run(MadeUp(), strategy="random")
+    best, tenth = calm.config, sorted(m.cost for m in calm.history)[10]
+
+    class Disturbed(MadeUp):
+        def _measured(self, config):
+            found = super()._measured(config)
+            return dataclasses.replace(found, seconds=(tenth,) * 3) if config == best else found
+
+    disturbed = run(Disturbed(), strategy="random")
+    assert disturbed.config == best
+    assert best not in [f.config for f in disturbed.finalists[1:]]
+
+
 def test_the_winner_is_in_the_store_with_the_samples_of_the_comparison(tmp_path):
     tuned = run(MadeUp(), records=tmp_path / "r.db")
     with RecordStore(tmp_path / "r.db") as store:
