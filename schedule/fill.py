@@ -135,13 +135,13 @@ def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, Span] | None:
     if not isinstance(test, Binary) or gap is None or len(gap.terms) != 1:
         return None
     atom, sign = gap.terms[0]
-    if isinstance(atom, Index) and abs(sign) == 1:
+    if isinstance(atom, Index) and abs(sign) == 1 and atom in extents:
         span = _comparison(test.op, sign, gap.const, extents[atom])
         return None if span is None else (atom, span)
     if isinstance(atom, Remainder) and test.op == "eq":
         axis = Affine(atom.value.terms, 0).plain()
         wanted = -gap.const * sign
-        if axis is not None and abs(sign) == 1:
+        if axis in extents and abs(sign) == 1:
             if not 0 <= wanted < atom.divisor:
                 return axis, Span(0, 0)
             start = (-gap.const * sign - atom.value.const) % atom.divisor
