@@ -39,7 +39,14 @@ class _Program:
     def elementwise(self, x):
         at = self.loops(x)
         y = lw.tensor(self.name())
-        f = self.some([lw.relu, lambda v: lw.exp(lw.min(v, 1.0)), lambda v: v * 0.5 + 1.0, lambda v: lw.max(v, -v)])
+        f = self.some(
+            [
+                lw.relu,
+                lambda v: lw.exp(lw.min(v, 1.0)),
+                lambda v: v * 0.5 + 1.0,
+                lambda v: lw.max(v, -v),
+            ]
+        )
         y[at] = f(x[at])
         return y
 
@@ -139,7 +146,9 @@ def programs(draw):
     program = _Program(draw)
     for _ in range(draw(st.integers(1, 5))):
         program.grow()
-    made = [t for t in program.tensors[1:] if t.definition is not None] or [program.elementwise(program.tensors[0])]
+    made = [t for t in program.tensors[1:] if t.definition is not None] or [
+        program.elementwise(program.tensors[0])
+    ]
     outputs = [made[-1], *(t for t in made[:-1] if draw(st.integers(0, 3)) == 0)]
     return lw.workload(*outputs), draw(st.integers(0, 999))
 
