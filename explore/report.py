@@ -31,7 +31,9 @@ def html(tuned: Tuned) -> str:
         _result(tuned, peaks),
         _pre(str(tuned.workload)),
         _section("Tuning curve", curve(tuned)),
-        _section("The best config", _pre(str(tuned.config)), _tree(tuned)),
+        _section(
+            "The best config", f"<p><code>{escape(str(tuned.config))}</code></p>", _tree(tuned)
+        ),
         _roofline(tuned, peaks),
         _section("Finalists, measured side by side", _finalists(tuned)),
         _section("Failures", _failures(tuned)),
@@ -70,7 +72,8 @@ def _tree(tuned: Tuned) -> str:
     if tuned.target.kind == "replayed":
         return "<p>A table of known costs has no loops to show.</p>"
     sketch = space(tuned.workload, tuned.target).sketch(tuned.config.sketch)
-    return _pre(show(lower(sketch, tuned.target, tuned.config)))
+    loops = _pre(show(lower(sketch, tuned.target, tuned.config)))
+    return f"<details><summary>Its loops</summary>{loops}</details>"
 
 
 def _roofline(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
