@@ -11,9 +11,10 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
+from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.cpu import NestContext, default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
-from loopwright.schedule.lower import known_ahead
 from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
@@ -98,6 +99,8 @@ class _Named:
 @functools.lru_cache(maxsize=256)
 def _space(named: _Named, target: Target) -> Space:
     workload = named.workload
+    if target.gpu is not None:
+        return Space(workload, target, gpu_sketches(workload, target.gpu))
     sketches: list[Sketch] = []
     for label, form in split_reductions(workload, target):
         groups = plan(form)
