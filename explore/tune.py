@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -23,8 +24,10 @@ from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike, Tuner
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.measure.replay import ReplayedDevice
+from loopwright.schedule.lower import lower
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
+from loopwright.schedule.verify import legal
 from loopwright.transfer.records import RecordStore
 
 SHARE, LEAST, MOST = 0.25, 16, 64
@@ -224,9 +227,19 @@ def _space(workload: Workload, device: Device, growth: float | None) -> Space:
     return device.space
 
 
+def _fits(points: Space, sketch: int, numbers: Points) -> Mask:
+    """Which programs of a batch break none of the GPU's limits."""
+    return legal(lower(points.sketches[sketch], points.target, numbers), points.target.gpu)
+
+
 def _legal(device: Device, points: Space) -> Callable[[Points], Mask] | None:
-    """The points of a table; a space of Loopwright's has no gaps."""
-    if not isinstance(device, ReplayedDevice):
+    """The points of a table, or those of a GPU's space whose programs fit the GPU; a space of a
+    processor has no gaps."""
+    if isinstance(device, ReplayedDevice):
+        known = device.legal
+    elif points.target.gpu is not None:
+        known = functools.partial(_fits, points)
+    else:
         return None
 
     def legal(rows: Points) -> Mask:
@@ -234,7 +247,7 @@ def _legal(device: Device, points: Space) -> Callable[[Points], Mask] | None:
         for number in np.unique(rows[:, 0]).tolist():
             at = np.flatnonzero(rows[:, 0] == number)
             numbers = rows[at, 1 : 1 + len(points.sketches[number].knobs)]
-            found[at] = device.legal(number, numbers)
+            found[at] = known(number, numbers)
         return found
 
     return legal
