@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.cpu import unrolls
-from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows
-from loopwright.schedule.kernel import contiguous_axis
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.gpu_tiles import tiled_axes, tiled_default, tiled_knobs
+from loopwright.schedule.kernel import contiguous_axis, leaves
 from loopwright.schedule.lower_flat import unrolled_axes
-from loopwright.schedule.nest import Nest, extent, stride
+from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
 from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.sketch import Choice, Knob
+from loopwright.schedule.stage import stageable, turned
 from loopwright.schedule.target import Gpu
 
 _THREADS = (32, 64, 128, 256, 512, 1024)
@@ -42,11 +45,14 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     flat = _flat(group)
     if nest.reducer is None:
         return (flat,)
+    tiled = tuple(_tiled(group, context))
     steps = math.prod(map(extent, nest.reduce))
     if steps < _LONG:
-        return (flat,)
+        return (*tiled, flat)
     rows = Rows(group, nest.axes)
-    return (rows, flat) if _team_pays(nest, steps, context.gpu) else (flat, rows)
+    if _team_pays(nest, steps, context.gpu):
+        return (rows, *tiled, flat)
+    return (*tiled, flat, rows)
 
 
 def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]:
@@ -58,6 +64,8 @@ def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]
         if sketch.nest.reduce:
             axes = unrolled_axes(sketch.nest)
             yield Knob("unroll", tuple(unrolls([extent(k) for k in axes])))
+    elif isinstance(sketch, Tiled):
+        yield from tiled_knobs(sketch, context.gpu)
     elif isinstance(sketch, Rows):
         yield Knob("team", tuple(_teams(sketch, context.gpu)))
 
@@ -67,14 +75,57 @@ def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Ch
     knobs = {k.name: k.choices for k in kernel_knobs(sketch, context)}
     if isinstance(sketch, Flat):
         return _flat_default(sketch, knobs, context.gpu)
+    if isinstance(sketch, Tiled):
+        return tiled_default(sketch, knobs, context.gpu)
     assert isinstance(sketch, Rows)
     return {"team": _usual_team(sketch, knobs["team"])}
+
+
+def _order(nest: Nest) -> tuple[Index, ...]:
+    """The axes, the one along which the result is contiguous last."""
+    fast = contiguous_axis(nest)
+    return (*(a for a in nest.axes if a != fast), *(() if fast is None else (fast,)))
+
+
+def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
+    """Blocks that stage all operands that are used again, by every pipeline."""
+    (nest,) = group.nests
+    axes = _order(nest)
+    tiled = tiled_axes(nest, axes)
+    if not has_reuse(nest) or len(tiled) < 2 or nest.also:
+        return
+    reads = dict.fromkeys(r for r in accesses_of(nest) if stageable(r, nest))
+    staged = tuple(r for r in reads if not set(tiled) <= set(_indices(r)))
+    if not staged:
+        return
+    chunked = max(nest.reduce, key=lambda k: (extent(k), -nest.reduce.index(k)))
+    pipelines = ["double", "plain"]
+    if context.gpu.async_copies and all(_copies(r, nest, tiled) for r in staged):
+        pipelines.insert(0, "async")
+    for pipeline in pipelines:
+        yield Tiled(group, axes, tiled, chunked, staged, (), pipeline)
+
+
+def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
+    """Whether a stage is made by copies of 4 bytes or more."""
+    if leaves(read, nest.extents) or item_bytes(read.dtype) not in (2, 4, 8):
+        return False
+    return item_bytes(read.dtype) >= 4 or not turned(read, tiled)
+
+
+def accesses_of(nest: Nest) -> list[Read]:
+    """What the body of a nest reads."""
+    return [read for read, _ in guarded_reads(nest.body)]
+
+
+def _indices(read: Read) -> set[Index]:
+    return {i for p in read.index for i in p.indices()}
 
 
 def _flat(group: Group) -> Flat:
     (nest,) = group.nests
     fast = contiguous_axis(nest)
-    axes = (*(a for a in nest.axes if a != fast), *(() if fast is None else (fast,)))
+    axes = _order(nest)
     count = 1 if nest.reducer is None else 2
     return Flat(group, axes, axes[-count:] if fast is not None else ())
 

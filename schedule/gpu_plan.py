@@ -17,7 +17,7 @@ from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.fuse import can_inline, inline
 from loopwright.schedule.kernel import leaves
 from loopwright.schedule.nest import Nest
-from loopwright.schedule.plan import Group, fused, groups_of, has_reuse
+from loopwright.schedule.plan import Group, fused, groups_of
 from loopwright.schedule.rewrite import Program, drop_units, merge_axes, split_divisions
 from loopwright.schedule.target import Gpu
 
@@ -62,7 +62,7 @@ def _pads_inlined(program: Program, outputs: tuple[Tensor, ...]) -> Program:
         if not any(leaves(r, current.extents) for r in current.reads()):
             continue
         readers = [n for n in program if any(r.tensor is nest.out for r in n.reads())]
-        if readers and not any(map(has_reuse, readers)) and _few_uses(current, readers):
+        if readers and _few_uses(current, readers):
             program = inline(program, current)
     return program
 
