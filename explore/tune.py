@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
@@ -10,24 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
-
 from loopwright.costmodel.model import CostModel
 from loopwright.dsl.workload import Workload
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback
 from loopwright.explore.finalists import Finalist, judge
+from loopwright.explore.legality import by_sketch, legal_points
 from loopwright.explore.points import Mask, Points
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike, Tuner
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.measure.replay import ReplayedDevice
-from loopwright.schedule.lower import lower
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.schedule.verify import legal
 from loopwright.transfer.records import RecordStore
 
 SHARE, LEAST, MOST = 0.25, 16, 64
@@ -227,27 +223,8 @@ def _space(workload: Workload, device: Device, growth: float | None) -> Space:
     return device.space
 
 
-def _fits(points: Space, sketch: int, numbers: Points) -> Mask:
-    """Which programs of a batch break none of the GPU's limits."""
-    return legal(lower(points.sketches[sketch], points.target, numbers), points.target.gpu)
-
-
 def _legal(device: Device, points: Space) -> Callable[[Points], Mask] | None:
-    """The points of a table, or those of a GPU's space whose programs fit the GPU; a space of a
-    processor has no gaps."""
+    """The points of a table, or of a space."""
     if isinstance(device, ReplayedDevice):
-        known = device.legal
-    elif points.target.gpu is not None:
-        known = functools.partial(_fits, points)
-    else:
-        return None
-
-    def legal(rows: Points) -> Mask:
-        found = np.zeros(len(rows), np.bool_)
-        for number in np.unique(rows[:, 0]).tolist():
-            at = np.flatnonzero(rows[:, 0] == number)
-            numbers = rows[at, 1 : 1 + len(points.sketches[number].knobs)]
-            found[at] = known(number, numbers)
-        return found
-
-    return legal
+        return by_sketch(points, device.legal)
+    return legal_points(points)
