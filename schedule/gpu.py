@@ -16,7 +16,7 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.cpu import unrolls
 from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
 from loopwright.schedule.gpu_tiles import tiled_axes, tiled_default, tiled_knobs
-from loopwright.schedule.kernel import contiguous_axis, leaves
+from loopwright.schedule.kernel import contiguous_axis, leaves, walk_order
 from loopwright.schedule.lower_flat import unrolled_axes
 from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
 from loopwright.schedule.plan import Group, has_reuse
@@ -31,10 +31,12 @@ _LONG = 32  # steps of a reduction that a team of threads shares
 
 @dataclass(frozen=True)
 class KernelContext:
-    """What the rules need besides the group: the GPU, and what follows from constants."""
+    """What the rules need besides the group: the GPU, what follows from constants, and the
+    element-wise nests that are computed where their results are staged."""
 
     gpu: Gpu
     known_ahead: frozenset[str] = frozenset()
+    sources: tuple[Nest, ...] = ()
 
 
 def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch, ...]:
@@ -46,6 +48,8 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     if nest.reducer is None:
         return (flat,)
     tiled = tuple(_tiled(group, context))
+    if any(kernel.sources for kernel in tiled):
+        return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))
     if steps < _LONG:
         return (*tiled, flat)
@@ -81,29 +85,24 @@ def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Ch
     return {"team": _usual_team(sketch, knobs["team"])}
 
 
-def _order(nest: Nest) -> tuple[Index, ...]:
-    """The axes, the one along which the result is contiguous last."""
-    fast = contiguous_axis(nest)
-    return (*(a for a in nest.axes if a != fast), *(() if fast is None else (fast,)))
-
-
 def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
     """Blocks that stage all operands that are used again, by every pipeline."""
     (nest,) = group.nests
-    axes = _order(nest)
+    axes = walk_order(nest)
     tiled = tiled_axes(nest, axes)
     if not has_reuse(nest) or len(tiled) < 2 or nest.also:
         return
-    reads = dict.fromkeys(r for r in accesses_of(nest) if stageable(r, nest))
-    staged = tuple(r for r in reads if not set(tiled) <= set(_indices(r)))
+    staged = staged_reads(nest, tiled)
     if not staged:
         return
+    sources = tuple(n for n in context.sources if any(r.tensor is n.out for r in staged))
     chunked = max(nest.reduce, key=lambda k: (extent(k), -nest.reduce.index(k)))
     pipelines = ["double", "plain"]
-    if context.gpu.async_copies and all(_copies(r, nest, tiled) for r in staged):
+    copied = not sources and all(_copies(r, nest, tiled) for r in staged)
+    if context.gpu.async_copies and copied:
         pipelines.insert(0, "async")
     for pipeline in pipelines:
-        yield Tiled(group, axes, tiled, chunked, staged, (), pipeline)
+        yield Tiled(group, axes, tiled, chunked, staged, sources, pipeline)
 
 
 def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
@@ -113,9 +112,10 @@ def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
     return item_bytes(read.dtype) >= 4 or not turned(read, tiled)
 
 
-def accesses_of(nest: Nest) -> list[Read]:
-    """What the body of a nest reads."""
-    return [read for read, _ in guarded_reads(nest.body)]
+def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
+    """The operands that go through shared memory: those that threads of a block share."""
+    reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body) if stageable(r, nest))
+    return tuple(r for r in reads if not set(tiled) <= set(_indices(r)))
 
 
 def _indices(read: Read) -> set[Index]:
@@ -125,7 +125,7 @@ def _indices(read: Read) -> set[Index]:
 def _flat(group: Group) -> Flat:
     (nest,) = group.nests
     fast = contiguous_axis(nest)
-    axes = _order(nest)
+    axes = walk_order(nest)
     count = 1 if nest.reducer is None else 2
     return Flat(group, axes, axes[-count:] if fast is not None else ())
 

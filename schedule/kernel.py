@@ -215,6 +215,12 @@ def contiguous_axis(nest: Nest) -> Index | None:
     return None
 
 
+def walk_order(nest: Nest) -> tuple[Index, ...]:
+    """The axes, the one along which the result is contiguous last."""
+    fast = contiguous_axis(nest)
+    return (*(a for a in nest.axes if a != fast), *(() if fast is None else (fast,)))
+
+
 def accesses(nest: Nest, *exprs: Expr | None) -> list[tuple[Tensor, tuple[Affine, ...]]]:
     """What expressions of a nest read, accumulators excepted."""
     found: list[tuple[Tensor, tuple[Affine, ...]]] = []

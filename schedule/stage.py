@@ -93,11 +93,12 @@ def stageable(read: Read, nest: Nest) -> bool:
 def turned(read: Read, fast: tuple[Index, ...]) -> bool:
     """Whether a stage of an operand is a transposition; `fast` are the axes of the block's tile,
     that of neighbouring threads last."""
-    order = _order(read, fast)
+    order = stage_order(read, fast)
     return bool(order) and order[-1] != len(order) - 1
 
 
-def _order(read: Read, fast: tuple[Index, ...]) -> tuple[int, ...]:
+def stage_order(read: Read, fast: tuple[Index, ...]) -> tuple[int, ...]:
+    """The axes of a tensor in the order of its stage."""
     dims = range(len(read.index))
     for axis in reversed(fast):
         for d in reversed(dims):
@@ -128,7 +129,7 @@ class Stage:
     ) -> None:
         self.kernel, self.read, self.nest, self.source = kernel, read, nest, source
         self.axes = [_axis(read, d) for d in range(len(read.index))]
-        self.order, self.turned = _order(read, fast), turned(read, fast)
+        self.order, self.turned = stage_order(read, fast), turned(read, fast)
         self.sizes = sizes
         bytes_ = item_bytes(read.dtype)
         self.aligned = kernel.gpu.vector_bytes // bytes_
