@@ -22,6 +22,8 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.schedule.tree import Buffer, Var
 
 ROLES = ("written", "register", "vector", "broadcast")
+GPU_ROLES = ("written", "register", "shared", "global")
+"""Their places are those of `ROLES`: what is written comes first, then registers."""
 LINE = 64.0  # bytes of a cache line
 
 Slopes = Mapping[Var, Real]
@@ -78,7 +80,8 @@ class Access:
     key: the same for accesses of one store that touch the same elements, give or take a few.
     axes: of the buffer, the innermost one first, those of one element left out.
     rate: vector operations per distinct element: 1 / width where neighbours share a vector.
-    gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0.
+    gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0; on a GPU, the
+        transactions of memory that one operation of a warp takes (`lanes`).
     alive: 0 for configs in which a loop around has no iterations, else 1.
     elements, lines: distinct elements, and the cache lines that hold them.
     """
@@ -182,7 +185,7 @@ class Touch:
     elements: distinct elements.
     lines: cache lines that hold them.
     vectors: the vector, broadcast or scalar operations that access each of them once.
-    gathers: those of them that move one element of a vector at a time.
+    gathers: those of them that move one element of a vector at a time; on a GPU, transactions.
     uses: accesses.
     moved: the accesses, and the loop.
     """

@@ -25,6 +25,13 @@ The vector, in the order of `names`; n = log₂(1 + x), so that nothing is 0:
     <role>.stride             elements by which one iteration of this loop moves
                               an access; the greatest of the role                  1      n
 
+In programs for GPUs, loops are also of the kinds `block` and `thread`, and the roles are
+
+    written    what a store writes to global memory, and reads again to update it
+    register   registers of a thread, matrix tiles of a warp
+    shared     shared memory, written or read
+    global     what a store reads of global memory
+
 `Touch` knows further numbers that the relation features need: cache lines and vector operations.
 
 How they are computed: a variable of a `Let` stands for its linear expression (its `min` only
@@ -40,12 +47,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loopwright.costmodel.access import ROLES, Access, Statement, Touch
+from loopwright.costmodel.access import GPU_ROLES, ROLES, Access, Statement, Touch
 from loopwright.costmodel.column import Array, Real, least, log, most, real, rows, total
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ARITHMETIC, FLOAT_ONLY, Binary, Expr, Unary, walk
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
+    GPU_KINDS,
     KINDS,
     Buffer,
     Let,
@@ -62,17 +70,24 @@ from loopwright.schedule.tree import (
 
 @dataclass(frozen=True, eq=False)
 class StoreContext:
-    """A store: its arithmetic operations, calls of elementary functions, and vector width."""
+    """A store: its arithmetic operations, calls of elementary functions, and vector width; or
+    another statement of a GPU: its products of matrix tiles, or of barriers, one."""
 
     arithmetic: float
     functions: float
     width: Real
     touch: tuple[Touch, ...]
+    products: float = 0.0
+    barriers: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class LoopContext:
-    """A loop, with what one run of it does; columns as in the module's table, not transformed."""
+    """A loop, with what one run of it does; columns as in the module's table, not transformed.
+
+    In a program for a GPU also the bytes of shared memory, and the registers of 4 bytes, that are
+    allocated inside.
+    """
 
     kind: str
     extent: Real
@@ -81,6 +96,8 @@ class LoopContext:
     inside: Real
     touch: tuple[Touch, ...]
     children: tuple[Context, ...]
+    shared: Real = 0.0
+    registers: Real = 0.0
 
     def loops(self) -> Iterator[LoopContext]:
         """This loop and all inside of it, in the order in which they are written."""
@@ -100,19 +117,23 @@ def loops(nodes: Iterable[Context]) -> Iterator[LoopContext]:
 
 def contexts(tree: Tree, target: Target) -> tuple[Context, ...]:
     """The loops and stores of a tree's body; what is prepared ahead of time costs nothing."""
-    return _Walk(target).block(tree.body, 1.0)[0]
+    if target.gpu is not None:
+        from loopwright.costmodel.gpu_context import GpuWalk
+
+        return GpuWalk(target).block(tree.body, 1.0)[0]
+    return Walk(target).block(tree.body, 1.0)[0]
 
 
-def names() -> tuple[str, ...]:
+def names(gpu: bool = False) -> tuple[str, ...]:
     """What the columns of `vector` are called."""
-    parts = itertools.product(ROLES, ("elements", "reuse", "stride"))
-    own = ("extent", *KINDS, "depth", "outside", "inside")
+    parts = itertools.product(GPU_ROLES if gpu else ROLES, ("elements", "reuse", "stride"))
+    own = ("extent", *_kinds(gpu), "depth", "outside", "inside")
     return (*own, *(f"{role}.{part}" for role, part in parts))
 
 
-def vector(loop: LoopContext, n: int) -> Array:
+def vector(loop: LoopContext, n: int, gpu: bool = False) -> Array:
     """A loop's context vector for a batch of n: shape (columns, n)."""
-    kinds = [float(kind == loop.kind) for kind in KINDS]
+    kinds = [float(kind == loop.kind) for kind in _kinds(gpu)]
     columns: list[Real] = [loop.extent, loop.outside, loop.inside]
     for t in loop.touch:
         columns += [t.elements, t.reuse, t.stride]
@@ -122,8 +143,14 @@ def vector(loop: LoopContext, n: int) -> Array:
     return made
 
 
-class _Walk:
+def _kinds(gpu: bool) -> tuple[str, ...]:
+    return KINDS + GPU_KINDS if gpu else KINDS
+
+
+class Walk:
     """Gathers contexts from the innermost loops outwards."""
+
+    roles = ROLES
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -138,11 +165,11 @@ class _Walk:
         statements: list[Statement] = []
         for stmt in body:
             if isinstance(stmt, Let):
-                self.lets[stmt.var] = self.linear(stmt.value)
+                self.let(stmt)
             elif isinstance(stmt, Store):
                 statement = self.store(stmt)
                 statements.append(statement)
-                nodes.append(_store_context(stmt, statement))
+                nodes.append(self.store_context(stmt, statement))
             elif isinstance(stmt, Loop) and (inner := self.loop(stmt, outside)) is not None:
                 nodes.append(inner[0])
                 statements += inner[1]
@@ -160,7 +187,7 @@ class _Walk:
         for statement in statements:
             statement.repeat(loop.var, extent, mean)
         inside = total(s.count for s in statements)
-        touch = tuple(Touch.of(role, statements, loop.var) for role in ROLES)
+        touch = tuple(Touch.of(role, statements, loop.var) for role in self.roles)
         depth = len(self.path)
         return LoopContext(loop.kind, mean, depth, outside, inside, touch, children), statements
 
@@ -171,6 +198,9 @@ class _Walk:
             return extent
         return least(extent, real(bound.const) / most(self.extents[bound.terms[0][0]], 1.0))
 
+    def let(self, let: Let) -> None:
+        self.lets[let.var] = self.linear(let.value)
+
     def linear(self, value: Linear) -> dict[Var, Real]:
         """The coefficients of the loops in an index expression."""
         result: dict[Var, Real] = {}
@@ -180,7 +210,7 @@ class _Walk:
                 inner = self.lets.get(term, {term: 1.0})
             else:
                 inner = self.linear(term.value)
-                factor = factor / (term.divisor if isinstance(term, Quotient) else 1)
+                factor = factor / (real(term.divisor) if isinstance(term, Quotient) else 1)
             for var, slope in inner.items():
                 result[var] = result.get(var, 0.0) + factor * slope
         return result
@@ -189,8 +219,7 @@ class _Walk:
         innermost = self.path[-1] if self.path else None
         width: Real = 1.0
         if innermost is not None and innermost.kind == "vectorized":
-            lanes = self.target.lanes(item_bytes(store.buffer.dtype))
-            width = most(least(float(lanes), self.extents[innermost.var]), 1.0)
+            width = most(self.width(store.buffer.dtype, self.extents[innermost.var]), 1.0)
         lane = None if innermost is None else innermost.var
         accesses = [self.access(store.buffer, store.index, True, lane, width)]
         for part in walk(store.value):
@@ -199,26 +228,33 @@ class _Walk:
                 accesses.append(self.access(part.buffer, part.index, written, lane, width))
         return Statement(width, list({a.key: a for a in accesses}.values()))
 
+    def width(self, dtype: str, extent: Real) -> Real:
+        """Elements of one vector operation of a loop."""
+        return least(float(self.target.lanes(item_bytes(dtype))), extent)
+
     def access(
         self, buffer: Buffer, index: Sequence[Linear], written: bool, lane: Var | None, width: Real
     ) -> Access:
         slopes = tuple(self.linear(position) for position in index)
         moves = any(lane in slope for slope in slopes)
-        role = "written" if written else "vector" if moves else "broadcast"
+        return Access.of(buffer, self.role(buffer, written, moves), slopes, lane, width)
+
+    def role(self, buffer: Buffer, written: bool, moves: bool) -> str:
+        """The role of a buffer in a store, where `moves` says that an access goes with the
+        store's innermost loop."""
         if buffer.scope == "register":
-            role = "register"
-        return Access.of(buffer, role, slopes, lane, width)
+            return "register"
+        return "written" if written else "vector" if moves else "broadcast"
 
-
-def _store_context(store: Store, statement: Statement) -> StoreContext:
-    parts = list(walk(store.value))
-    touch = tuple(Touch.of(role, [statement], None) for role in ROLES)
-    return StoreContext(
-        float(sum(map(_is_arithmetic, parts))),
-        float(sum(isinstance(p, Unary) and p.op in FLOAT_ONLY for p in parts)),
-        statement.width,
-        touch,
-    )
+    def store_context(self, store: Store, statement: Statement) -> StoreContext:
+        parts = list(walk(store.value))
+        touch = tuple(Touch.of(role, [statement], None) for role in self.roles)
+        return StoreContext(
+            float(sum(map(_is_arithmetic, parts))),
+            float(sum(isinstance(p, Unary) and p.op in FLOAT_ONLY for p in parts)),
+            statement.width,
+            touch,
+        )
 
 
 def _is_arithmetic(part: Expr) -> bool:

@@ -11,7 +11,8 @@ Here j is always the *footprint*, the bytes of all cache lines that one run of t
 outside of registers, and i is one of
 
     inside           stores executed by one run of the loop
-    <role>.reuse     accesses for each cache line touched, for the roles written, vector, broadcast
+    <role>.reuse     accesses for each cache line touched, for the roles written, vector,
+                     broadcast; on a GPU, for those written, shared and global
 
 so that R_t says what a cache of β_t bytes is good for: how much work fits it, and how often what
 it holds is used again. β runs from 2^8.5 to 2^23.5 bytes, each 2^1.5 times the one before; the
@@ -31,7 +32,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from loopwright.costmodel.access import LINE, ROLES, Touch
+from loopwright.costmodel.access import GPU_ROLES, LINE, ROLES, Touch
 from loopwright.costmodel.column import Mask, Real, most, only, total, where
 from loopwright.costmodel.context import Context, LoopContext
 
@@ -39,11 +40,13 @@ MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
 BETAS = tuple(2.0 ** (8.5 + 1.5 * t) for t in range(11))
 _BETAS = np.array(BETAS, np.float32)[:, None]
 COLUMNS = ("inside", *(f"{ROLES[r]}.reuse" for r in MEMORY))
+GPU_COLUMNS = ("inside", *(f"{GPU_ROLES[r]}.reuse" for r in MEMORY))
 
 
-def relation_names() -> tuple[str, ...]:
+def relation_names(gpu: bool = False) -> tuple[str, ...]:
     """What the rows of `relations` are called."""
-    return tuple(f"max {c} below {_bytes(b)}" for c in COLUMNS for b in BETAS)
+    columns = GPU_COLUMNS if gpu else COLUMNS
+    return tuple(f"max {c} below {_bytes(b)}" for c in columns for b in BETAS)
 
 
 def relations(nodes: Iterable[Context], runs: Mask = True) -> list[Real]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from loopwright.costmodel.column import Array, Real, rows
 from loopwright.costmodel.context import contexts, loops, names, vector
+from loopwright.costmodel.gpu_summary import gpu_summary, gpu_summary_names
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.relation import relation_names, relations
 from loopwright.costmodel.summary import summary, summary_names
@@ -59,7 +60,8 @@ class Representation(ABC):
 
 class ContextRelation(Representation):
     """Context relation features (Chen et al. 2018, section 4) and a summary of the program: the
-    modules `relation` and `summary` define the columns. The default."""
+    modules `relation` and `summary`, or `gpu_summary` for GPUs, define the columns. All spaces of
+    processors have the same ones, and all of GPUs. The default."""
 
     transferable = True
 
@@ -70,7 +72,8 @@ class ContextRelation(Representation):
         return self._programs(space)[sketch](numbers)
 
     def names(self, space: Space) -> tuple[str, ...]:
-        return (*relation_names(), *summary_names())
+        gpu = space.target.gpu is not None
+        return (*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))
 
 
 class _Programs(dict[int, Program]):
@@ -98,7 +101,8 @@ def context_relation(tree: Tree, target: Target, flops: int) -> Array:
 
 def _columns(tree: Tree, target: Target, flops: int) -> list[Real]:
     nodes = contexts(tree, target)
-    return [*relations(nodes), *summary(nodes, tree, target, flops)]
+    whole = summary if target.gpu is None else gpu_summary
+    return [*relations(nodes), *whole(nodes, tree, target, flops)]
 
 
 class FlattenedTree(Representation):
@@ -110,18 +114,21 @@ class FlattenedTree(Representation):
         self._most = _Remembered(_most_loops)
 
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        width = len(names())
+        gpu = space.target.gpu is not None
+        width = len(names(gpu))
         result = np.zeros((len(numbers), self._most(space) * width), np.float32)
         start = 0
         for tree in _trees(space, sketch, numbers):
             part = result[start : start + tree.n]
             for place, loop in enumerate(loops(contexts(tree, space.target))):
-                part[:, place * width : (place + 1) * width] = vector(loop, tree.n).T
+                made = vector(loop, tree.n, gpu)
+                part[:, place * width : (place + 1) * width] = made.T
             start += tree.n
         return result
 
     def names(self, space: Space) -> tuple[str, ...]:
-        return tuple(f"loop {k} {name}" for k in range(self._most(space)) for name in names())
+        every = names(space.target.gpu is not None)
+        return tuple(f"loop {k} {name}" for k in range(self._most(space)) for name in every)
 
 
 class ConfigVector(Representation):
@@ -182,7 +189,7 @@ class _Remembered(Generic[T]):
 
 def _with_loops(space: Space, sketch: int) -> Sketch:
     chosen = space.sketches[sketch]
-    if not chosen.nests:
+    if not chosen.has_loops:
         raise ModelError(
             f"sketch {chosen.name!r} has no loops to take features from, as in a table of known "
             "costs: use ConfigVector"

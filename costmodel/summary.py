@@ -129,7 +129,7 @@ def _whole(
         share = where(heavier, nest.share, share)
     yield parallel
     yield share * float(target.threads)
-    yield _heap(tree.body)
+    yield heap(tree.body)
     yield total(only(_runs(node), 1.0) for node in nodes)
     yield total(map(_stores, nodes))
     yield from (float(target.threads), float(target.lanes(4)), float(target.vector_registers))
@@ -207,14 +207,14 @@ def _accesses(node: Context) -> list[Real]:
     return [*(t.vectors for t in node.touch), total(t.gathers for t in node.touch)]
 
 
-def _heap(body: Iterable[Stmt]) -> Real:
+def heap(body: Iterable[Stmt]) -> Real:
     """Bytes allocated."""
     found: Real = 0.0
     for stmt in body:
         if isinstance(stmt, Allocate) and stmt.buffer.scope == "heap":
             found = found + real(stmt.buffer.size) * item_bytes(stmt.buffer.dtype)
         elif isinstance(stmt, Loop):
-            found = found + _heap(stmt.body)
+            found = found + heap(stmt.body)
     return found
 
 

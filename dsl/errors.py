@@ -31,3 +31,8 @@ class BuildError(LoopwrightError):
 
 class LibraryError(LoopwrightError):
     """A library file is damaged, foreign, or made for another machine."""
+
+
+class DeviceLostError(LibraryError):
+    """A kernel broke its GPU's context, as by an illegal address: nothing works in this process
+    any more; start another one."""

@@ -19,7 +19,7 @@ class Features:
     def __init__(self, space: Space, representation: Representation | None = None) -> None:
         """By default `ContextRelation`, or `ConfigVector` for a table of known costs, which has
         no loops to look at."""
-        loops = bool(space.sketches[0].nests)
+        loops = space.sketches[0].has_loops
         self.space = space
         self.representation = representation or (ContextRelation() if loops else ConfigVector())
 

@@ -61,7 +61,7 @@ class Domain:
     @property
     def advised(self) -> bool:
         """Whether defaults are chosen by rules of thumb; a table's default is just a point."""
-        return self.legal is None
+        return self.space.sketches[0].has_loops
 
     def defaults(self, n: int) -> Points:
         """The default configs of up to `n` sketches, spread evenly over the space's order."""

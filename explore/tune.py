@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
-
 from loopwright.costmodel.model import CostModel
 from loopwright.dsl.workload import Workload
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback
 from loopwright.explore.finalists import Finalist, judge
+from loopwright.explore.legality import by_sketch, legal_points
 from loopwright.explore.points import Mask, Points
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
@@ -236,16 +235,7 @@ def _space(workload: Workload, device: Device, growth: float | None) -> Space:
 
 
 def _legal(device: Device, points: Space) -> Callable[[Points], Mask] | None:
-    """The points of a table; a space of Loopwright's has no gaps."""
-    if not isinstance(device, ReplayedDevice):
-        return None
-
-    def legal(rows: Points) -> Mask:
-        found = np.zeros(len(rows), np.bool_)
-        for number in np.unique(rows[:, 0]).tolist():
-            at = np.flatnonzero(rows[:, 0] == number)
-            numbers = rows[at, 1 : 1 + len(points.sketches[number].knobs)]
-            found[at] = device.legal(number, numbers)
-        return found
-
-    return legal
+    """The points of a table, or of a space."""
+    if isinstance(device, ReplayedDevice):
+        return by_sketch(points, device.legal)
+    return legal_points(points)

@@ -158,15 +158,22 @@ def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
 @click.command(cls=_Command)
 @click.option("--check", is_flag=True, help="Build, run and verify a trivial program on each.")
 def devices(check: bool) -> None:
-    """List the devices that can measure here."""
+    """List the devices that can measure here, GPUs among them."""
+    from loopwright.dsl.errors import TargetError
     from loopwright.measure.local import LocalDevice
 
-    with LocalDevice() as device:
-        details = {"target": str(device.target), "threads": str(device.target.threads)}
-        _show_details(("device", device.name), *(details | device.fingerprint()).items())
-        if check:
-            device.check()
-            _show_details(("check", "a program was built, ran, and its results are right"))
+    for target in ("cpu", "cuda", "opencl"):
+        try:
+            device = LocalDevice(target)
+        except TargetError as error:
+            _show_details((f"no {target}", str(error)))
+            continue
+        with device:
+            details = {"target": str(device.target), "threads": str(device.target.threads)}
+            _show_details(("device", device.name), *(details | device.fingerprint()).items())
+            if check:
+                device.check()
+                _show_details(("check", "a program was built, ran, and its results are right"))
 
 
 def _show_table(found: Iterable[Record]) -> int:

@@ -16,6 +16,7 @@ from loopwright.dsl.workload import Workload
 
 if TYPE_CHECKING:
     from loopwright.explore.tuned import Tuned
+    from loopwright.schedule.target import Target
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _RECORDS = click.option(
@@ -24,8 +25,17 @@ _RECORDS = click.option(
 _THREADS = click.option(
     "--threads", type=click.IntRange(1), help="Threads of the program; all if not given."
 )
+_TARGET = click.option(
+    "--target",
+    type=click.Choice(["cpu", "cuda", "opencl"]),
+    default="cpu",
+    show_default=True,
+    help="What programs run on: this machine's processor, or its GPU.",
+)
 _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 """ResNet-18's sixth convolution, which is tuned if nothing is named."""
+_COMPILED = 16
+"""Programs that --compile-only shows if --trials does not say."""
 
 
 class _Command(click.Command):
@@ -68,6 +78,13 @@ class _Command(click.Command):
     type=click.FloatRange(1),
     help="How much rounding errors may grow; 1 leaves Winograd's algorithms out. Any by default.",
 )
+@_TARGET
+@click.option("--arch", help="Of another NVIDIA GPU, such as sm_90; for --compile-only.")
+@click.option(
+    "--compile-only",
+    is_flag=True,
+    help="Run nothing: show what programs use of a GPU, as nvcc tells, --trials of them.",
+)
 @_THREADS
 @_RECORDS
 @click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
@@ -83,6 +100,9 @@ def tune(
     strategy: str,
     model: str,
     growth: float | None,
+    target: str,
+    arch: str | None,
+    compile_only: bool,
     threads: int | None,
     records: Path,
     output: Path | None,
@@ -96,6 +116,7 @@ def tune(
       loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
       loopwright tune "ij,jk->ik" i=512 j=512 k=512
       loopwright tune my.py:workload
+      loopwright tune matmul a=512,512 b=512,512 --target cuda --arch sm_90 --compile-only
 
     Without it, a convolution of ResNet-18 is tuned in about two minutes and exported to c6.so.
     The same command again goes on where it ended; Ctrl-C ends it with what was found.
@@ -105,18 +126,27 @@ def tune(
     output = output or Path("c6.so" if what is None else f"{_name(workload)}.so")
     if output.suffix != ".so":
         raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+    if arch is not None and target != "cuda":
+        raise click.UsageError("--arch is of an NVIDIA GPU: give --target cuda too")
+    if compile_only and target == "cpu":
+        raise click.UsageError("--compile-only shows what programs use of a GPU: --target cuda")
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.callbacks import display, speed
     from loopwright.explore.tune import tune as run
-    from loopwright.measure.peak import peak
 
-    target = resolve("cpu", threads)
+    named = target if arch is None else {"kind": target, "arch": arch}
+    machine = resolve(named, threads)
     click.echo(str(workload), err=True)
-    click.echo(f"on {target}, {target.threads} threads; measuring the machine's peak", err=True)
+    if compile_only:
+        from loopwright.cli_compile import compile_only as report_use
+
+        report_use(workload, machine, trials or _COMPILED, seed, growth)
+        return
+    peak = _peak(machine)
     tuned = run(
         workload,
-        target,
+        machine,
         trials,
         minutes,
         effort or ("normal" if what else "quick"),
@@ -125,11 +155,11 @@ def tune(
         strategy=strategy,
         model=model,
         growth=growth,
-        callbacks=[display(peak(target).flops)],
+        callbacks=[display(peak)],
     )
     path = tuned.library.export(output)
-    _say_result(tuned, peak(target).flops)
-    peer = peer_seconds(request, target.threads)
+    _say_result(tuned, peak)
+    peer = peer_seconds(request, machine.threads) if target == "cpu" else None
     if peer is not None:
         name, seconds = peer
         ratio = f"the best is {seconds / tuned.seconds:.2f} times as fast"
@@ -140,12 +170,24 @@ def tune(
     click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
 
 
+def _peak(machine: Target) -> float | None:
+    """FLOP/s that a processor reaches at most, measured; not known of a GPU."""
+    if machine.gpu is not None:
+        click.echo(f"on {machine}", err=True)
+        return None
+    from loopwright.measure.peak import peak
+
+    about = f"on {machine}, {machine.threads} threads"
+    click.echo(f"{about}; measuring the machine's peak", err=True)
+    return peak(machine).flops
+
+
 def _name(workload: Workload) -> str:
     name = workload.outputs[0].name
     return name if name.isidentifier() and name.isascii() else "kernel"
 
 
-def _say_result(tuned: Tuned, peak: float) -> None:
+def _say_result(tuned: Tuned, peak: float | None) -> None:
     from loopwright.explore.callbacks import failed, speed
     from loopwright.schedule.space import space
 
@@ -183,7 +225,8 @@ def replay(number: int, records: Path) -> None:
     with RecordStore(records, create=False) as store:
         record = store.get(number)
     workload = record.computation()
-    target = resolve("cpu", record.threads)
+    kind = record.target.partition(" ")[0]
+    target = resolve(kind if kind in ("cuda", "opencl") else "cpu", record.threads)
     if str(target) != record.target:
         click.echo(f"note: the record is of another target, {record.target}", err=True)
     click.echo(f"{workload}\n{record.config}")

@@ -1,4 +1,4 @@
-"""Candidates become shared objects: many at once, in worker processes."""
+"""Candidates become shared objects or code for GPUs: many at once, in worker processes."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Built:
-    """A candidate as a shared object with its signature as JSON, or why there is none."""
+    """A candidate as a shared object or a GPU's code, with its signature as JSON, or why there is
+    none. `resources` are what a GPU's kernels use of it, where the compiler tells."""
 
     code: Bytes
     signature: dict[str, Any]
     failure: Failure | None
     seconds: float
+    resources: tuple[dict[str, Any], ...] = ()
 
     @staticmethod
     def of(reply: Reply) -> Built:
@@ -51,7 +53,8 @@ class Built:
         if reply.failure is not None:
             return Built(b"", {}, reply.failure, reply.seconds)
         frame = reply.frame
-        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds)
+        told = tuple(frame.header.get("resources", ()))
+        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds, told)
 
 
 class Builder:

@@ -1,4 +1,4 @@
-"""`LocalDevice`: the processor that this program runs on."""
+"""`LocalDevice`: the processor that this program runs on, or a GPU beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
-from loopwright.measure import machine
+from loopwright.measure import accelerator, machine
 from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement
 from loopwright.measure.pool import Pool
@@ -26,10 +26,15 @@ from loopwright.schedule.target import Target
 
 _BATCH = 64  # candidates that are built before the first of them runs
 _LEAST_MEMORY = 2 << 30
+_TOOLCHAIN = "a working TVM, a C compiler and a linker"
+_NEEDS = {
+    "cuda": "a working TVM, NVIDIA's driver, and nvcc of its toolkit on the PATH or in CUDA_HOME",
+    "opencl": "a working TVM, pyopencl, and an OpenCL driver for the device",
+}
 
 
 class LocalDevice(Device):
-    """Measures on this machine.
+    """Measures on this machine: on its processor, or on its GPU by CUDA or OpenCL.
 
     Candidates are built in parallel while nothing is timed, and run alone, in worker processes
     that may crash, hang or run out of memory. All that ran is checked against the reference: the
@@ -55,7 +60,8 @@ class LocalDevice(Device):
         target, threads: as for `codegen.build.build`.
         build_workers: processes that build; by default one per processor, as memory allows.
         memory: bytes that one process may have; by default three quarters of the machine's for
-            the one that runs, and as much for all that build.
+            the one that runs, and as much for all that build. One that runs on a GPU has no
+            limit, since drivers reserve addresses by the hundred gigabytes.
         seed: of the data that candidates run on.
         builder: what builds, in place of processes on this machine; closed with the device.
 
@@ -65,6 +71,8 @@ class LocalDevice(Device):
 
         self.target = resolve(target, threads)
         self.name = f"{machine.processor()}, {self.target.threads} threads"
+        if self.target.gpu is not None:
+            self.name = accelerator.name(self.target)
         self._timing = timing or Timing()
         limits = limits or Limits()
         self._folder = tempfile.TemporaryDirectory(prefix="loopwright-")
@@ -73,12 +81,13 @@ class LocalDevice(Device):
         each = memory or max(_LEAST_MEMORY, share // count)
         pool = Pool(Kind("build", each, folder), count)
         self._builder = Builder(pool, limits.build) if builder is None else builder
-        self._runner = Runner(Pool(Kind("run", memory or share, folder), 1))
+        most = 0 if self.target.gpu is not None else memory or share
+        self._runner = Runner(Pool(Kind("run", most, folder), 1))
         self._references = References(self.target, self._builder, self._runner, limits, seed)
         self._built: dict[tuple[str, Config], Built] = {}
 
     def fingerprint(self) -> dict[str, str]:
-        return machine.fingerprint()
+        return machine.fingerprint() | accelerator.facts(self.target)
 
     def check(self) -> None:
         trivial = _trivial()
@@ -87,8 +96,8 @@ class LocalDevice(Device):
         failure = measured.failure or self.verify(trivial, config)
         if failure is not None:
             raise DeviceError(
-                f"{self.name} cannot build and run a trivial program; it needs a working TVM, a "
-                f"C compiler and a linker\n{failure}\n{failure.traceback}"
+                f"{self.name} cannot build and run a trivial program; it needs "
+                f"{_NEEDS.get(self.target.kind, _TOOLCHAIN)}\n{failure}\n{failure.traceback}"
             )
 
     def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:

@@ -32,7 +32,8 @@ class Kind:
     Attributes
     ----------
     mode: "build" or "run"; see `loopwright.measure.worker`.
-    memory: bytes of address space that each may have.
+    memory: bytes of address space that each may have; 0 is any number, as the drivers of GPUs
+        ask for: they reserve far more than they use.
     folder: where they keep temporary files.
     """
 
@@ -162,7 +163,7 @@ class Worker:
 def _start(kind: Kind, printed: int) -> subprocess.Popen[bytes]:
     # No program but its parent's, and a session of its own, so that Ctrl-C in the terminal
     # reaches the parent alone, and all that it starts can be killed at once.
-    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if kind.mode == "run" else {}
+    run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
     return subprocess.Popen(
         [sys.executable, "-m", "loopwright.measure.worker", kind.mode, str(kind.memory)],
         stdin=subprocess.PIPE,
@@ -170,8 +171,13 @@ def _start(kind: Kind, printed: int) -> subprocess.Popen[bytes]:
         stderr=printed,
         bufsize=0,
         start_new_session=True,
-        env={**os.environ, **threads, "TMPDIR": str(kind.folder)},
+        env={**os.environ, **(run if kind.mode == "run" else {}), "TMPDIR": str(kind.folder)},
     )
+
+
+def _caches(kind: Kind) -> dict[str, str]:
+    """What OpenCL's drivers compile for a candidate is of no use when the device is closed."""
+    return {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
 
 
 def _end(process: subprocess.Popen[bytes], printed: IO[bytes], owner: int) -> None:

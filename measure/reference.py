@@ -80,6 +80,8 @@ class References:
             data = replace(data, task=replace(data.task, complete=True))
             default, seconds = self._default(data)
         timeout = max(self._limits.run, _SLOWER * seconds)
+        if self._target.kind == "opencl":
+            timeout += self._limits.build  # by the driver, where it runs
         return replace(self._with_outputs(data, default), timeout=timeout), default
 
     def _default(self, data: Data) -> tuple[Built, float]:

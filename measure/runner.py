@@ -65,10 +65,9 @@ class Runner:
         }
         job = Job(Frame(asked, (built.code,)), data.timeout)
         reply, fresh = self._ask(data, job)
-        if reply.failure is None or reply.failure.kind not in _SUSPECT:
+        if fresh or reply.failure is None or reply.failure.kind not in _SUSPECT:
             return reply
-        self._pool.close()
-        return reply if fresh else self._ask(data, job)[0]
+        return self._ask(data, job)[0]
 
     def compare(
         self, data: Data, candidates: Sequence[Built], timing: Timing, rounds: int
@@ -110,9 +109,13 @@ class Runner:
         return self._ask(data, Job(Frame({"do": "sample", "slot": number}), data.timeout))[0]
 
     def _ask(self, data: Data, job: Job) -> tuple[Reply, bool]:
-        """The reply, and whether the worker had served no other candidate."""
+        """The reply, and whether the worker had served no other candidate. It serves none after
+        one that may have harmed it: a fault in a GPU's kernel leaves nothing of it usable."""
         fresh = self._ready(data)
-        return self._pool.map([job])[0], fresh
+        reply = self._pool.map([job])[0]
+        if reply.failure is not None and reply.failure.kind in _SUSPECT:
+            self._pool.close()
+        return reply, fresh
 
     def _ready(self, data: Data) -> bool:
         """Give the data to the worker unless it has them."""
@@ -128,6 +131,7 @@ class Runner:
         asked = {
             "do": "data",
             "workload": data.task.text,
+            "kind": data.task.target.kind,
             "threads": data.task.target.threads,
             "seed": data.seed,
             "tolerance": data.tolerance,

@@ -1,7 +1,7 @@
 """A worker process: `python -m loopwright.measure.worker MODE MEMORY`.
 
-MODE "build" turns configs into shared objects and evaluates the oracle; "run" loads shared
-objects, times and checks them, and never imports TVM. MEMORY is a limit in bytes. Messages
+MODE "build" turns configs into code and evaluates the oracle; "run" loads that code, times and
+checks it, and never imports TVM. MEMORY is a limit in bytes, 0 for none. Messages
 (`loopwright.measure.frames`) come over standard input, each is answered over standard output;
 what the worker or a candidate prints goes to standard error. The worker ends with its input.
 """
@@ -76,7 +76,8 @@ def main() -> None:
     """Serve the parent until it ends."""
     mode, memory = sys.argv[1], int(sys.argv[2])
     channel = Channel()
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no dumps of gigabytes for every crash
     faulthandler.enable()

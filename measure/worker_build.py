@@ -15,7 +15,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.measure.checking import to_bytes
 from loopwright.measure.frames import CandidateError, Frame, Operation
 from loopwright.schedule.sketch import Config
-from loopwright.schedule.target import Target
+from loopwright.schedule.target import Gpu, Target
 
 
 def operations() -> dict[str, Operation]:
@@ -24,9 +24,11 @@ def operations() -> dict[str, Operation]:
 
 
 def _build(frame: Frame) -> Frame:
-    """From "workload", "target" and "config" to "signature" and one blob, a shared object.
+    """From "workload", "target" and "config" to "signature" and one blob, a shared object, or a
+    GPU's code with what is known of it in "resources".
 
-    With "complete" it depends on nothing but libc and libm, at the price of a slower link.
+    With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
+    link.
     """
     asked = frame.header
     workload, target = _workload(asked["workload"]), _target(asked["target"])
@@ -36,10 +38,15 @@ def _build(frame: Frame) -> Frame:
         raise CandidateError("illegal", str(error)) from error
     try:
         code = compile_program(made, draft=True)
+        answer = {"signature": signature(made, "kernel").to_json()}
+        if target.gpu is not None:
+            from loopwright.codegen.gpu_code import resources
+
+            return Frame(answer | {"resources": resources(code[0])}, code)
         with scratch() as folder:
             path = folder / "kernel.so"
             link(code, path, triple=target.triple, complete=asked["complete"])
-            return Frame({"signature": signature(made, "kernel").to_json()}, (path.read_bytes(),))
+            return Frame(answer, (path.read_bytes(),))
     except LoopwrightError as error:
         raise CandidateError("build", str(error)) from error
 
@@ -60,4 +67,5 @@ def _workload(text: str) -> Workload:
 @functools.lru_cache(maxsize=16)
 def _target(text: str) -> Target:
     data = json.loads(text)
-    return Target(**data | {"features": tuple(data["features"])})
+    gpu = None if data["gpu"] is None else Gpu(**data["gpu"])
+    return Target(**data | {"features": tuple(data["features"]), "gpu": gpu})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from loopwright.codegen.calls import Call
 from loopwright.codegen.library import Library, Origin, functions_of
 from loopwright.codegen.linker import scratch
 from loopwright.codegen.signature import Parameter, Signature
-from loopwright.dsl.errors import LibraryError
+from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.measure.checking import difference, from_bytes, poison, to_bytes
@@ -38,15 +39,17 @@ class _Bench:
 
     def __init__(self) -> None:
         self._workload: Workload | None = None
+        self._kind = ""
         self._inputs: dict[str, Array] = {}
         self._expected: tuple[Array, ...] = ()
         self._tolerance = (0.0, 0.0)
         self._timers: dict[int, Timer] = {}
 
     def data(self, frame: Frame) -> Frame:
-        """Draw the inputs of "workload" by "seed", for calls on "threads"; the blobs are the
-        outputs expected within "tolerance", if they are known."""
+        """Draw the inputs of "workload" by "seed", for calls on "threads" of a target of "kind";
+        the blobs are the outputs expected within "tolerance", if they are known."""
         asked = frame.header
+        self._kind = asked["kind"]
         _place(asked["threads"])
         self._timers.clear()
         self._inputs.clear()
@@ -63,7 +66,7 @@ class _Bench:
         return Frame({})
 
     def run(self, frame: Frame) -> Frame:
-        """Time the shared object in the blob, and check its outputs, at most "most" elements of
+        """Time the code in the blob, and check its outputs, at most "most" elements of
         each: "seconds". With "outputs" they are the blobs."""
         asked = frame.header
         call, timer = self._start(frame)
@@ -73,7 +76,7 @@ class _Bench:
         return Frame({"seconds": seconds}, to_bytes(call.outputs) if asked["outputs"] else ())
 
     def load(self, frame: Frame) -> Frame:
-        """Keep the shared object in the blob, warmed up, as number "slot"."""
+        """Keep the code in the blob, warmed up, as number "slot"."""
         self._timers[frame.header["slot"]] = self._start(frame)[1]
         return Frame({})
 
@@ -82,15 +85,15 @@ class _Bench:
         with _calling():
             return Frame({"seconds": self._timers[frame.header["slot"]].sample()})
 
-    def _start(self, frame: Frame) -> tuple[Call, Timer]:
+    def _start(self, frame: Frame) -> tuple[Any, Timer]:
         timing = Timing(**frame.header["timing"])
-        library = _load(frame)
+        library = _load(frame, self._kind)
         with _calling():
             call = self._call(library)
-            return call, Timer(call, timing, _flush() if timing.cache == "cold" else None)
+            return call, Timer(call, timing, _flush(call) if timing.cache == "cold" else None)
 
-    def _call(self, library: Library) -> Call:
-        """Constants are laid out now, outside of what is timed."""
+    def _call(self, library: Any) -> Any:
+        """Constants are laid out now, outside of what is timed; a GPU's data go there now."""
         signature = library.signature
         bound = library.bind(**{name: self._inputs[name] for name in signature.constants})
         outputs = tuple(map(arrays.empty, signature.outputs))
@@ -98,7 +101,7 @@ class _Bench:
             poison(array)
         return bound.prepare_call(*(self._inputs[p.name] for p in bound.inputs), out=outputs)
 
-    def _check(self, call: Call, most: int | None) -> None:
+    def _check(self, call: Any, most: int | None) -> None:
         if self._workload is None or not self._expected:
             return
         wrong = difference(self._workload, call.outputs, self._expected, self._tolerance, most)
@@ -108,21 +111,35 @@ class _Bench:
 
 @contextmanager
 def _calling() -> Iterator[None]:
-    """A call fails for want of memory alone."""
+    """A call fails for want of memory, or because it broke the GPU's context."""
     try:
         yield
+    except DeviceLostError as error:
+        raise CandidateError("crash", str(error)) from error
     except LibraryError as error:
         raise CandidateError("memory", str(error)) from error
 
 
-def _load(frame: Frame) -> Library:
+def _load(frame: Frame, kind: str) -> Any:
     signature = Signature.from_json(frame.header["signature"])
+    if kind in ("cuda", "opencl"):
+        return _load_gpu(signature, bytes(frame.blobs[0]))
     with scratch() as folder:
         path = folder / "kernel.so"
         path.write_bytes(frame.blobs[0])
         binary = Binary(path, functions_of(signature))
     binary.threads = signature.threads
     return Library(signature, binary, Origin())
+
+
+def _load_gpu(signature: Signature, code: bytes) -> Any:
+    """OpenCL's sources are compiled now."""
+    from loopwright.codegen.gpu_library import load_code
+
+    try:
+        return load_code(signature, code)
+    except BuildError as error:
+        raise CandidateError("build", str(error)) from error
 
 
 def _place(threads: int) -> None:
@@ -133,6 +150,11 @@ def _place(threads: int) -> None:
         os.sched_setaffinity(0, cores)
 
 
+def _flush(call: Any) -> Callable[[], None]:
+    """What empties the caches that a call uses."""
+    return _flush_processor() if isinstance(call, Call) else call.flush
+
+
 @functools.cache
-def _flush() -> Flush:
+def _flush_processor() -> Flush:
     return Flush()

@@ -73,9 +73,9 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
         yield Knob("tile", tuple(_tiles(sketch, context)))
     if not context.rows:
         for place, axis in enumerate(nest.axes):
-            yield Knob(f"block{place}_", tuple((q,) for q in _counts(extent(axis))))
+            yield Knob(f"block{place}_", tuple((q,) for q in counts(extent(axis))))
     if sketch.unrolled:
-        yield Knob("unroll", tuple(_unrolls([extent(k) for k in sketch.unrolled])))
+        yield Knob("unroll", tuple(unrolls([extent(k) for k in sketch.unrolled])))
 
 
 def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choice]:
@@ -290,13 +290,13 @@ def _widths(sketch: NestSketch, lanes: int) -> list[int]:
     return whole or [1 << (size.bit_length() - 1)]
 
 
-def _counts(most: int) -> list[int]:
+def counts(most: int) -> list[int]:
     """1, 2, 3, 4, 6, 8, 12, 16, … up to `most`, and `most` itself."""
     steps = itertools.chain([1], *([2 << e, 3 << e] for e in range(40)))
     return [*itertools.takewhile(lambda q: q < most, steps), most]
 
 
-def _unrolls(extents: list[int]) -> list[Choice]:
+def unrolls(extents: list[int]) -> list[Choice]:
     """Unroll factors of the last two reduction loops: divisors, the outer one's only if the
     inner one is unrolled whole."""
     last = [u for u in range(1, _MAX_UNROLL + 1) if extents[-1] % u == 0]

@@ -16,17 +16,15 @@ are computed twice, to the same value. Reads of packed operands use `tile`, all 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload
+from loopwright.schedule.assemble import assembled, known_ahead, values_of
+from loopwright.schedule.lower_gpu import lower_kernels
 from loopwright.schedule.lower_nest import NestLowering
 from loopwright.schedule.lower_pack import lower_pack
-from loopwright.schedule.nest import reads_of
 from loopwright.schedule.plan import Group
 from loopwright.schedule.sketch import Config, NestSketch, Sketch
 from loopwright.schedule.storage import Storage
@@ -43,7 +41,6 @@ from loopwright.schedule.tree import (
     Store,
     Tree,
     Var,
-    renamed,
 )
 
 
@@ -61,6 +58,9 @@ def lower_columns(
     sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
 ) -> Tree:
     """The loop tree of a batch of n configs, given as the values of every knob."""
+    if target.gpu is not None:
+        known = known_ahead(sketch.workload, sketch.groups)
+        return lower_kernels(sketch, target.gpu, values, n, known)
     return _Lowering(sketch, target, values, n).tree()
 
 
@@ -86,49 +86,10 @@ class _Lowering:
                 section += pack
             section += self._group(group, sketches, number)
             number += len(group.nests)
-        return self._assembled(prepare, body)
-
-    def _assembled(self, prepare: list[Stmt], body: list[Stmt]) -> Tree:
-        workload, storage = self.sketch.workload, self.storage
-        used = storage.used
-        prepared = [b for b in storage.ahead.values() if b.name in used["body"]]
-        ahead = used["prepare"] if prepared else set()
-        for constant in workload.constants:
-            if constant.name in ahead & used["body"]:
-                kept, copy = self._kept(constant)
-                prepared.append(kept)
-                prepare.append(copy)
-                body = [renamed(stmt, constant.name, kept.name) for stmt in body]
-        return Tree(
-            n=self.n,
-            inputs=tuple(
-                storage.buffer(t) for t in workload.inputs if not (t.constant and t.name in ahead)
-            ),
-            prepared=tuple(prepared),
-            outputs=tuple(storage.buffer(t) for t in workload.outputs),
-            constants=tuple(storage.buffer(t) for t in workload.constants if t.name in ahead),
-            prepare=(*storage.scratch("prepare", prepared), *prepare) if prepared else (),
-            body=(*storage.scratch("body", prepared), *body),
-        )
-
-    def _kept(self, constant: Tensor) -> tuple[Buffer, Loop]:
-        """A copy of a constant that both parts read: "main" is given no constant that "prepare"
-        is given."""
-        source = self.storage.buffer(constant)
-        kept = replace(source, name=self.storage.unused(f"{constant.name}_kept"))
-        loops = [(Var(f"{kept.name}.{d}"), extent) for d, extent in enumerate(source.shape)]
-        index = tuple(Linear(((var, 1),)) for var, _ in loops)
-        copy: Stmt = Store(kept, index, Load(source, index))
-        for var, extent in reversed(loops or [(Var(kept.name), 1)]):
-            copy = Loop(var, extent, "serial", (copy,))
-        assert isinstance(copy, Loop)
-        return kept, copy
+        return assembled(self.n, self.sketch.workload, self.storage, prepare, body, _copied)
 
     def _values(self, number: int) -> dict[str, tuple[Column, ...]]:
-        """The knobs of one nest, without their number."""
-        suffix = str(self.sketch.knobs_of[number])
-        names = {k: k.removesuffix(suffix) for k in self.values if _number(k) == suffix}
-        return {short: self.values[k] for k, short in names.items()}
+        return values_of(self.sketch, self.values, number)
 
     def _pack(self, sketch: NestSketch, number: int) -> tuple[list[Stmt], list[Stmt]]:
         prepare: list[Stmt] = []
@@ -166,18 +127,10 @@ class _Lowering:
         return inner
 
 
-def _number(knob: str) -> str:
-    return knob[len(knob.rstrip("0123456789")) :]
-
-
-def known_ahead(workload: Workload, groups: tuple[Group, ...]) -> frozenset[str]:
-    """The constants, and every tensor that follows from constants alone, outputs excepted."""
-    known = {t.name for t in workload.constants}
-    outputs = {t.name for t in workload.outputs}
-    sources = reads_of(n for group in groups for n in group.nests)
-    for group in groups:
-        made = {n.out.name for n in group.nests}
-        names = set().union(*(sources[name] for name in made))
-        if names and names <= known | made and not made & outputs:
-            known |= made
-    return frozenset(known)
+def _copied(source: Buffer, target: Buffer) -> Stmt:
+    loops = [(Var(f"{target.name}.{d}"), extent) for d, extent in enumerate(source.shape)]
+    index = tuple(Linear(((var, 1),)) for var, _ in loops)
+    copy: Stmt = Store(target, index, Load(source, index))
+    for var, extent in reversed(loops or [(Var(target.name), 1)]):
+        copy = Loop(var, extent, "serial", (copy,))
+    return copy

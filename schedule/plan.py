@@ -74,7 +74,7 @@ def fused(workload: Workload) -> Program:
 
 def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
     """The groups of a run of nests of a program, ready to be scheduled."""
-    return tuple(finished(group) for group in _grouped(run, program, outputs))
+    return tuple(finished(group) for group in groups_of(run, program, outputs))
 
 
 def has_reuse(nest: Nest) -> bool:
@@ -147,7 +147,7 @@ def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
     return program
 
 
-def _grouped(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+def groups_of(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
     """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
     start = 0
     while start < len(nests):
@@ -291,4 +291,4 @@ def _localized(
     return shared, tuple(done), tuple(slices.values())
 
 
-__all__ = ["Group", "has_reuse", "plan"]
+__all__ = ["Group", "groups_of", "has_reuse", "plan"]

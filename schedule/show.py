@@ -8,21 +8,37 @@ from loopwright.dsl import expr as e
 from loopwright.dsl import show as notation
 from loopwright.schedule.tree import (
     Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
     Buffer,
     Column,
+    GpuStmt,
     Let,
     Linear,
     Load,
     Loop,
+    MatrixFill,
+    MatrixLoad,
+    MatrixStore,
     Position,
     Quotient,
     Stmt,
+    Store,
     Tree,
     Var,
     map_values,
 )
 
-_MARKS = {"serial": "", "parallel": "parallel ", "unrolled": "unrolled ", "vectorized": "vector "}
+_MARKS = {
+    "serial": "",
+    "parallel": "parallel ",
+    "unrolled": "unrolled ",
+    "vectorized": "vector ",
+    "block": "block ",
+    "thread": "thread ",
+}
 
 
 def show(tree: Tree) -> str:
@@ -54,10 +70,39 @@ def _block(body: tuple[Stmt, ...], depth: int) -> list[str]:
             lines.append(f"{pad}{stmt.var} = {value}")
         elif isinstance(stmt, Allocate):
             lines.append(f"{pad}{stmt.buffer.scope} {_buffer(stmt.buffer)}")
+        elif isinstance(stmt, Store):
+            place = _element(stmt.buffer, stmt.index)
+            lines.append(f"{pad}{place} = {show_value(stmt.value)}")
         else:
-            index = ", ".join(map(_linear, stmt.index))
-            lines.append(f"{pad}{stmt.buffer.name}[{index}] = {show_value(stmt.value)}")
+            lines.append(pad + _gpu(stmt))
     return lines
+
+
+def _gpu(stmt: GpuStmt) -> str:
+    if isinstance(stmt, Barrier):
+        return "barrier"
+    if isinstance(stmt, AsyncCommit):
+        return "commit"
+    if isinstance(stmt, AsyncWait):
+        return f"wait for all but {_number(stmt.pending)}"
+    if isinstance(stmt, AsyncCopy):
+        source, count = _element(stmt.source, stmt.at), _number(stmt.count)
+        return f"async {_element(stmt.buffer, stmt.index)} = {source} … {count} elements"
+    tile = _element(stmt.tile, stmt.index)
+    if isinstance(stmt, MatrixFill):
+        return f"matrix {tile} = {stmt.value:g}"
+    if isinstance(stmt, MatrixLoad):
+        source = _element(stmt.source, stmt.at)
+        return f"matrix {tile} = {source} … rows {stmt.rows}, columns {stmt.columns}"
+    if isinstance(stmt, MatrixStore):
+        target = _element(stmt.target, stmt.at)
+        return f"matrix {target} … rows {stmt.rows}, columns {stmt.columns} = {tile}"
+    left, right = _element(stmt.left, stmt.left_at), _element(stmt.right, stmt.right_at)
+    return f"matrix {tile} += {left} @ {right}"
+
+
+def _element(buffer: Buffer, index: tuple[Linear, ...]) -> str:
+    return f"{buffer.name}[{', '.join(map(_linear, index))}]"
 
 
 def show_value(x: e.Expr) -> str:
@@ -77,8 +122,7 @@ class _Text(e.Expr):
 
 def _named(leaf: e.Expr) -> e.Expr:
     if isinstance(leaf, Load):
-        index = ", ".join(map(_linear, leaf.index))
-        text = f"{leaf.buffer.name}[{index}]"
+        text = _element(leaf.buffer, leaf.index)
         return _Text(f"clamped {text}" if leaf.clamped else text)
     assert isinstance(leaf, Position), leaf
     return _Text(_linear(leaf.value) if len(leaf.value.terms) <= 1 else f"({_linear(leaf.value)})")
@@ -95,7 +139,7 @@ def _linear(x: Linear) -> str:
             name = term.name
         else:
             sign = "//" if isinstance(term, Quotient) else "%"
-            name = f"({_linear(term.value)}) {sign} {term.divisor}"
+            name = f"({_linear(term.value)}) {sign} {_number(term.divisor)}"
         one = not isinstance(coefficient, np.ndarray) and coefficient == 1
         parts.append(name if one else f"{_number(coefficient)}*{name}")
     if not parts or isinstance(x.const, np.ndarray) or x.const != 0:

@@ -14,6 +14,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
+from loopwright.schedule.gpu_sketch import KernelSketch
 from loopwright.schedule.nest import Nest
 from loopwright.schedule.plan import Group
 from loopwright.schedule.tree import Column
@@ -120,12 +121,20 @@ class Sketch:
     workload: Workload
     groups: tuple[Group, ...]
     nests: tuple[NestSketch, ...]
+    """For processors, how each nest becomes loops."""
     knobs: tuple[Knob, ...]
     default: tuple[int, ...]
     growth: float = 1.0
     """How much larger rounding errors may be than those of the definition's own sums."""
     knobs_of: tuple[int, ...] = ()
     """For every nest the number of the one whose knobs it has: its own, or one that is alike."""
+    kernels: tuple[KernelSketch, ...] = ()
+    """For GPUs, how each group becomes a kernel; `knobs_of` numbers these then."""
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether it can be lowered; a table of known costs cannot."""
+        return bool(self.nests or self.kernels)
 
     @property
     def size(self) -> int:

@@ -11,16 +11,20 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
+from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.cpu import NestContext, default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
-from loopwright.schedule.lower import known_ahead
+from loopwright.schedule.lower import lower
 from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
+from loopwright.schedule.verify import legal
 from loopwright.schedule.winograd import RESULTS, winograd
 
 _MOST_SKETCHES = 256
+_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,15 @@ class Space:
         )
 
     def sample(self, rng: np.random.Generator) -> Config:
-        """A config drawn evenly over sketches, and then over the choices of each knob."""
-        sketch = self.sketches[rng.integers(len(self.sketches))]
-        return sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs])
+        """A config drawn evenly over sketches, and then over the choices of each knob. For a GPU
+        it is drawn again until it is within the limits, or is the default one."""
+        for _ in range(_DRAWS):
+            sketch = self.sketches[rng.integers(len(self.sketches))]
+            numbers = np.array([[int(rng.integers(len(k.choices))) for k in sketch.knobs]])
+            gpu = self.target.gpu
+            if gpu is None or legal(lower(sketch, self.target, numbers), gpu).all():
+                return sketch.at(numbers[0].tolist())
+        return self.default
 
 
 def space(workload: Workload, target: Target) -> Space:
@@ -98,6 +108,8 @@ class _Named:
 @functools.lru_cache(maxsize=256)
 def _space(named: _Named, target: Target) -> Space:
     workload = named.workload
+    if target.gpu is not None:
+        return Space(workload, target, gpu_sketches(workload, target.gpu))
     sketches: list[Sketch] = []
     for label, form in split_reductions(workload, target):
         groups = plan(form)

@@ -5,12 +5,25 @@
            | Let(var, value, limit)                           var = min(value, limit), to the end
            | Allocate(buffer)                                                   of this block
            | Store(buffer, index*, value)
-    kind   = "serial" | "parallel" | "unrolled" | "vectorized"
+           | Barrier | AsyncCopy | AsyncCommit | AsyncWait                      for GPUs
+           | MatrixFill | MatrixLoad | MatrixMultiply | MatrixStore             for their warps
+    kind   = "serial" | "parallel" | "unrolled" | "vectorized" | "block" | "thread"
     value  = the element expressions of the notation, with these leaves:
              Const | Load(buffer, index*, clamped) | Position(linear)
     index  = Linear: const + Σ coefficient · (Var | Quotient | Remainder)
     buffer = Buffer(name, shape, dtype, scope)
-    scope  = "argument" | "heap" | "register"
+    scope  = "argument" | "heap" | "register" | "shared" | "matrix_a" | "matrix_b" | "accumulator"
+
+In the tree of a GPU program every top-level statement that is not an `Allocate` is a *kernel*: a
+chain of directly nested "block" loops, and directly inside of it `Let`s and one chain of "thread"
+loops that holds the code of one thread. All iterations of the chains run at once. Buffers of scope
+"shared" are allocated inside of the threads, but there is one of each for a block; "register"
+buffers are a thread's own.
+
+The matrix statements work on tiles of 16×16 elements that the lanes of a warp hold together, in
+buffers of shape (…, 16, 16) and of scope "matrix_a" and "matrix_b" (factors) or "accumulator". A
+warp is a run of consecutive threads, the innermost thread loop; all its lanes run the statement
+together, with equal subscripts.
 
 The tree is *batched*: extents, coefficients, shapes are columns, NumPy int64 arrays of shape
 (n,), or plain integers where all configs agree. Lowering n configs of one sketch makes one tree;
@@ -20,7 +33,7 @@ The tree is *batched*: extents, coefficients, shapes are columns, NumPy int64 ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +42,8 @@ from loopwright.dsl.expr import Expr, rebuild
 
 Column = int | np.ndarray[Any, np.dtype[np.int64]]
 KINDS = ("serial", "parallel", "unrolled", "vectorized")
+GPU_KINDS = ("block", "thread")
+MATRIX = 16  # rows and columns of a matrix tile
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +80,7 @@ class Quotient:
     """The term ⌊value / divisor⌋."""
 
     value: Linear
-    divisor: int
+    divisor: Column
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +88,7 @@ class Remainder:
     """The term value mod divisor, in 0 … divisor-1."""
 
     value: Linear
-    divisor: int
+    divisor: Column
 
 
 Term = Var | Quotient | Remainder
@@ -157,7 +172,98 @@ class Loop:
     bound: Linear | None = None
 
 
-Stmt = Loop | Let | Allocate | Store
+@dataclass(frozen=True, eq=False)
+class Barrier:
+    """Waits until all threads of the block are here, and have done what they did to shared
+    buffers. All threads reach it equally often."""
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncCopy:
+    """`buffer[index + l] = source[at + l]` for l < count, along the last axis: 4, 8 or 16 bytes
+    from global to shared memory, some time before the `AsyncWait` for its group ends."""
+
+    buffer: Buffer
+    index: tuple[Linear, ...]
+    source: Buffer
+    at: tuple[Linear, ...]
+    count: Column
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncCommit:
+    """Ends a group of this thread's asynchronous copies; a group may be empty."""
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncWait:
+    """Waits until at most `pending` of this thread's groups, the latest ones, are not done."""
+
+    pending: Column
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFill:
+    """`tile[index, :, :] = value`."""
+
+    tile: Buffer
+    index: tuple[Linear, ...]
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixLoad:
+    """`tile[index, r, c] = source[at + r along axis `rows` + c along axis `columns`]`.
+
+    One of `rows` and `columns` is the last axis of the source.
+    """
+
+    tile: Buffer
+    index: tuple[Linear, ...]
+    source: Buffer
+    at: tuple[Linear, ...]
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixMultiply:
+    """`tile[index] += left[left_at] · right[right_at]`, a product of matrices in float32."""
+
+    tile: Buffer
+    index: tuple[Linear, ...]
+    left: Buffer
+    left_at: tuple[Linear, ...]
+    right: Buffer
+    right_at: tuple[Linear, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixStore:
+    """`target[at + r along axis `rows` + c along axis `columns`] = tile[index, r, c]`.
+
+    One of `rows` and `columns` is the last axis of the target.
+    """
+
+    target: Buffer
+    at: tuple[Linear, ...]
+    rows: int
+    columns: int
+    tile: Buffer
+    index: tuple[Linear, ...]
+
+
+GpuStmt = (
+    Barrier
+    | AsyncCopy
+    | AsyncCommit
+    | AsyncWait
+    | MatrixFill
+    | MatrixLoad
+    | MatrixMultiply
+    | MatrixStore
+)
+Stmt = Loop | Let | Allocate | Store | GpuStmt
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +338,8 @@ def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
         return replace(stmt, body=tuple(renamed(s, old, new) for s in stmt.body))
     if isinstance(stmt, Store):
         return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
+    if isinstance(stmt, (AsyncCopy, MatrixLoad)):
+        return replace(stmt, source=buffer(stmt.source))
     return stmt
 
 
@@ -261,10 +369,13 @@ class _Row:
     def linear(self, x: Linear) -> Linear:
         terms = []
         for term, coefficient in x.terms:
-            new = term if isinstance(term, Var) else replace(term, value=self.linear(term.value))
+            new = term if isinstance(term, Var) else self.divided(term)
             if number := self.number(coefficient):
                 terms.append((new, number))
         return Linear(tuple(terms), self.number(x.const))
+
+    def divided(self, x: Quotient | Remainder) -> Term:
+        return replace(x, value=self.linear(x.value), divisor=self.number(x.divisor))
 
     def value(self, x: Expr) -> Expr:
         if isinstance(x, Load):
@@ -288,5 +399,15 @@ class _Row:
             return Let(s.var, self.linear(s.value), self.number(s.limit))
         if isinstance(s, Allocate):
             return Allocate(self.buffer(s.buffer))
-        index = tuple(self.linear(p) for p in s.index)
-        return Store(self.buffer(s.buffer), index, self.value(s.value))
+        if isinstance(s, Store):
+            index = tuple(self.linear(p) for p in s.index)
+            return Store(self.buffer(s.buffer), index, self.value(s.value))
+        return replace(s, **{f.name: self.part(getattr(s, f.name)) for f in fields(s)})
+
+    def part(self, x: Any) -> Any:
+        """A field of a statement for GPUs."""
+        if isinstance(x, Buffer):
+            return self.buffer(x)
+        if isinstance(x, tuple):
+            return tuple(map(self.linear, x))
+        return x if isinstance(x, float) else self.number(x)

@@ -5,27 +5,38 @@
 3. extents and shapes are positive (a loop's extent may be 0: no iteration);
 4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
 5. register buffers are small and inside of all parallel loops.
+
+The trees of GPU programs satisfy, in place of 4 and 5, the rules of `verify_gpu.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Expr, children
+from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree import (
     KINDS,
+    MATRIX,
     Allocate,
+    AsyncCopy,
     Buffer,
     Column,
+    GpuStmt,
     Let,
     Linear,
     Load,
     Loop,
+    MatrixFill,
+    MatrixLoad,
+    MatrixMultiply,
+    MatrixStore,
     Position,
     Quotient,
     Stmt,
@@ -34,16 +45,16 @@ from loopwright.schedule.tree import (
     Var,
     column,
 )
+from loopwright.schedule.verify_gpu import GPU_LOOPS, Problem, gpu_problems
 
+NOTHING: Mapping[int, Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16
 
-Problem = tuple[Any, Callable[[int], str]]
-"""A boolean column of the configs that have it, and what to say about config i."""
 
-
-def verify(tree: Tree) -> None:
-    """Raise `ConfigError` naming the first thing that is wrong with any config of the batch."""
-    for bad, say in _Checker(tree).problems():
+def verify(tree: Tree, gpu: Gpu | None = None) -> None:
+    """Raise `ConfigError` naming the first thing that is wrong with any config of the batch;
+    `gpu` has the limits of the GPU that it is for."""
+    for bad, say in _problems(tree, gpu):
         wrong = np.flatnonzero(np.broadcast_to(bad, (tree.n,)))
         if len(wrong):
             raise ConfigError(
@@ -51,17 +62,23 @@ def verify(tree: Tree) -> None:
             )
 
 
-def legal(tree: Tree) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which configs of the batch satisfy every rule; shape (n,)."""
     good = np.ones(tree.n, bool)
-    for bad, _ in _Checker(tree).problems():
+    for bad, _ in _problems(tree, gpu):
         good &= ~np.broadcast_to(bad, (tree.n,))
     return good
+
+
+def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
+    found = _Checker(tree, gpu is not None).problems()
+    return found if gpu is None else [*found, *gpu_problems(tree, gpu)]
 
 
 @dataclass
 class _Checker:
     tree: Tree
+    on_gpu: bool
     ranges: dict[Var, tuple[Column, Column]] = field(default_factory=dict)
     buffers: set[str] = field(default_factory=set)
     found: list[Problem] = field(default_factory=list)
@@ -99,14 +116,35 @@ class _Checker:
             elif isinstance(stmt, Allocate):
                 self._declare(stmt.buffer)
                 self._register(stmt.buffer)
-            else:
+            elif isinstance(stmt, Store):
                 self._access(stmt.buffer, stmt.index, False)
                 self._value(stmt.value)
+            else:
+                self._gpu(stmt)
         self.buffers = allocated
+
+    def _gpu(self, stmt: GpuStmt) -> None:
+        if isinstance(stmt, AsyncCopy):
+            self._access(stmt.buffer, stmt.index, False, {-1: stmt.count - 1})
+            self._access(stmt.source, stmt.at, False, {-1: stmt.count - 1})
+        elif isinstance(stmt, MatrixMultiply):
+            self._tile(stmt.tile, stmt.index)
+            self._tile(stmt.left, stmt.left_at)
+            self._tile(stmt.right, stmt.right_at)
+        elif isinstance(stmt, (MatrixFill, MatrixLoad, MatrixStore)):
+            self._tile(stmt.tile, stmt.index)
+            if not isinstance(stmt, MatrixFill):
+                memory = stmt.source if isinstance(stmt, MatrixLoad) else stmt.target
+                wide = {stmt.rows: MATRIX - 1, stmt.columns: MATRIX - 1}
+                self._access(memory, stmt.at, False, wide)
+
+    def _tile(self, tile: Buffer, index: tuple[Linear, ...]) -> None:
+        self._access(tile, (*index, Linear(), Linear()), False, {-1: MATRIX - 1, -2: MATRIX - 1})
 
     def _loop(self, loop: Loop, inside: str) -> None:
         name = loop.var.name
-        self._add(loop.kind not in KINDS, lambda i: f"loop {name} is of no known kind")
+        kinds = GPU_LOOPS if self.on_gpu else KINDS
+        self._add(loop.kind not in kinds, lambda i: f"loop {name} is of no known kind")
         self._add(np.less(loop.extent, 0), lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
@@ -141,13 +179,21 @@ class _Checker:
         for child in children(x):
             self._value(child)
 
-    def _access(self, buffer: Buffer, index: tuple[Linear, ...], clamped: bool) -> None:
+    def _access(
+        self,
+        buffer: Buffer,
+        index: tuple[Linear, ...],
+        clamped: bool,
+        reach: Mapping[int, Column] = NOTHING,
+    ) -> None:
+        """`reach` says how much further than `index` an access goes along an axis."""
         unknown = buffer.name not in self.buffers
         self._add(unknown, lambda i: f"{buffer.name} is used before it is allocated")
         rank = len(index) != len(buffer.shape)
         self._add(rank, lambda i: f"{buffer.name} is indexed by {len(index)} subscripts")
         for axis, (position, extent) in enumerate(zip(index, buffer.shape)):
             low, high = self._range(position)
+            high = high + reach.get(axis, reach.get(axis - len(index), 0))
             if not clamped:
                 self._outside(buffer.name, axis, low, high, extent)
 
@@ -173,6 +219,7 @@ class _Checker:
             self._add(unbound, lambda i: f"variable {term} is not bound here")
             return self.ranges.get(term, (0, 0))
         low, high = self._range(term.value)
+        self._add(np.less(term.divisor, 1), lambda i: "a divisor is not positive")
         if isinstance(term, Quotient):
             return low // term.divisor, high // term.divisor
         return 0, term.divisor - 1

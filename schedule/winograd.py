@@ -24,8 +24,8 @@ from loopwright.dsl.expr import Binary, Const, Expr, Read, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, Matrix, bilinear
-from loopwright.schedule.lower import known_ahead
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program

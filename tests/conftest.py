@@ -1,5 +1,6 @@
 """How the tests run: Hypothesis's profiles, and what is skipped where something is missing."""
 
+import glob
 import importlib.util
 import os
 import shutil
@@ -33,6 +34,8 @@ def _programs(*names: str) -> bool:
 
 _PRESENT: dict[str, Callable[[], bool]] = {
     "cuda": lambda: os.path.exists("/dev/nvidiactl"),
+    "nvcc": lambda: _programs("nvcc"),
+    "opencl": lambda: _modules("pyopencl") and bool(glob.glob("/etc/OpenCL/vendors/*.icd")),
     "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "torch": lambda: _modules("torch"),
     "onnx": lambda: _modules("onnx", "onnxruntime"),

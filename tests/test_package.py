@@ -17,7 +17,17 @@ else:
 
 ROOT = Path(__file__).parents[1]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-HEAVY = {"tvm", "tvm_ffi", "xgboost", "torch", "scipy", "onnx", "onnxruntime", "matplotlib"}
+HEAVY = {
+    "tvm",
+    "tvm_ffi",
+    "xgboost",
+    "torch",
+    "scipy",
+    "onnx",
+    "onnxruntime",
+    "matplotlib",
+    "pyopencl",
+}
 
 
 def python(*args: str, cwd: Path) -> str:

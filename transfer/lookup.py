@@ -12,7 +12,9 @@ POLICIES = ("exact", "family", "any")
 """Whose records are used: those of the same target and machine; also those of machines with the
 same architecture and vector features; or all of the workload."""
 
-SOFTWARE = frozenset({"system", "python", "loopwright", "apache-tvm", "numpy"})
+SOFTWARE = frozenset(
+    {"system", "python", "loopwright", "apache-tvm", "numpy", "gpu driver", "opencl"}
+)
 """Fields of a fingerprint that do not tell machines apart: an upgrade leaves records valid."""
 
 _VECTOR = ("+avx", "+sse", "+fma", "+f16c", "+amx", "+neon", "+sve", "+dotprod", "+i8mm", "+bf16",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+import loopwright as lw
 from loopwright.cli_workload import Request, read_workload
+from loopwright.dsl.index import Index
 from loopwright.dsl.oracle import random_inputs
+from loopwright.dsl.workload import tensor_shape
 
 Arrays = dict[str, np.ndarray]
+_RESULT = "result="
 
 
 @dataclass(frozen=True)
 class Row:
-    """`loopwright tune WHAT SETTINGS` tunes the same. Weights are constant, activations not."""
+    """`loopwright tune WHAT SETTINGS` tunes the same. Weights are constant, activations not. A
+    setting `result=DTYPE` is ours: the result is cast."""
 
     name: str
     suite: str
@@ -24,7 +29,9 @@ class Row:
 
     @functools.cached_property
     def request(self) -> Request:
-        return read_workload(self.what, self.settings)
+        own = [s.removeprefix(_RESULT) for s in self.settings if s.startswith(_RESULT)]
+        found = read_workload(self.what, [s for s in self.settings if not s.startswith(_RESULT)])
+        return replace(found, workload=_cast(found.workload, own[0])) if own else found
 
     @property
     def operator(self) -> str:
@@ -49,6 +56,15 @@ class Row:
     def from_json(data: list) -> Row:
         name, suite, what, settings = data
         return Row(name, suite, what, tuple(settings))
+
+
+def _cast(made: lw.Workload, dtype: str) -> lw.Workload:
+    """The same workload with its result in another type."""
+    (out,) = made.outputs
+    axes = [Index(f"r{d}", extent) for d, extent in enumerate(tensor_shape(out))]
+    result = lw.tensor("result")
+    result[tuple(axes)] = lw.cast(out[tuple(axes)], dtype)
+    return lw.workload(result)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,83 @@
+"""`tune --compile-only`: what candidates use of a GPU, as its compiler tells; nothing runs."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space, space
+from loopwright.schedule.target import Target
+
+_TIMEOUT = 120.0  # seconds for one candidate
+_HEAD = ("kernels", "registers", "spilled bytes", "shared bytes", "s", "config")
+
+
+def compile_only(
+    workload: Workload, target: Target, count: int, seed: int, growth: float | None
+) -> None:
+    """Compile the default schedule, those of other sketches, and random ones, `count` in all, and
+    print a line for each. Raises `LoopwrightError` if none could be compiled."""
+    from loopwright.measure import machine
+    from loopwright.measure.builder import Builder, Task
+    from loopwright.measure.pool import Pool
+    from loopwright.measure.process import Kind
+
+    points = space(workload, target)
+    points = points if growth is None else points.limited(growth)
+    configs = list(itertools.islice(_candidates(points, seed), count))
+    workers = min(len(machine.processors()), count)
+    memory = machine.memory_bytes() * 3 // 4 // workers
+    click.echo(f"{target}: {len(configs)} of {points.size} programs", err=True)
+    with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
+        builder = Builder(Pool(Kind("build", memory, Path(folder)), workers), _TIMEOUT)
+        try:
+            found = builder.build(Task(workload, target), configs)
+        finally:
+            builder.close()
+    click.echo("\t".join(_HEAD))
+    for config, built in zip(configs, found, strict=True):
+        use = _use(built.resources) if built.failure is None else f"failed\t{built.failure}"
+        click.echo(f"{use}\t{built.seconds:.1f}\t{config}")
+    good = [b for b in found if b.failure is None]
+    if not good:
+        raise LoopwrightError(f"none of {len(found)} programs could be compiled")
+    if not any(b.resources for b in good):
+        click.echo("only sources were made: the use of a GPU is told by nvcc, for cuda", err=True)
+        return
+    spilled = sum(any(r["spills"] for r in b.resources) for b in good)
+    click.echo(f"{len(good)} compiled, {len(found) - len(good)} failed, {spilled} spill", err=True)
+
+
+def _candidates(points: Space, seed: int) -> Iterator[Config]:
+    """The default of every sketch, then random points, none twice; it may end early."""
+    from loopwright.explore.legality import legal_points
+    from loopwright.explore.points import Domain, Seen
+
+    domain = Domain(points, legal_points(points))
+    seen = Seen()
+    first = domain.defaults(len(points.sketches))
+    first = first[domain.is_legal(first)]
+    yield from domain.configs(first)
+    seen.add(first)
+    rng = np.random.default_rng(seed)
+    while len(more := domain.fresh(32, seen, rng)):
+        yield from domain.configs(more)
+        seen.add(more)
+
+
+def _use(resources: tuple[dict[str, Any], ...]) -> str:
+    """The most that any kernel uses, and all that is spilled."""
+    if not resources:
+        return "\t".join("?" * 4)
+    most = {name: max(r[name] for r in resources) for name in ("registers", "shared")}
+    spilled = sum(r["spills"] for r in resources)
+    return f"{len(resources)}\t{most['registers']}\t{spilled}\t{most['shared']}"

@@ -1,0 +1,204 @@
+"""The GPU's rules: which kernels and which sizes are worth considering for a group of nests.
+
+Nothing here knows operators by name; the rules look at strides, reuse and extents.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.schedule.cpu import unrolls
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.gpu_tiles import tiled_axes, tiled_default, tiled_knobs
+from loopwright.schedule.kernel import contiguous_axis, leaves, walk_order
+from loopwright.schedule.lower_flat import unrolled_axes
+from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
+from loopwright.schedule.plan import Group, has_reuse
+from loopwright.schedule.sketch import Choice, Knob
+from loopwright.schedule.stage import stageable, turned
+from loopwright.schedule.target import Gpu
+
+_THREADS = (32, 64, 128, 256, 512, 1024)
+_USUAL_UNROLL = 9  # a 3×3 window
+_LONG = 32  # steps of a reduction that a team of threads shares
+
+
+@dataclass(frozen=True)
+class KernelContext:
+    """What the rules need besides the group: the GPU, what follows from constants, and the
+    element-wise nests that are computed where their results are staged."""
+
+    gpu: Gpu
+    known_ahead: frozenset[str] = frozenset()
+    sources: tuple[Nest, ...] = ()
+
+
+def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch, ...]:
+    """The structures for one group, the most promising first."""
+    if group.shared:
+        return (Rows(group, group.shared),)
+    (nest,) = group.nests
+    flat = _flat(group)
+    if nest.reducer is None:
+        return (flat,)
+    tiled = tuple(_tiled(group, context))
+    if any(kernel.sources for kernel in tiled):
+        return tiled  # none of the others can compute them
+    steps = math.prod(map(extent, nest.reduce))
+    if steps < _LONG:
+        return (*tiled, flat)
+    rows = Rows(group, nest.axes)
+    if _team_pays(nest, steps, context.gpu):
+        return (rows, *tiled, flat)
+    return (*tiled, flat, rows)
+
+
+def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]:
+    """The knobs of one kernel."""
+    if isinstance(sketch, Flat):
+        yield Knob("threads", tuple((t,) for t in _THREADS if t <= context.gpu.most_threads))
+        if sketch.tiled:
+            yield Knob("tile", tuple(_flat_tiles(sketch, context)))
+        if sketch.nest.reduce:
+            axes = unrolled_axes(sketch.nest)
+            yield Knob("unroll", tuple(unrolls([extent(k) for k in axes])))
+    elif isinstance(sketch, Tiled):
+        yield from tiled_knobs(sketch, context.gpu)
+    elif isinstance(sketch, Rows):
+        yield Knob("team", tuple(_teams(sketch, context.gpu)))
+
+
+def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Choice]:
+    """A choice for every knob by rules of thumb."""
+    knobs = {k.name: k.choices for k in kernel_knobs(sketch, context)}
+    if isinstance(sketch, Flat):
+        return _flat_default(sketch, knobs, context.gpu)
+    if isinstance(sketch, Tiled):
+        return tiled_default(sketch, knobs, context.gpu)
+    assert isinstance(sketch, Rows)
+    return {"team": _usual_team(sketch, knobs["team"])}
+
+
+def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
+    """Blocks that stage all operands that are used again, by every pipeline."""
+    (nest,) = group.nests
+    axes = walk_order(nest)
+    tiled = tiled_axes(nest, axes)
+    if not has_reuse(nest) or len(tiled) < 2 or nest.also:
+        return
+    staged = staged_reads(nest, tiled)
+    if not staged:
+        return
+    sources = tuple(n for n in context.sources if any(r.tensor is n.out for r in staged))
+    chunked = max(nest.reduce, key=lambda k: (extent(k), -nest.reduce.index(k)))
+    pipelines = ["double", "plain"]
+    copied = not sources and all(_copies(r, nest, tiled) for r in staged)
+    if context.gpu.async_copies and copied:
+        pipelines.insert(0, "async")
+    for pipeline in pipelines:
+        yield Tiled(group, axes, tiled, chunked, staged, sources, pipeline)
+
+
+def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
+    """Whether a stage is made by copies of 4 bytes or more."""
+    if leaves(read, nest.extents) or item_bytes(read.dtype) not in (2, 4, 8):
+        return False
+    return item_bytes(read.dtype) >= 4 or not turned(read, tiled)
+
+
+def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
+    """The operands that go through shared memory: those that threads of a block share."""
+    reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body) if stageable(r, nest))
+    return tuple(r for r in reads if not set(tiled) <= set(_indices(r)))
+
+
+def _indices(read: Read) -> set[Index]:
+    return {i for p in read.index for i in p.indices()}
+
+
+def _flat(group: Group) -> Flat:
+    (nest,) = group.nests
+    fast = contiguous_axis(nest)
+    axes = walk_order(nest)
+    count = 1 if nest.reducer is None else 2
+    return Flat(group, axes, axes[-count:] if fast is not None else ())
+
+
+def _team_pays(nest: Nest, steps: int, gpu: Gpu) -> bool:
+    """Whether a team is better than a thread for each element: too few elements to keep the GPU
+    busy, or a reduction along which memory is contiguous."""
+    if has_reuse(nest) and nest.size >= gpu.multiprocessors * gpu.warp * 4:
+        return False
+    along = any(stride(r.tensor, r.index, k) == 1 for r in nest.reads() for k in nest.reduce)
+    return along or nest.size * 8 < gpu.multiprocessors * gpu.warp
+
+
+def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:
+    nest = sketch.nest
+    widest = max(item_bytes(t) for t in (nest.out.dtype, nest.result.dtype))
+    lanes = [n for n in (1, 2, 4, 8) if n * widest <= 2 * context.gpu.vector_bytes]
+    spans = [[n for n in lanes if n <= extent(a)] for a in sketch.tiled]
+    if nest.reducer is not None:
+        spans = [[n for n in (1, 2, 4) if n <= extent(a)] for a in sketch.tiled]
+    yield from itertools.product(*spans)
+
+
+def _flat_default(
+    sketch: Flat, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu
+) -> dict[str, Choice]:
+    nest = sketch.nest
+    chosen: dict[str, Choice] = {}
+    if "tile" in knobs:
+        wanted = [1] * len(sketch.tiled)
+        fast = sketch.tiled[-1]
+        bytes_ = max(item_bytes(t) for t in (nest.out.dtype, nest.result.dtype))
+        for width in (8, 4, 2):
+            fits = width * bytes_ <= gpu.vector_bytes and extent(fast) % width == 0
+            enough = nest.size >= width * gpu.multiprocessors * gpu.sm_threads // 4
+            if nest.reducer is None and fits and enough:
+                wanted[-1] = width
+                break
+        chosen["tile"] = tuple(wanted)
+    tiles = nest.size // math.prod(chosen.get("tile", ()))
+    choices = [c for c in knobs["threads"] if c[0] <= 256]
+    filling = [c for c in choices if tiles >= 2 * c[0] * gpu.multiprocessors]
+    chosen["threads"] = filling[-1] if filling else choices[min(1, len(choices) - 1)]
+    if "unroll" in knobs:
+        small = [c for c in knobs["unroll"] if math.prod(c) <= _USUAL_UNROLL]
+        chosen["unroll"] = max(small, key=math.prod)
+    return chosen
+
+
+def _teams(sketch: Rows, gpu: Gpu) -> Iterator[Choice]:
+    """Rows of a block and threads of a row."""
+    rows = math.prod(map(extent, sketch.rows))
+    for many in (1, 2, 4, 8, 16, 32):
+        for threads in (1, 2, 4, 8, 16, *_THREADS):
+            whole = gpu.warp <= many * threads <= gpu.most_threads
+            if whole and many <= max(rows, 1):
+                yield many, threads
+
+
+def _usual_team(sketch: Rows, choices: tuple[Choice, ...]) -> Choice:
+    """Four elements or more of the longest nest for each thread, and at least four warps to a
+    block."""
+    work = max(_row_work(n, sketch.rows) for n in sketch.group.nests)
+
+    def cost(choice: Choice) -> tuple[float, float]:
+        many, threads = choice
+        wanted = min(max(work / 8, 1), 256)
+        return abs(math.log2(threads / wanted)), abs(math.log2(many * threads / 128))
+
+    return min(choices, key=cost)
+
+
+def _row_work(nest: Nest, rows: tuple[Index, ...]) -> int:
+    inner = math.prod(extent(a) for a in nest.axes if a not in rows)
+    steps = math.prod(map(extent, nest.reduce))
+    return max(inner, steps)

@@ -1,0 +1,78 @@
+"""Lowering for GPUs: each group of nests becomes a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from loopwright.schedule.assemble import assembled, values_of
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.kernel import Kernel, linear, wrapped
+from loopwright.schedule.lower_flat import lower_flat
+from loopwright.schedule.lower_rows import lower_rows
+from loopwright.schedule.lower_tiled import lower_tiled
+from loopwright.schedule.sketch import Sketch
+from loopwright.schedule.storage import Storage
+from loopwright.schedule.target import Gpu
+from loopwright.schedule.tree import (
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Load,
+    Quotient,
+    Remainder,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+    ceildiv,
+)
+
+_COPY_THREADS = 256
+
+
+def lower_kernels(
+    sketch: Sketch,
+    gpu: Gpu,
+    values: Mapping[str, tuple[Column, ...]],
+    n: int,
+    known_ahead: frozenset[str],
+) -> Tree:
+    """The tree of a batch of n configs, given as the values of every knob."""
+    storage = Storage(sketch.workload, known_ahead)
+    prepare: list[Stmt] = []
+    body: list[Stmt] = []
+    for number, kernel in enumerate(sketch.kernels):
+        ahead = kernel.group.nests[0].out.name in known_ahead
+        made = Kernel(storage, "prepare" if ahead else "body", gpu, number)
+        stmts = _lowered(kernel, values_of(sketch, values, number), made)
+        (prepare if ahead else body).extend(stmts)
+    return assembled(n, sketch.workload, storage, prepare, body, _copied)
+
+
+def _lowered(
+    sketch: KernelSketch, values: Mapping[str, tuple[Column, ...]], kernel: Kernel
+) -> list[Stmt]:
+    if isinstance(sketch, Flat):
+        return lower_flat(sketch, values, kernel)
+    if isinstance(sketch, Rows):
+        return lower_rows(sketch, values, kernel)
+    if isinstance(sketch, Tiled):
+        return lower_tiled(sketch, values, kernel)
+    raise NotImplementedError
+
+
+def _copied(source: Buffer, target: Buffer) -> Stmt:
+    """A kernel that copies a buffer, element by element."""
+    total = source.size
+    block, thread, place = (Var(f"{target.name}.{x}") for x in ("block", "thread", "place"))
+    whole = linear((block, _COPY_THREADS), (thread, 1))
+    at: list[Linear] = []
+    rest = linear((place, 1))
+    for extent in reversed(source.shape):
+        at.insert(0, Linear(((Remainder(rest, extent), 1),)))
+        rest = Linear(((Quotient(rest, extent), 1),))
+    body = [Let(place, whole, total - 1), Store(target, tuple(at), Load(source, tuple(at)))]
+    blocks = ceildiv(total, _COPY_THREADS)
+    loops = [(block, blocks, "block"), (thread, _COPY_THREADS, "thread")]
+    return wrapped(body, loops)[0]

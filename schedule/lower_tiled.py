@@ -1,0 +1,476 @@
+"""Lowering of tiled kernels: a block computes a tile of the result out of staged operands.
+
+An axis of extent E has register tiles of R elements, T threads, and V places V·T·R apart (virtual
+threads): a block has B = V·T·R elements of it, or all.
+
+    for the blocks of all axes:                       block
+      base = min(B·block, E - B)
+      for the threads of all axes:                    thread
+        own = min(R·thread, T·R - R)
+        acc[V·R, …] = 0
+        for chunk of the reduction:
+          stage the operands' boxes;  barrier
+          for the steps of the chunk:
+            registers = elements of the stages at own + T·R·v + r
+            acc[v, r, …] ⊕= body                      unrolled
+          barrier
+        out[base + own + T·R·v + r, …] = epilogue(acc[v, r, …])
+
+What the chunks leave of a reduction follows as a shorter chunk, in code of its own. "double" and
+"async" pipelines load the next chunks while one is used (see `gpu_sketch.Tiled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.dsl.expr import Binary, Expr, Read
+from loopwright.dsl.index import Index
+from loopwright.schedule.gpu_sketch import Tiled
+from loopwright.schedule.kernel import (
+    COMBINE,
+    Kernel,
+    accesses,
+    extents_of,
+    identity,
+    leaves,
+    linear,
+    wrapped,
+)
+from loopwright.schedule.nest import extent
+from loopwright.schedule.stage import Stage
+from loopwright.schedule.tree import (
+    Allocate,
+    AsyncCommit,
+    AsyncWait,
+    Barrier,
+    Buffer,
+    Column,
+    Linear,
+    Load,
+    Loop,
+    Remainder,
+    Stmt,
+    Store,
+    Var,
+    ceildiv,
+)
+from loopwright.schedule.verify_gpu import flat
+
+Values = Mapping[str, tuple[Column, ...]]
+MOST_ACCUMULATORS = 128
+_MOST_UNROLLED = 16  # steps of windows that are unrolled
+_HALVINGS = 6  # of a chunk that does not fit shared memory
+
+
+@dataclass(frozen=True)
+class Level:
+    """The levels of one axis: R elements of a thread, V times, T threads."""
+
+    axis: Index
+    register: Column
+    virtual: Column
+    threads: Column
+
+    @property
+    def span(self) -> Column:
+        """Elements from one virtual thread to the next."""
+        return self.threads * self.register
+
+    @property
+    def block(self) -> Column:
+        """Elements of a block."""
+        return np.minimum(self.virtual * self.span, extent(self.axis))
+
+    @property
+    def blocks(self) -> Column:
+        return ceildiv(extent(self.axis), self.virtual * self.span)
+
+
+def levels(sketch: Tiled, values: Values) -> dict[Index, Level]:
+    """The levels of every axis, virtual threads left out where they would leave the axis, or
+    need more accumulators than there are registers."""
+    tile, threads = values["tile"], values["threads"]
+    virtual = values.get("virtual", (1,) * len(tile))
+    many: Column = 1
+    for size, count in zip(tile, virtual, strict=True):
+        many = many * size * count
+    fits = np.less_equal(many, MOST_ACCUMULATORS) * 1
+    found = {axis: Level(axis, 1, 1, 1) for axis in sketch.axes}
+    for axis, r, t, v in zip(sketch.tiled, tile, threads, virtual, strict=True):
+        most = np.maximum(extent(axis) // (r * t), 1)
+        found[axis] = Level(axis, r, np.minimum(np.maximum(v * fits, 1), most), t)
+    return found
+
+
+def lower_tiled(sketch: Tiled, values: Values, kernel: Kernel) -> list[Stmt]:
+    """The kernel of a reduction whose operands are used again."""
+    return _Tiled(sketch, values, kernel).lower()
+
+
+class _Tiled:
+    def __init__(self, sketch: Tiled, values: Values, kernel: Kernel) -> None:
+        self.sketch, self.nest, self.kernel, self.values = sketch, sketch.nest, kernel, values
+        self.levels = levels(sketch, values)
+        (self.slots,) = values.get("slots", (2 if sketch.pipeline == "double" else 1,))
+        self.chunk = self._chunk()
+        self.stages = self._stages(self.chunk, self.kernel)
+        self.bases: dict[Index, Linear] = {}
+        self.own: dict[Index, Linear] = {}
+        self.thread, self.threads = Linear(), 1
+        shape = tuple(self.levels[a].virtual * self.levels[a].register for a in self.sketch.tiled)
+        self.acc = kernel.own("acc", shape, self.nest.result.dtype)
+
+    def lower(self) -> list[Stmt]:
+        """Blocks, threads, and what a thread does."""
+        kernel = self.kernel
+        blocks: list[tuple[Var, Column, str]] = []
+        threads: list[tuple[Var, Column, str]] = []
+        outer: list[Stmt] = []
+        inner: list[Stmt] = []
+        for axis, level in self.levels.items():
+            block = kernel.var(f"{axis.name}.block", level.blocks)
+            blocks.append((block, level.blocks, "block"))
+            whole = level.virtual * level.span
+            let, self.bases[axis] = kernel.let(
+                f"{axis.name}.base", linear((block, whole)), extent(axis) - level.block
+            )
+            outer.append(let)
+            if axis not in self.sketch.tiled:
+                self.own[axis] = Linear()
+                continue
+            thread = kernel.var(f"{axis.name}.thread", level.threads)
+            threads.append((thread, level.threads, "thread"))
+            limit = np.minimum(level.span, extent(axis)) - level.register
+            let, self.own[axis] = kernel.let(
+                f"{axis.name}.own", linear((thread, level.register)), limit
+            )
+            inner.append(let)
+            self.thread = self.thread * level.threads + linear((thread, 1))
+            self.threads = self.threads * level.threads
+        body = [*inner, *self._thread()]
+        return wrapped([*outer, *wrapped(body, threads)], blocks)
+
+    def _thread(self) -> list[Stmt]:
+        start = identity(self.nest.reducer, self.acc.dtype)
+        init = self._tile("init", self.sketch.tiled, lambda at, to: [Store(self.acc, to, start)])
+        allocate = [Allocate(s.buffer) for s in self.stages.values()]
+        return [Allocate(self.acc), *allocate, *init, *self._chunks(), *self._write()]
+
+    # The reduction
+
+    def _chunk(self) -> dict[Index, Column]:
+        """The extents of a chunk, halved until its stages fit shared memory."""
+        names = (self.sketch.chunked, *self.sketch.windows)
+        chunk: dict[Index, Column] = dict(zip(names, self.values["chunk"], strict=True))
+        for _ in range(_HALVINGS):
+            scratch = Kernel(self.kernel.storage, self.kernel.part, self.kernel.gpu, 0)
+            size: Column = 0
+            for stage in self._stages(chunk, scratch).values():
+                size = size + stage.bytes
+            large = np.greater(size, self.kernel.gpu.shared_bytes) * 1
+            wide = chunk[self.sketch.chunked]
+            smaller = np.maximum(wide // 2, 1)
+            chunk = {**chunk, self.sketch.chunked: wide + (smaller - wide) * large}
+        return chunk
+
+    def _stages(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
+        sizes = self._sizes(chunk)
+        sources = {n.out: n for n in self.sketch.sources}
+        return {
+            r: Stage(
+                kernel, r, self.nest, sizes, self.sketch.tiled, self.slots, sources.get(r.tensor)
+            )
+            for r in self.sketch.staged
+        }
+
+    def _sizes(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
+        return {**{a: level.block for a, level in self.levels.items()}, **chunk}
+
+    def _chunks(self) -> list[Stmt]:
+        """All chunks, and what they leave."""
+        pipelines = {"plain": self._plain, "double": self._double, "async": self._async}
+        chunked = self.sketch.chunked
+        size = self.chunk[chunked]
+        rest = extent(chunked) % size
+        whole = [(chunked, extent(chunked) // size)]
+        windows = [(k, extent(k) // self.chunk[k]) for k in self.sketch.windows]
+        stmts = pipelines[self.sketch.pipeline](self.chunk, [*whole, *windows], Linear())
+        short = {**self.chunk, chunked: np.maximum(rest, 1)}
+        start = Linear((), extent(chunked) - rest)
+        tail = self._plain(short, [(chunked, 1), *windows], start)
+        guard = self.kernel.var("rest", np.minimum(rest, 1))
+        return [*stmts, Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]
+
+    def _bases_of(
+        self,
+        step: Linear,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> tuple[list[Stmt], dict[Index, Linear]]:
+        """Where chunk number `step` begins."""
+        lets, numbers = self.kernel.decode(step, [(f"{k.name}.chunk", n) for k, n in counts])
+        bases = dict(self.bases)
+        for (k, _), number in zip(counts, numbers, strict=True):
+            bases[k] = number * chunk[k]
+        bases[self.sketch.chunked] = bases[self.sketch.chunked] + start
+        return lets, bases
+
+    def _plain(
+        self,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> list[Stmt]:
+        total = _product(n for _, n in counts)
+        step, slot = self.kernel.var("step", total), Linear()
+        lets, bases = self._bases_of(linear((step, 1)), chunk, counts, start)
+        sizes = self._sizes(chunk)
+        copies: list[Stmt] = []
+        for stage in self.stages.values():
+            copies += stage.copy(sizes, bases, self.thread, self.threads, slot)
+        wait: list[Stmt] = [Barrier()] if self.stages else []
+        body = [*lets, *copies, *wait, *self._compute(chunk, bases, slot), *wait]
+        return wrapped(body, [(step, total, "serial")])
+
+    def _double(
+        self,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> list[Stmt]:
+        total, sizes = _product(n for _, n in counts), self._sizes(chunk)
+        team = self.thread, self.threads
+        lets, bases = self._bases_of(Linear(), chunk, counts, start)
+        stmts: list[Stmt] = list(lets)
+        for stage in self.stages.values():
+            stmts += stage.copy(sizes, bases, *team, Linear())
+        step = self.kernel.var("step", total)
+        now, then = (Linear(((Remainder(Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
+        clip, after = self.kernel.let("next", Linear(((step, 1),), 1), total - 1)
+        lets, bases = self._bases_of(after, chunk, counts, start)
+        loads: list[Stmt] = []
+        puts: list[Stmt] = []
+        for stage in self.stages.values():
+            held, load = stage.fetch(sizes, bases, *team)
+            loads += [Allocate(held), *load]
+            puts += stage.put(held, sizes, bases, *team, then)
+        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
+        body = [clip, *lets, *loads, *here_lets, *self._compute(chunk, here, now), *puts]
+        return [*stmts, Barrier(), *wrapped([*body, Barrier()], [(step, total, "serial")])]
+
+    def _async(
+        self,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> list[Stmt]:
+        kernel, slots = self.kernel, self.slots
+        total, sizes = _product(n for _, n in counts), self._sizes(chunk)
+
+        def copies(number: Linear, slot: Linear) -> list[Stmt]:
+            lets, bases = self._bases_of(number, chunk, counts, start)
+            made: list[Stmt] = list(lets)
+            for stage in self.stages.values():
+                made += stage.copy_async(sizes, bases, self.thread, self.threads, slot)
+            return made
+
+        def slot(number: Linear) -> Linear:
+            return Linear(((Remainder(number, slots), 1),))
+
+        first = kernel.var("first", slots - 1)
+        clip, number = kernel.let("ahead", linear((first, 1)), total - 1)
+        head = [clip, *copies(number, slot(linear((first, 1)))), AsyncCommit()]
+        step = kernel.var("step", total)
+        later = Linear(((step, 1),), slots - 1)
+        clip, number = kernel.let("ahead", later, total - 1)
+        guard = kernel.var("more", 1)
+        more = Loop(guard, 1, "serial", (clip, *copies(number, slot(later))), later * -1 + total)
+        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
+        body: list[Stmt] = [AsyncWait(slots - 2), Barrier(), more, AsyncCommit(), *here_lets]
+        body += self._compute(chunk, here, slot(linear((step, 1))))
+        return [
+            *wrapped(head, [(first, slots - 1, "serial")]),
+            *wrapped(body, [(step, total, "serial")]),
+            AsyncWait(0),
+            Barrier(),
+        ]
+
+    def _compute(
+        self, chunk: Mapping[Index, Column], bases: Mapping[Index, Linear], slot: Linear
+    ) -> list[Stmt]:
+        """The steps of one chunk: operands into registers, and the updates."""
+        loops: list[tuple[Var, Column, str]] = []
+        inner: list[tuple[Var, Column, str]] = []
+        steps: dict[Index, Linear] = {}
+        (wanted,) = self.values["unroll"]
+        size = chunk[self.sketch.chunked]
+        factor = np.gcd(wanted, size)
+        few = _product(extent(k) for k in self.sketch.windows) <= _MOST_UNROLLED
+        for k in (self.sketch.chunked, *self.sketch.windows):
+            if k == self.sketch.chunked:
+                var = self.kernel.var(k.name, size // factor)
+                within = self.kernel.var(f"{k.name}.in", factor)
+                loops.append((var, size // factor, "serial"))
+                inner.append((within, factor, "unrolled"))
+                steps[k] = linear((var, factor), (within, 1))
+            else:
+                var = self.kernel.var(k.name, chunk[k])
+                inner.append((var, chunk[k], "unrolled" if few else "serial"))
+                steps[k] = linear((var, 1))
+        stmts: list[Stmt] = []
+        registers: dict[Read, tuple[Buffer, tuple[Index, ...]]] = {}
+        for read, stage in self.stages.items():
+            registers[read] = self._registers(read)
+            held, used = registers[read]
+            stmts += [Allocate(held), *self._load(stage, held, used, steps, slot)]
+        stmts += self._update(registers, steps, bases)
+        return wrapped(stmts, loops + inner)
+
+    def _registers(self, read: Read) -> tuple[Buffer, tuple[Index, ...]]:
+        touched = {i for p in read.index for i in p.indices()}
+        used = tuple(a for a in self.sketch.tiled if a in touched)
+        shape = tuple(self.levels[a].virtual * self.levels[a].register for a in used)
+        return self.kernel.own("own", shape or (1,), read.dtype), used
+
+    def _load(
+        self,
+        stage: Stage,
+        held: Buffer,
+        used: tuple[Index, ...],
+        steps: Mapping[Index, Linear],
+        slot: Linear,
+    ) -> list[Stmt]:
+        """The elements of a stage that this thread needs, in vectors."""
+
+        def load(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
+            place = stage.place({**self._own(at), **steps}, slot)
+            return [Store(held, to or (Linear(),), Load(stage.buffer, place))]
+
+        lanes: Column | None = None
+        if used:
+            fast = self.levels[used[-1]]
+            start = self._own({a: self._virtual(a) for a in used})
+            step = _slope(stage, used[-1])
+            lanes = 1
+            if step == 1:
+                place = stage.place({**start, **steps}, slot)
+                known = self.kernel.reach.step(flat(stage.buffer, place))
+                lanes = np.gcd(np.gcd(fast.register, min(stage.aligned, 8)), known)
+        return self._tile("load", used, load, lanes)
+
+    def _virtual(self, axis: Index) -> Linear:
+        level = self.levels[axis]
+        return linear((self.kernel.var("any", level.virtual), level.span))
+
+    def _own(self, at: Mapping[Index, Linear]) -> dict[Index, Linear]:
+        """Places within the block."""
+        return {a: self.own[a] + at[a] if a in at else self.own[a] for a in self.levels}
+
+    def _update(
+        self,
+        registers: Mapping[Read, tuple[Buffer, tuple[Index, ...]]],
+        steps: Mapping[Index, Linear],
+        bases: Mapping[Index, Linear],
+    ) -> list[Stmt]:
+        nest, tiled = self.nest, self.sketch.tiled
+        extents = extents_of(nest, {})
+        combine = COMBINE[nest.reducer or "sum"]
+
+        def update(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
+            def held(read: Read) -> Expr | None:
+                if read not in registers:
+                    return None
+                buffer, used = registers[read]
+                where = tuple(to[tiled.index(a)] for a in used)
+                return Load(buffer, where or (Linear(),))
+
+            place = self._absolute(at)
+            place |= {k: bases[k] + steps[k] for k in nest.reduce}
+            value = self.kernel.value(nest.body, place, extents, held)
+            return [Store(self.acc, to, Binary(combine, Load(self.acc, to), value))]
+
+        return self._tile("at", tiled, update)
+
+    def _absolute(self, at: Mapping[Index, Linear]) -> dict[Index, Linear]:
+        return {a: self.bases[a] + own for a, own in self._own(at).items()}
+
+    # The result
+
+    def _write(self) -> list[Stmt]:
+        nest, fast = self.nest, self.sketch.tiled[-1]
+        extents = extents_of(nest, {})
+        after = nest.epilogue
+
+        def write(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
+            held = Load(self.acc, to)
+
+            def result(read: Read) -> Load | None:
+                return held if read.tensor is nest.result else None
+
+            place = self._absolute(at)
+            value = held if after is None else self.kernel.value(after, place, extents, result)
+            return [self.kernel.store(nest.out, nest.index, place, value)]
+
+        touched = [(nest.out, nest.index), *accesses(nest, after)]
+        lanes: Column = 1
+        if not any(leaves(Read(t, i), extents) for t, i in touched):
+            start = self._absolute({a: self._virtual(a) for a in self.sketch.tiled})
+            others = {a: start[a] + self._any(a) for a in self.sketch.tiled if a != fast}
+            register = self.levels[fast].register
+            lanes = self.kernel.lanes(register, touched, fast, {**start, **others})
+        return self._tile("out", self.sketch.tiled, write, lanes)
+
+    def _any(self, axis: Index) -> Linear:
+        return linear((self.kernel.var("any", self.levels[axis].register), 1))
+
+    def _tile(
+        self,
+        name: str,
+        axes: tuple[Index, ...],
+        make: Callable[[Mapping[Index, Linear], tuple[Linear, ...]], list[Stmt]],
+        lanes: Column | None = None,
+    ) -> list[Stmt]:
+        """Unrolled loops over a thread's elements along some axes: how far each is from the
+        thread's first one, and its number; with `lanes`, the innermost loop is in vectors."""
+        loops: list[tuple[Var, Column, str]] = []
+        at: dict[Index, Linear] = {}
+        to: list[Linear] = []
+        for axis in axes:
+            level = self.levels[axis]
+            v = self.kernel.var(f"{axis.name}.{name}v", level.virtual)
+            loops.append((v, level.virtual, "unrolled"))
+            count = 1 if lanes is None or axis != axes[-1] else lanes
+            r = self.kernel.var(f"{axis.name}.{name}", level.register // count)
+            loops.append((r, level.register // count, "unrolled"))
+            inside = linear((r, count))
+            if lanes is not None and axis == axes[-1]:
+                lane = self.kernel.var(f"{axis.name}.{name}lane", lanes)
+                loops.append((lane, lanes, "vectorized"))
+                inside = linear((r, lanes), (lane, 1))
+            at[axis] = linear((v, level.span)) + inside
+            to.append(linear((v, level.register)) + inside)
+        return wrapped(make(at, tuple(to)), loops)
+
+
+def _slope(stage: Stage, axis: Index) -> int:
+    """By how many elements of a stage's rows one step along an axis moves; 0 if it moves along
+    other axes too."""
+    last = stage.order[-1]
+    slope = 0
+    for d, subscript in enumerate(stage.axes):
+        for index, coefficient in subscript.terms:
+            if index == axis:
+                slope = coefficient if d == last else 0
+    return slope
+
+
+def _product(numbers: object) -> Column:
+    total: Column = 1
+    for number in numbers:  # type: ignore[attr-defined]
+        total = total * number
+    return total

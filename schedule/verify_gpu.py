@@ -1,0 +1,438 @@
+"""What the loop trees of GPU programs must satisfy beside the rules for all trees.
+
+1. every top-level statement is an allocation or a kernel: a chain of block loops, in it `Let`s and
+   one chain of thread loops; no block or thread loop stands elsewhere, and no parallel one at all;
+2. a block has no more threads, shared bytes and registers than the GPU gives it;
+3. vector loops hold one store of at most 16 bytes, aligned and contiguous in global and shared
+   memory wherever it moves with the lane; asynchronous copies likewise;
+4. all threads of a block reach a barrier equally often, all lanes of a warp a matrix statement,
+   with equal subscripts;
+5. between a write to a shared buffer and another thread's read of it, and between a read and the
+   next write, stands a barrier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import walk
+from loopwright.schedule.reach import Reach
+from loopwright.schedule.target import Gpu
+from loopwright.schedule.tree import (
+    MATRIX,
+    Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    MatrixFill,
+    MatrixLoad,
+    MatrixMultiply,
+    MatrixStore,
+    Remainder,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+    ceildiv,
+    column,
+    variables,
+)
+
+Access = tuple[Buffer, tuple[Linear, ...]]
+Problem = tuple[Any, Callable[[int], str]]
+"""A boolean column of the configs that have it, and what to say about config i."""
+
+GPU_LOOPS = ("serial", "unrolled", "vectorized", "block", "thread")
+MATRIX_SCOPES = ("matrix_a", "matrix_b", "accumulator")
+SHARED_ALIGNMENT = 32  # bytes at which a shared buffer begins
+GLOBAL_ALIGNMENT = 16  # bytes at which arguments and workspaces begin
+SPARE_REGISTERS = 24  # for addresses and counters
+
+
+def gpu_problems(tree: Tree, gpu: Gpu) -> list[Problem]:
+    """What is wrong with any config of the batch."""
+    checker = _GpuChecker(tree, gpu)
+    for stmt in (*tree.prepare, *tree.body):
+        checker.top(stmt)
+    return checker.found
+
+
+def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
+    """The place in row-major storage."""
+    total, step = Linear(), 1
+    for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
+        total = total + position * step
+        step = step * extent
+    return total
+
+
+@dataclass
+class _Pending:
+    """An access to a shared buffer since the last barrier: its slot, and in which configs."""
+
+    slot: Linear | None
+    where: Any
+
+
+@dataclass
+class _GpuChecker:
+    tree: Tree
+    gpu: Gpu
+    found: list[Problem] = field(default_factory=list)
+    reach: Reach = field(default_factory=Reach)
+    runs: Any = True  # the configs in which the statement at hand is reached at all
+    private: set[Var] = field(default_factory=set)  # differ between the threads of a block
+    in_warp: set[Var] = field(default_factory=set)  # differ between the lanes of a warp
+    threads: Column = 1
+    lanes: Column = 1  # of the innermost thread loop
+    shared: Column = 0  # bytes
+    writes: dict[str, list[_Pending]] = field(default_factory=dict)
+    reads: dict[str, list[_Pending]] = field(default_factory=dict)
+
+    def _add(self, bad: Any, say: Callable[[int], str]) -> None:
+        if bad is not False and np.any(bad & self.runs):
+            self.found.append((bad & self.runs, say))
+
+    def _number(self, value: Column, i: int) -> int:
+        return int(column(value, self.tree.n)[i])
+
+    def top(self, stmt: Stmt) -> None:
+        """A statement of the program: an allocation or a kernel."""
+        if isinstance(stmt, Allocate):
+            self._add(
+                stmt.buffer.scope != "heap", lambda i: "only heap buffers outside of kernels"
+            )
+            return
+        self.reach, self.private, self.in_warp = Reach(), set(), set()
+        self.shared, self.writes, self.reads = 0, {}, {}
+        if not isinstance(stmt, Loop) or stmt.kind != "block":
+            self._add(True, lambda i: "a statement stands outside of all blocks")
+            return
+        outside = self.runs
+        while stmt.kind == "block":
+            self._bind(stmt)
+            inner = [s for s in stmt.body if not isinstance(s, Let)]
+            for let in stmt.body:
+                if isinstance(let, Let):
+                    self._let(let)
+            if len(inner) != 1 or not isinstance(inner[0], Loop):
+                self._add(True, lambda i: "a block holds more than one chain of thread loops")
+                break
+            stmt = inner[0]
+        else:
+            self._threads(stmt)
+        self.runs = outside
+
+    def _bind(self, loop: Loop) -> None:
+        name = loop.var.name
+        self._add(loop.bound is not None, lambda i: f"{loop.kind} loop {name} has a bound")
+        self.runs = self.runs & np.greater(loop.extent, 0)
+        self.reach.loop(loop.var, loop.extent)
+
+    def _threads(self, stmt: Loop) -> None:
+        if stmt.kind != "thread":
+            self._add(True, lambda i: f"{stmt.kind} loop {stmt.var} stands outside of all threads")
+            return
+        self.threads = 1
+        while True:
+            self._bind(stmt)
+            self.private.add(stmt.var)
+            self.threads, self.lanes = self.threads * stmt.extent, stmt.extent
+            inner = stmt.body[0] if len(stmt.body) == 1 else None
+            if not isinstance(inner, Loop) or inner.kind != "thread":
+                break
+            stmt = inner
+        self.in_warp = {stmt.var}
+        most = self.gpu.most_threads
+        self._add(
+            np.greater(self.threads, most),
+            lambda i, n=self.threads: f"a block has {self._number(n, i)} threads; at most {most}",
+        )
+        self._block(stmt.body, SPARE_REGISTERS)
+        limit = self.gpu.shared_bytes
+        self._add(
+            np.greater(self.shared, limit),
+            lambda i, n=self.shared: (
+                f"a block has {self._number(n, i)} bytes of shared memory; at most {limit}"
+            ),
+        )
+
+    def _block(self, body: tuple[Stmt, ...], registers: Column) -> None:
+        for stmt in body:
+            if isinstance(stmt, Allocate):
+                registers = registers + self._allocate(stmt.buffer)
+                self._registers(registers)
+            elif isinstance(stmt, Let):
+                self._let(stmt)
+            elif isinstance(stmt, Loop):
+                self._loop(stmt, registers)
+            elif isinstance(stmt, Store):
+                self._store(stmt)
+            elif isinstance(stmt, Barrier):
+                self._barrier()
+            elif isinstance(stmt, AsyncCopy):
+                self._async_copy(stmt)
+            elif not isinstance(stmt, (AsyncCommit, AsyncWait)):
+                self._matrix(stmt)
+
+    def _allocate(self, buffer: Buffer) -> Column:
+        """Registers that a buffer takes."""
+        size = buffer.size * item_bytes(buffer.dtype)
+        if buffer.scope == "shared":
+            size = ceildiv(size, SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            self.shared = self.shared + size * np.greater(self.runs, 0)
+        if buffer.scope in MATRIX_SCOPES:
+            copies = 1 if buffer.scope == "accumulator" else 2  # what wmma's fragments take
+            return ceildiv(size * copies, 4 * self.gpu.warp)
+        self._add(
+            buffer.scope not in ("shared", "register"),
+            lambda i: f"{buffer.name} of scope {buffer.scope} is allocated inside of a kernel",
+        )
+        return ceildiv(size, 4) if buffer.scope == "register" else 0
+
+    def _registers(self, wanted: Column) -> None:
+        limit = np.minimum(
+            self.gpu.registers, self.gpu.sm_registers // np.maximum(self.threads, 1)
+        )
+        self._add(
+            np.greater(wanted, limit),
+            lambda i: (
+                f"a thread needs about {self._number(wanted, i)} registers, but "
+                f"{self._number(self.threads, i)} threads get {self._number(limit, i)} each"
+            ),
+        )
+
+    def _let(self, let: Let) -> None:
+        self.reach.let(let.var, let.value, let.limit)
+        self._depends(let.var, let.value)
+
+    def _depends(self, var: Var, value: Linear) -> None:
+        for found in (self.private, self.in_warp):
+            if found & set(variables(value)):
+                found.add(var)
+
+    def _loop(self, loop: Loop, registers: Column) -> None:
+        name = loop.var.name
+        misplaced = loop.kind in ("block", "thread")
+        self._add(misplaced, lambda i: f"{loop.kind} loop {name} stands inside of the threads")
+        outside, diverges = self.runs, self.private & set(variables(loop.bound or Linear()))
+        self.runs = self.runs & np.greater(loop.extent, 0)
+        together = [s for s in _statements(loop.body) if isinstance(s, (Barrier, *_MATRIX))]
+        self._add(
+            bool(diverges and together),
+            lambda i: f"loop {name} differs between threads that must do a statement together",
+        )
+        self.reach.loop(loop.var, loop.extent)
+        if loop.bound is not None:
+            self._depends(loop.var, loop.bound)
+        if loop.kind == "vectorized":
+            self._vector(loop)
+        self._block(loop.body, registers)
+        if any(isinstance(s, Barrier) for s in together):
+            # Again, as the next iteration, in which slots are others than now.
+            self.runs = self.runs & np.greater(loop.extent, 1)
+            for pending in (self.writes, self.reads):
+                for name, entries in pending.items():
+                    pending[name] = [_Pending(None, e.where) for e in entries]
+            self._block(loop.body, registers)
+        self.runs = outside
+
+    def _vector(self, loop: Loop) -> None:
+        name = loop.var.name
+        store = loop.body[0]
+        if not isinstance(store, Store):
+            return  # another rule's error
+        reads = [x for x in walk(store.value) if isinstance(x, Load)]
+        accesses = [(store.buffer, store.index), *((x.buffer, x.index) for x in reads)]
+        for buffer, index in accesses:
+            bytes_ = loop.extent * item_bytes(buffer.dtype)
+            wide = np.greater(bytes_, self.gpu.vector_bytes) | np.not_equal(
+                loop.extent & (loop.extent - 1), 0
+            )
+            self._add(
+                wide,
+                lambda i, b=buffer: (
+                    f"loop {name} is a vector of {self._number(loop.extent, i)} elements of "
+                    f"{b.name}; powers of two up to {self.gpu.vector_bytes} bytes are allowed"
+                ),
+            )
+            self._contiguous(buffer, index, loop)
+        many = np.greater(loop.extent, 1)
+        clamped = any(x.clamped for x in reads)
+        self._add(many & clamped, lambda i: f"vector loop {name} holds a clamped load")
+
+    def _contiguous(self, buffer: Buffer, index: tuple[Linear, ...], loop: Loop) -> None:
+        """Private storage is registers, where nothing is ever unaligned."""
+        if buffer.scope == "register":
+            return
+        place = flat(buffer, index)
+        slope: Column = 0
+        rest: list[tuple[Any, Column]] = []
+        for term, coefficient in place.terms:
+            if term is loop.var:
+                slope = slope + coefficient
+            else:
+                rest.append((term, coefficient))
+        many = np.greater(loop.extent, 1)
+        moves = np.not_equal(slope, 0)
+        self._add(
+            many & moves & np.not_equal(slope, 1),
+            lambda i: f"vector loop {loop.var} reaches elements of {buffer.name} that are apart",
+        )
+        self._aligned(buffer, Linear(tuple(rest), place.const), loop.extent, many & moves)
+
+    def _aligned(self, buffer: Buffer, place: Linear, count: Column, where: Any) -> None:
+        step = self.reach.step(place)
+        self._add(
+            where & np.not_equal(step % np.maximum(count, 1), 0),
+            lambda i: (
+                f"{self._number(count, i)} elements of {buffer.name} are reached at a place that "
+                f"is a multiple of {self._number(step, i)} only"
+            ),
+        )
+
+    def _async_copy(self, copy: AsyncCopy) -> None:
+        bytes_ = copy.count * item_bytes(copy.buffer.dtype)
+        odd = np.not_equal(bytes_, 4) & np.not_equal(bytes_, 8) & np.not_equal(bytes_, 16)
+        self._add(odd, lambda i: f"an asynchronous copy of {self._number(bytes_, i)} bytes")
+        wrong = copy.buffer.scope != "shared" or copy.source.scope not in ("argument", "heap")
+        self._add(wrong, lambda i: "an asynchronous copy is not from global to shared memory")
+        self._add(
+            copy.buffer.dtype != copy.source.dtype,
+            lambda i: "an asynchronous copy changes the type of its elements",
+        )
+        self._aligned(copy.buffer, flat(copy.buffer, copy.index), copy.count, True)
+        self._aligned(copy.source, flat(copy.source, copy.at), copy.count, True)
+        self._touch([], (copy.buffer, copy.index))
+
+    def _matrix(self, stmt: Stmt) -> None:
+        self._add(not self.gpu.tensor_cores, lambda i: "this GPU multiplies no matrices")
+        self._add(
+            np.not_equal(self.lanes, self.gpu.warp),
+            lambda i: f"the innermost thread loop is not the {self.gpu.warp} lanes of a warp",
+        )
+        for place in _subscripts(stmt):
+            differ = bool(self.in_warp & set(variables(place)))
+            self._add(differ, lambda i: "the lanes of a warp are at different matrix tiles")
+        if isinstance(stmt, MatrixLoad):
+            self._memory(stmt.source, stmt.at, (stmt.rows, stmt.columns))
+            self._touch([(stmt.source, stmt.at)], None)
+        elif isinstance(stmt, MatrixStore):
+            self._memory(stmt.target, stmt.at, (stmt.rows, stmt.columns))
+            self._touch([], (stmt.target, stmt.at))
+        for tile, scopes in _tiles(stmt):
+            wrong = tile.scope not in scopes or tuple(tile.shape[-2:]) != (MATRIX, MATRIX)
+            self._add(wrong, lambda i, t=tile: f"{t.name} holds matrix tiles of a wrong scope")
+
+    def _memory(self, buffer: Buffer, at: tuple[Linear, ...], axes: tuple[int, int]) -> None:
+        last = len(buffer.shape) - 1
+        if last not in axes or axes[0] == axes[1]:
+            self._add(True, lambda i: f"a matrix tile of {buffer.name} is not along its last axis")
+            return
+        other = axes[1] if axes[0] == last else axes[0]
+        item = item_bytes(buffer.dtype)
+        apart = math.prod(buffer.shape[other + 1 :]) * item  # type: ignore[arg-type]
+        self._add(
+            np.not_equal(apart % 16, 0),
+            lambda i: f"rows of a matrix in {buffer.name} are no multiple of 16 bytes apart",
+        )
+        self._aligned(buffer, flat(buffer, at), SHARED_ALIGNMENT // item, True)
+
+    def _store(self, store: Store) -> None:
+        reads = [(x.buffer, x.index) for x in walk(store.value) if isinstance(x, Load)]
+        self._touch(reads, (store.buffer, store.index))
+
+    def _barrier(self) -> None:
+        for pending in (self.writes, self.reads):
+            for entries in pending.values():
+                for entry in entries:
+                    entry.where = entry.where & ~np.asarray(self.runs)
+
+    def _touch(self, reads: list[Access], write: Access | None) -> None:
+        """Reads and one write of a statement."""
+        shared = [(b, i) for b, i in reads if b.scope == "shared"]
+        for buffer, index in shared:
+            self._conflict(self.writes, buffer, index, "read after a write")
+        if write is not None and write[0].scope == "shared":
+            self._conflict(self.reads, *write, "written after a read")
+        for buffer, index in shared:
+            self.reads.setdefault(buffer.name, []).append(_Pending(_slot(index), self.runs))
+        if write is not None and write[0].scope == "shared":
+            buffer, index = write
+            self.writes.setdefault(buffer.name, []).append(_Pending(_slot(index), self.runs))
+
+    def _conflict(
+        self,
+        before: dict[str, list[_Pending]],
+        buffer: Buffer,
+        index: tuple[Linear, ...],
+        what: str,
+    ) -> None:
+        slot = _slot(index)
+        for entry in before.get(buffer.name, ()):
+            same = entry.where & ~np.asarray(_differ(slot, entry.slot))
+            self._add(same, lambda i: f"{buffer.name} is {what} without a barrier between them")
+
+
+_MATRIX = (MatrixFill, MatrixLoad, MatrixMultiply, MatrixStore)
+
+
+def _statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, Loop):
+            yield from _statements(stmt.body)
+
+
+def _subscripts(stmt: Stmt) -> Iterator[Linear]:
+    for part in fields(stmt):
+        value = getattr(stmt, part.name)
+        if isinstance(value, tuple):
+            yield from value
+
+
+def _tiles(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[str, ...]]]:
+    if isinstance(stmt, MatrixMultiply):
+        yield stmt.left, ("matrix_a",)
+        yield stmt.right, ("matrix_b",)
+    if isinstance(stmt, MatrixLoad):
+        yield stmt.tile, ("matrix_a", "matrix_b")
+    else:
+        assert isinstance(stmt, (MatrixFill, MatrixMultiply, MatrixStore)), stmt
+        yield stmt.tile, ("accumulator",)
+
+
+def _slot(index: tuple[Linear, ...]) -> Linear | None:
+    """The copy of a shared buffer that is reached, if it has several that take turns."""
+    first = index[0] if index else Linear()
+    one = len(first.terms) == 1 and isinstance(first.terms[0][0], Remainder)
+    return first if one else None
+
+
+def _differ(a: Linear | None, b: Linear | None) -> Any:
+    """In which configs two slots, remainders of what differs by a constant, are never equal."""
+    if a is None or b is None:
+        return False
+    first, second = a.terms[0][0], b.terms[0][0]
+    assert isinstance(first, Remainder)
+    assert isinstance(second, Remainder)
+    apart = first.value + second.value * -1
+    constant = all(np.all(np.equal(c, 0)) for _, c in apart.terms)
+    return (
+        constant
+        & np.equal(first.divisor, second.divisor)
+        & np.not_equal(apart.const % first.divisor, 0)
+    )
