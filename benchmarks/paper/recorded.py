@@ -48,10 +48,6 @@ class Recorded:
         """All that was measured, as a device. Raises `DeviceError` if nothing was."""
         return ReplayedDevice(self.space, self.costs, self.name)
 
-    def left(self) -> list[Config]:
-        """The configs that were not measured, in order."""
-        return [c for s in self.space.sketches for c in configs(s) if c not in self.costs]
-
     def save(self, path: Path) -> None:
         """Write a file, in the place of the one that is there."""
         content = {
