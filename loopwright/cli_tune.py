@@ -58,10 +58,28 @@ class _Command(click.Command):
 )
 @click.option(
     "--model",
-    type=click.Choice(["gbt", "gbt-regression"]),
+    type=click.Choice(
+        [
+            "gbt",
+            "gbt-regression",
+            "gbt-ensemble",
+            "treegru",
+            "treegru-regression",
+            "treegru-plain",
+            "treegru-ensemble",
+            "random",
+        ]
+    ),
     default="gbt",
     show_default=True,
-    help="What annealing learns.",
+    help="What annealing learns; the treegru ones need torch.",
+)
+@click.option(
+    "--acquisition",
+    type=click.Choice(["mean", "ei", "ucb"]),
+    default="mean",
+    show_default=True,
+    help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
 @click.option(
     "--growth",
@@ -82,6 +100,7 @@ def tune(
     seed: int,
     strategy: str,
     model: str,
+    acquisition: str,
     growth: float | None,
     threads: int | None,
     records: Path,
@@ -107,6 +126,7 @@ def tune(
         raise click.UsageError(f"--output {output}: the name of a library ends in .so")
 
     from loopwright.codegen.target import resolve
+    from loopwright.explore.annealing import Schedule
     from loopwright.explore.callbacks import display, speed
     from loopwright.explore.tune import tune as run
     from loopwright.measure.peak import peak
@@ -126,6 +146,7 @@ def tune(
         model=model,
         growth=growth,
         callbacks=[display(peak(target).flops)],
+        schedule=Schedule(acquisition=acquisition),
     )
     path = tuned.library.export(output)
     _say_result(tuned, peak(target).flops)
