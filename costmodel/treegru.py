@@ -102,9 +102,10 @@ class TreeGRU(StoredModel):
     def fit(self, features: Floats, costs: Floats, groups: Integers) -> None:
         check_data(features, costs, groups)
         self._network = self._start
+        if np.isfinite(costs).sum() < _FEWEST:
+            return
         costs, rng = relative(costs, groups), np.random.default_rng(self.seed)
-        informative = LOSSES[self.objective].of(costs, groups, rng).informative
-        if np.isfinite(costs).sum() < _FEWEST or not informative:
+        if not LOSSES[self.objective].of(costs, groups, rng).informative:
             return
         from loopwright.costmodel.tree_training import Records, Training, explained, learn
 

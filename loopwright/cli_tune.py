@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.cli_command import Command
 from loopwright.cli_peers import peer_seconds
 from loopwright.cli_workload import read_workload
-from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
 
 if TYPE_CHECKING:
@@ -28,17 +28,7 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 """ResNet-18's sixth convolution, which is tuned if nothing is named."""
 
 
-class _Command(click.Command):
-    """A command that ends with a message and exit code 1 on our errors."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LoopwrightError as error:
-            raise click.ClickException(str(error)) from error
-
-
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("what", required=False)
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--trials", type=click.IntRange(1), help="Candidates to measure.")
@@ -191,7 +181,7 @@ def _say_spent(tuned: Tuned) -> None:
     click.echo(f"time       {total:.1f} s: {shown}")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("number", metavar="ID", type=click.IntRange(1))
 @_RECORDS
 def replay(number: int, records: Path) -> None:
@@ -220,7 +210,7 @@ def replay(number: int, records: Path) -> None:
     click.echo(f"spent      {now.build_seconds:.3f} s building, {now.run_seconds:.3f} s running")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the data.")
 @_THREADS
