@@ -12,7 +12,7 @@ GENETIC = Setting("genetic", "genetic")
 GBT = Setting("GBT")
 TREEGRU = Setting("TreeGRU", model="treegru")
 
-CONVOLUTIONS = ("C2", "C6", "C7", "C8", "C9")
+TABLES = ("C7", "C9", "matmul1024")
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")
 TARGETS = ("C7", "C8", "C9")
 _GPUS = ("gemm_rtx2080ti", "gemm_rtx3090")
@@ -32,7 +32,6 @@ class Panel:
 class Figure:
     title: str
     panels: tuple[Panel, ...]
-    trials: int = 200
 
 
 def _each(tables: Sequence[str], *settings: Setting) -> tuple[Panel, ...]:
@@ -69,7 +68,9 @@ def _acquiring() -> tuple[Setting, ...]:
 
 def _representations() -> tuple[Panel, ...]:
     """Within a domain, across convolutions, across operator types, across machines."""
-    within = tuple(Panel(t, _reading(), f"{t}, nothing known before") for t in ("C7", "matmul1024"))
+    within = tuple(
+        Panel(t, _reading(), f"{t}, nothing known before") for t in ("C7", "matmul1024")
+    )
     scratch = replace(_reading()[-1], label="context relation, no transfer")
     learned = tuple(replace(s, sources=SOURCES) for s in _reading())
     across = tuple(
@@ -89,29 +90,28 @@ FIGURES: dict[str, Figure] = {
     "4": Figure(
         "Statistical cost models against black-box search",
         _each(
-            (*CONVOLUTIONS, "matmul1024"),
+            TABLES,
             GBT, TREEGRU, GENETIC, _twice(GENETIC), RANDOM, _twice(RANDOM),
         ),
     ),
     "5": Figure(
         "Rank objective against regression",
-        _each((*CONVOLUTIONS, "matmul1024"), *_objective(GBT), *_objective(TREEGRU)),
+        _each(TABLES, *_objective(GBT), *_objective(TREEGRU)),
     ),
     "6": Figure(
         "Diversity-aware exploration",
         _each(
-            (*CONVOLUTIONS, "matmul1024"),
+            TABLES,
             *(Setting(f"λ = {n}", candidates=float(n)) for n in (1, 2, 4)),
         ),
     ),
     "7": Figure(
         "Acquisition functions of a bootstrap ensemble",
-        _each((*CONVOLUTIONS, "matmul1024"), *_acquiring()),
+        _each(TABLES, *_acquiring()),
     ),
     "8": Figure(
         "Transfer from C1 to C6",
         _each(TARGETS, GBT, _after(GBT, *SOURCES), TREEGRU, _after(TREEGRU, *SOURCES)),
-        256,
     ),
     "9": Figure("Representations", _representations()),
 }  # fmt: skip

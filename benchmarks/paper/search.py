@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+import json
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from loopwright.explore.annealing import Schedule
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 
+TRIALS = 160
 BATCH = 16
 SCHEDULE = Schedule(chains=256, steps=8)
 """Spaces of about a thousand points need no two thousand chains."""
@@ -48,8 +50,14 @@ class Setting:
     times: int = 1
     sources: tuple[str, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """All but the label: settings of several figures with one key are one search."""
+        reads = self.reads or make_model(self.model).reads
+        return json.dumps([*astuple(replace(self, label="", reads=reads))[1:]])
 
-def curve(setting: Setting, table: Path, seed: int, trials: int) -> list[float]:
+
+def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> list[float]:
     """The optimum's cost over the lowest found so far, after each of the trials: 1 at the best.
 
     A table that runs out earlier ends with the last value.
