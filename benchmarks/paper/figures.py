@@ -12,7 +12,7 @@ GENETIC = Setting("genetic", "genetic")
 GBT = Setting("GBT")
 TREEGRU = Setting("TreeGRU", model="treegru")
 
-TABLES = ("C7", "C9", "matmul1024")
+TABLES = ("C7", "C8", "matmul1024")
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")
 TARGETS = ("C7", "C8", "C9")
 _GPUS = ("gemm_rtx2080ti", "gemm_rtx3090")
