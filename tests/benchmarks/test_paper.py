@@ -103,7 +103,7 @@ def test_sketches_that_the_space_has_no_more_are_left_out(table, tmp_path):
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
     path = tmp_path / "damaged.json.gz"
     path.write_bytes(content)
-    with pytest.raises(RecordedError, match="damaged.* holds no recorded sub-space"):
+    with pytest.raises(RecordedError, match=r"damaged.* holds no recorded sub-space"):
         Recorded.load(path)
 
 
