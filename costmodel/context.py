@@ -16,6 +16,7 @@ The vector, in the order of `names`; n = log₂(1 + x), so that nothing is 0:
     serial, parallel,         kind, one-hot                                        0, 1   -
       unrolled, vectorized
     depth                     loops outside of this one                            1      -
+    busiest                   iterations that the busiest thread runs              1      n
     outside                   product of the extents outside: runs of this loop    1      n
     inside                    product of the extents from here inwards, summed
                               over the stores below: stores executed in one run    1      n
@@ -44,11 +45,12 @@ nothing to what stands around them, as if they were absent.
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loopwright.costmodel.access import GPU_ROLES, ROLES, Access, Statement, Touch
-from loopwright.costmodel.column import Array, Real, least, log, most, real, rows, total
+from loopwright.costmodel.column import Mask, Real, least, log, most, only, real, total
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ARITHMETIC, FLOAT_ONLY, Binary, Expr, Unary, walk
 from loopwright.schedule.target import Target
@@ -66,6 +68,10 @@ from loopwright.schedule.tree import (
     Tree,
     Var,
 )
+
+_KINDS = KINDS + GPU_KINDS
+IDENTIFIERS = 255
+"""Names of loop variables that are told apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +98,7 @@ class LoopContext:
     kind: str
     extent: Real
     depth: int
+    identifier: int
     outside: Real
     inside: Real
     touch: tuple[Touch, ...]
@@ -127,24 +134,36 @@ def contexts(tree: Tree, target: Target) -> tuple[Context, ...]:
 def names(gpu: bool = False) -> tuple[str, ...]:
     """What the columns of `vector` are called."""
     parts = itertools.product(GPU_ROLES if gpu else ROLES, ("elements", "reuse", "stride"))
-    own = ("extent", *_kinds(gpu), "depth", "outside", "inside")
+    own = (*text_names()[:-1], "busiest", "outside", "inside")
     return (*own, *(f"{role}.{part}" for role, part in parts))
 
 
-def vector(loop: LoopContext, n: int, gpu: bool = False) -> Array:
-    """A loop's context vector for a batch of n: shape (columns, n)."""
-    kinds = [float(kind == loop.kind) for kind in _kinds(gpu)]
-    columns: list[Real] = [loop.extent, loop.outside, loop.inside]
+def vector(loop: LoopContext, threads: int) -> list[Real]:
+    """A loop's context vector, as columns; the same ones for processors and GPUs, whose roles take
+    each other's places."""
+    share = float(threads) if loop.kind == "parallel" else 1.0
+    columns = [-(-loop.extent // share), loop.outside, loop.inside]
     for t in loop.touch:
         columns += [t.elements, t.reuse, t.stride]
-    extent, outside, inside, *touched = log(rows(columns, n))  # type: ignore[misc]
-    made = rows([extent, *kinds, float(loop.depth), outside, inside, *touched], n)
-    made *= (rows([loop.outside], n) > 0) & (extent > 0)
-    return made
+    runs = _runs(loop)
+    return [*text(loop)[:-1], *(only(runs, log(column)) for column in columns)]
 
 
-def _kinds(gpu: bool) -> tuple[str, ...]:
-    return KINDS + GPU_KINDS if gpu else KINDS
+def text_names() -> tuple[str, ...]:
+    """What the columns of `text` are called."""
+    return ("extent", *_KINDS, "depth", "identifier")
+
+
+def text(loop: LoopContext) -> list[Real]:
+    """What the text says of a loop, without what follows from it: its extent, kind and depth as in
+    its context vector, and the number of its variable, from 1 to `IDENTIFIERS`."""
+    kinds = [float(kind == loop.kind) for kind in _KINDS]
+    columns = [log(loop.extent), *kinds, float(loop.depth), float(loop.identifier)]
+    return [only(_runs(loop), column) for column in columns]
+
+
+def _runs(loop: LoopContext) -> Mask:
+    return (loop.outside > 0.0) & (loop.extent > 0.0)
 
 
 class Walk:
@@ -157,6 +176,7 @@ class Walk:
         self.path: list[Loop] = []
         self.lets: dict[Var, dict[Var, Real]] = {}
         self.extents: dict[Var, Real] = {}
+        self.axes: dict[str, int] = {}
 
     def block(
         self, body: Sequence[Stmt], outside: Real
@@ -188,8 +208,15 @@ class Walk:
             statement.repeat(loop.var, extent, mean)
         inside = total(s.count for s in statements)
         touch = tuple(Touch.of(role, statements, loop.var) for role in self.roles)
-        depth = len(self.path)
-        return LoopContext(loop.kind, mean, depth, outside, inside, touch, children), statements
+        own = (loop.kind, mean, len(self.path), self.identifier(loop.var))
+        return LoopContext(*own, outside, inside, touch, children), statements
+
+    def identifier(self, var: Var) -> int:
+        """A number for the name of a loop's variable, whatever the axes are called: axes count by
+        the order in which they come."""
+        axis, _, level = var.name.partition(".")
+        number = self.axes.setdefault(axis, len(self.axes))
+        return 1 + zlib.crc32(f"{number}.{level}".encode()) % IDENTIFIERS
 
     def mean(self, extent: Real, bound: Linear) -> Real:
         """The mean of min(extent, c - extent·block) over the blocks, which together have c

@@ -7,42 +7,30 @@ version of it calls ranking. Only its stable interface is used: `DMatrix`, `trai
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from loopwright.costmodel.file import read_model, write_model
-from loopwright.costmodel.losses import Index, Loss, RankLoss, SquaredLoss, relative
-from loopwright.costmodel.model import (
-    CostModel,
-    Floats,
-    Integers,
-    ModelError,
-    RandomModel,
-    check_data,
-)
+from loopwright.costmodel.file import StoredModel, learned_from, packed, unpacked
+from loopwright.costmodel.holdout import Index, split
+from loopwright.costmodel.losses import LOSSES, Loss, checked_objective, relative
+from loopwright.costmodel.model import Floats, Integers, ModelError, RandomModel, check_data
+from loopwright.costmodel.representation import names_of
 
-_LOSSES: dict[str, type[RankLoss] | type[SquaredLoss]] = {
-    "rank": RankLoss,
-    "regression": SquaredLoss,
-}
 _FEWEST = 8  # successful records below which the scores are random
-_SPLIT = 100  # records from which on some are held out
-_UNCHECKED = 120  # trees where none are
-_HELD_OUT = 0.2
+_UNCHECKED = 120  # trees where too few records are held out
 _PATIENCE = 40  # trees without a lower loss on the held-out records
 _SHAPE = {
-    "max_depth": 5,
-    "eta": 0.12,
     "min_child_weight": 0.5,
     "subsample": 0.8,
     "colsample_bynode": 0.5,
 }
 
 
-class GBTModel(CostModel):
+class GBTModel(StoredModel):
     """Boosted trees.
 
     A part of the records, drawn by the seed, is held out; boosting stops when the loss on it has
@@ -53,28 +41,45 @@ class GBTModel(CostModel):
     objective: "rank" (Eq. 2 of Chen et al. 2018; only the order of costs matters, and failures
         come last) or "regression" (of the logarithm of throughput; failures are left out).
     seed: decides the split, the pairs, the trees, and the random scores before there is data.
-    rounds: most trees.
+    rounds, depth, eta: most trees, their depth, and the share of each that is added.
     threads: that xgboost may use.
+    reads: the representation of its features.
+    base: a model of the same features, trained on other records, the global one of Eq. 4: boosting
+        goes on from its scores, f(x) = f_global(x) + f_local(x), and as long as nothing was
+        learned here, they are the scores.
     """
 
+    kind: ClassVar[str] = "gbt"
+
     def __init__(
-        self, objective: str = "rank", seed: int = 0, rounds: int = 150, threads: int = 1
+        self,
+        objective: str = "rank",
+        seed: int = 0,
+        rounds: int = 150,
+        threads: int = 1,
+        reads: str = "relation",
+        base: StoredModel | None = None,
+        depth: int = 5,
+        eta: float = 0.12,
     ) -> None:
-        if objective not in _LOSSES:
-            raise ModelError(f"no objective {objective!r}: use {' or '.join(_LOSSES)}")
-        self.objective, self.seed = objective, int(seed)
-        self.rounds, self.threads = rounds, threads
+        self.objective, self.seed = checked_objective(objective), int(seed)
+        self.rounds, self.threads, self.reads = rounds, threads, reads
+        self.depth, self.eta = depth, eta
+        if base is not None and base.reads != reads:
+            raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r}")
+        self.base = base if base is not None and base.ready else None
+        self.about: dict[str, Any] = {}
         self._random = RandomModel(seed)
         self._booster: Any = None
 
     @property
     def ready(self) -> bool:
-        return self._booster is not None
+        return self._booster is not None or self.base is not None
 
     @property
     def trees(self) -> int:
         """Trees grown; 0 before there is data."""
-        return int(self._booster.num_boosted_rounds()) if self.ready else 0
+        return int(self._booster.num_boosted_rounds()) if self._booster is not None else 0
 
     def fit(self, features: Floats, costs: Floats, groups: Integers) -> None:
         check_data(features, costs, groups)
@@ -82,16 +87,16 @@ class GBTModel(CostModel):
         if np.isfinite(costs).sum() < _FEWEST:
             return
         rng = np.random.default_rng(self.seed)
-        data = _Data(features, relative(costs, groups), groups)
+        start = np.zeros(len(costs)) if self.base is None else -self.base.predict(features)
+        data = _Data(features, relative(costs, groups), groups, start)
         loss = data.loss(self.objective, rng)
         if loss.informative:
             self._booster = self._train(data, loss, self._best_rounds(data, rng))
+            self.about |= learned_from(costs, groups)
 
     def _best_rounds(self, data: _Data, rng: np.random.Generator) -> int:
         """How many trees are best for records that the trees have not seen."""
-        order = rng.permutation(len(data.costs))
-        count = int(_HELD_OUT * len(order)) if len(order) >= _SPLIT else 1
-        seen, held_out = data.part(order[count:]), data.part(order[:count])
+        seen, held_out = map(data.part, split(data.features, data.groups, rng))
         losses = seen.loss(self.objective, rng), held_out.loss(self.objective, rng)
         if not all(loss.informative for loss in losses):
             return min(_UNCHECKED, self.rounds)
@@ -111,6 +116,8 @@ class GBTModel(CostModel):
 
         parameters = {
             **_SHAPE,
+            "max_depth": self.depth,
+            "eta": self.eta,
             "base_score": 0.0,
             "disable_default_eval_metric": True,
             "nthread": self.threads,
@@ -128,38 +135,61 @@ class GBTModel(CostModel):
     def predict(self, features: Floats) -> Floats:
         if not self.ready:
             return self._random.predict(features)
+        scores: Floats = np.zeros(len(features), np.float32)
+        if self.base is not None:
+            scores = self.base.predict(features)
+        if self._booster is None:
+            return scores
         expected = self._booster.num_features()
         if features.shape[1:] != (expected,):
             raise ModelError(
                 f"features of shape {features.shape}; this model was trained on {expected} a "
                 "config: use the representation and the space that it was trained with"
             )
-        scores: Floats = -self._booster.inplace_predict(features)
-        return scores
+        return scores - self._booster.inplace_predict(features)
 
-    def save(self, path: Path) -> None:
-        if not self.ready:
-            raise ModelError("this model has not learned anything yet: fit it before saving it")
-        content = {
+    def describe(self) -> str:
+        text = f"{self.trees} boosted trees, {self.objective} objective"
+        return text if self.base is None else f"{text}, on top of {self.base.describe()}"
+
+    def importance(self) -> dict[str, float]:
+        """By the share of the loss that splits on a feature took away (xgboost's total gain)."""
+        if self._booster is None:
+            return {} if self.base is None else self.base.importance()
+        names = names_of(self.reads, self._booster.num_features())
+        gains = self._booster.get_score(importance_type="total_gain")
+        whole = sum(gains.values()) or 1.0
+        return {names[int(f[1:])]: gain / whole for f, gain in gains.items()}
+
+    def content(self) -> dict[str, Any]:
+        trees = None if self._booster is None else bytes(self._booster.save_raw("ubj"))
+        return {
             "objective": self.objective,
             "seed": self.seed,
             "rounds": self.rounds,
-            "booster": self._booster.save_raw("json").decode(),
+            "reads": self.reads,
+            "depth": self.depth,
+            "eta": self.eta,
+            "base": None if self.base is None else packed(self.base),
+            "booster": None if trees is None else base64.b64encode(trees).decode(),
         }
-        write_model(path, "gbt", content)
 
     @classmethod
-    def load(cls, path: Path, threads: int = 1) -> GBTModel:
-        """Read what `save` wrote. Raises `ModelError` for anything else."""
+    def of_content(cls, content: Mapping[str, Any]) -> GBTModel:
         import xgboost
 
-        content = read_model(path, "gbt")
-        try:
-            model = cls(content["objective"], content["seed"], content["rounds"], threads)
-            model._booster = xgboost.Booster({"nthread": threads})
-            model._booster.load_model(bytearray(content["booster"].encode()))
-        except (KeyError, TypeError, AttributeError, xgboost.core.XGBoostError) as error:
-            raise ModelError(f"{path}: xgboost cannot read its trees: {error}") from error
+        made = {name: content[name] for name in ("objective", "seed", "rounds", "reads")}
+        base = None if content["base"] is None else unpacked(content["base"])
+        model = cls(**made, base=base, depth=content["depth"], eta=content["eta"])
+        if content["booster"] is None and base is None:
+            raise ValueError("it has no trees")
+        if content["booster"] is not None:
+            model._booster = xgboost.Booster({"nthread": model.threads})
+            try:
+                trees = base64.b64decode(content["booster"], validate=True)
+                model._booster.load_model(bytearray(trees))
+            except xgboost.core.XGBoostError as error:
+                raise ValueError(f"xgboost cannot read its trees: {error}") from error
         return model
 
 
@@ -168,14 +198,18 @@ class _Data:
     features: Floats
     costs: Floats
     groups: Integers
+    start: Floats
+    """Predictions that boosting goes on from."""
 
     def part(self, places: Index) -> _Data:
-        return _Data(self.features[places], self.costs[places], self.groups[places])
+        parts = (self.features, self.costs, self.groups, self.start)
+        return _Data(*(values[places] for values in parts))
 
     def loss(self, objective: str, rng: np.random.Generator) -> Loss:
-        return _LOSSES[objective].of(self.costs, self.groups, rng)
+        return LOSSES[objective].of(self.costs, self.groups, rng)
 
     def matrix(self, threads: int) -> Any:
         import xgboost
 
-        return xgboost.DMatrix(self.features, np.zeros(len(self.costs)), nthread=threads)
+        nothing = np.zeros(len(self.costs))
+        return xgboost.DMatrix(self.features, nothing, base_margin=self.start, nthread=threads)

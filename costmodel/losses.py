@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from loopwright.costmodel.model import Floats, Integers
-
-Index = np.ndarray[Any, np.dtype[np.intp]]
+from loopwright.costmodel.holdout import Index
+from loopwright.costmodel.model import Floats, Integers, ModelError
 
 _PARTNERS = 64  # records that each one is compared with, where all pairs would be too many
 _LEAST_CURVATURE = 1e-6
@@ -117,6 +115,20 @@ class SquaredLoss(Loss):
 
     def derivatives(self, f: Floats) -> tuple[Floats, Floats]:
         return self.valid * (f - self.targets), np.maximum(self.valid, _LEAST_CURVATURE)
+
+
+LOSSES: dict[str, type[RankLoss] | type[SquaredLoss]] = {
+    "rank": RankLoss,
+    "regression": SquaredLoss,
+}
+"""By the names of objectives."""
+
+
+def checked_objective(name: str) -> str:
+    """The name of an objective; `ModelError` for any other."""
+    if name not in LOSSES:
+        raise ModelError(f"no objective {name!r}: use {' or '.join(LOSSES)}")
+    return name
 
 
 def relative(costs: Floats, groups: Integers) -> Floats:

@@ -26,7 +26,16 @@ class CostModel(ABC):
     any time, in between as often as the search likes: as long as there is too little to learn
     from, `ready` is false and scores are random. `save` keeps what was learned; the class method
     `load` of the same class brings it back, with equal predictions.
+
+    Attributes
+    ----------
+    reads: the name of the representation that makes its features, see
+        `representation.REPRESENTATIONS`; a search uses it unless it is told another.
+    uncertain: whether it has an `uncertainty`.
     """
+
+    reads: str = "relation"
+    uncertain: bool = False
 
     @property
     @abstractmethod
@@ -53,9 +62,17 @@ class CostModel(ABC):
         Raises `ModelError` where the number of features is not that of `fit`.
         """
 
+    def uncertainty(self, features: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the scores, each of shape (n,), in log₂ of the speed
+        relative to the best of a group: 0 is as fast as the best program that was learned from.
+
+        Raises `ModelError` from a model that is not `uncertain`, or not `ready`.
+        """
+        raise ModelError(f"a {type(self).__name__} cannot tell how uncertain its scores are")
+
     @abstractmethod
     def save(self, path: Path) -> None:
-        """Write what was learned to a file (JSON). Raises `ModelError` before there is any."""
+        """Write what was learned to a file. Raises `ModelError` before there is any."""
 
     @classmethod
     @abstractmethod

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from loopwright.costmodel.column import Array, Real, rows
-from loopwright.costmodel.context import contexts, loops, names, vector
+from loopwright.costmodel.context import contexts, loops, text, text_names, vector
+from loopwright.costmodel.context import names as context_names
 from loopwright.costmodel.gpu_summary import gpu_summary, gpu_summary_names
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.relation import relation_names, relations
@@ -25,8 +26,6 @@ from loopwright.schedule.tree import Tree
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 T = TypeVar("T")
-
-_CHUNK = 4096  # configs lowered at a time
 
 
 class Representation(ABC):
@@ -58,77 +57,81 @@ class Representation(ABC):
         """What the columns are called; as many as `features` has for this space."""
 
 
-class ContextRelation(Representation):
+class _Recorded(Representation):
+    """Features that are computed from the loop tree, by programs recorded once for a sketch."""
+
+    def __init__(self) -> None:
+        self._programs = _Remembered(lambda space: _Programs(space, self.columns))
+
+    @abstractmethod
+    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+        """The features of a batched tree, as columns."""
+
+    def of_tree(self, tree: Tree, target: Target, flops: int) -> Array:
+        """The features of a batched tree, without recording: shape (n, f)."""
+        return np.ascontiguousarray(rows(self.columns(tree, target, flops), tree.n).T)
+
+    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        return self._programs(space)[sketch](numbers)
+
+
+class ContextRelation(_Recorded):
     """Context relation features (Chen et al. 2018, section 4) and a summary of the program: the
     modules `relation` and `summary`, or `gpu_summary` for GPUs, define the columns. All spaces of
     processors have the same ones, and all of GPUs. The default."""
 
     transferable = True
 
-    def __init__(self) -> None:
-        self._programs = _Remembered(_Programs)
-
-    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        return self._programs(space)[sketch](numbers)
+    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+        nodes = contexts(tree, target)
+        whole = summary if target.gpu is None else gpu_summary
+        return [*relations(nodes), *whole(nodes, tree, target, flops)]
 
     def names(self, space: Space) -> tuple[str, ...]:
         gpu = space.target.gpu is not None
         return (*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))
 
 
-class _Programs(dict[int, Program]):
-    """The feature programs of a space, by the number of a sketch, made when they are needed."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-
-    def __missing__(self, sketch: int) -> Program:
-        chosen, target = _with_loops(self.space, sketch), self.space.target
-        trace = Trace([len(knob.choices) for knob in chosen.knobs])
-        values = {
-            knob.name: tuple(trace.column(k, column) for column in knob.table.T)
-            for k, knob in enumerate(chosen.knobs)
-        }
-        tree = lower_columns(chosen, target, values, chosen.size)
-        self[sketch] = Program(trace, _columns(tree, target, self.space.workload.flops))
-        return self[sketch]
-
-
-def context_relation(tree: Tree, target: Target, flops: int) -> Array:
-    """The features of `ContextRelation` for a batched tree: shape (n, f)."""
-    return np.ascontiguousarray(rows(_columns(tree, target, flops), tree.n).T)
-
-
-def _columns(tree: Tree, target: Target, flops: int) -> list[Real]:
-    nodes = contexts(tree, target)
-    whole = summary if target.gpu is None else gpu_summary
-    return [*relations(nodes), *whole(nodes, tree, target, flops)]
-
-
-class FlattenedTree(Representation):
+class FlattenedTree(_Recorded):
     """The context vectors of all loops, one after the other in the order of the text, with zeros
     after the last one: the paper's baseline for the tree's shape. The length is that of the
-    space's largest tree."""
+    space's largest tree; a longer row with zeros at its end says the same.
+
+    Order and depth say which loop stands in which, so the rows are the tree, for `TreeGRU`.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self._most = _Remembered(_most_loops)
 
+    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+        nodes = loops(contexts(tree, target))
+        return [c for loop in nodes for c in vector(loop, target.threads)]
+
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        gpu = space.target.gpu is not None
-        width = len(names(gpu))
-        result = np.zeros((len(numbers), self._most(space) * width), np.float32)
-        start = 0
-        for tree in _trees(space, sketch, numbers):
-            part = result[start : start + tree.n]
-            for place, loop in enumerate(loops(contexts(tree, space.target))):
-                made = vector(loop, tree.n, gpu)
-                part[:, place * width : (place + 1) * width] = made.T
-            start += tree.n
-        return result
+        return resized(super().features(space, sketch, numbers), len(self.names(space)))
 
     def names(self, space: Space) -> tuple[str, ...]:
-        every = names(space.target.gpu is not None)
-        return tuple(f"loop {k} {name}" for k in range(self._most(space)) for name in every)
+        most = self._most(space)
+        return tuple(f"loop {k} {name}" for k in range(most) for name in self.loop_names())
+
+    @staticmethod
+    def loop_names() -> tuple[str, ...]:
+        """What the columns of one loop are called."""
+        return context_names()
+
+
+class TreeText(FlattenedTree):
+    """Like `FlattenedTree`, but with nothing of a loop than what the text of the program says:
+    extent, kind, and its variable, as a number. For the TreeGRU of Figure 3c, which learns what a
+    variable stands for in one space, and knows nothing of those of others."""
+
+    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+        return [c for loop in loops(contexts(tree, target)) for c in text(loop)]
+
+    @staticmethod
+    def loop_names() -> tuple[str, ...]:
+        return text_names()
 
 
 class ConfigVector(Representation):
@@ -168,10 +171,34 @@ def _knob_places(space: Space) -> tuple[dict[str, int], int]:
 def _most_loops(space: Space) -> int:
     """Loops of the space's largest tree."""
     return max(
-        sum(1 for _ in loops(contexts(tree, space.target)))
-        for number, sketch in enumerate(space.sketches)
-        for tree in _trees(space, number, np.array([sketch.default], np.int64))
+        sum(1 for _ in loops(contexts(_default(space, number), space.target)))
+        for number in range(len(space.sketches))
     )
+
+
+def _default(space: Space, sketch: int) -> Tree:
+    chosen = _with_loops(space, sketch)
+    return lower(chosen, space.target, np.array([chosen.default], np.int64))
+
+
+class _Programs(dict[int, Program]):
+    """The feature programs of a space, by the number of a sketch, made when they are needed."""
+
+    def __init__(
+        self, space: Space, columns: Callable[[Tree, Target, int], Sequence[Real]]
+    ) -> None:
+        self.space, self.columns = space, columns
+
+    def __missing__(self, sketch: int) -> Program:
+        chosen, target = _with_loops(self.space, sketch), self.space.target
+        trace = Trace([len(knob.choices) for knob in chosen.knobs])
+        values = {
+            knob.name: tuple(trace.column(k, column) for column in knob.table.T)
+            for k, knob in enumerate(chosen.knobs)
+        }
+        tree = lower_columns(chosen, target, values, chosen.size)
+        self[sketch] = Program(trace, self.columns(tree, target, self.space.workload.flops))
+        return self[sketch]
 
 
 class _Remembered(Generic[T]):
@@ -197,7 +224,47 @@ def _with_loops(space: Space, sketch: int) -> Sketch:
     return chosen
 
 
-def _trees(space: Space, sketch: int, numbers: Numbers) -> list[Tree]:
-    chosen = _with_loops(space, sketch)
-    starts = range(0, max(len(numbers), 1), _CHUNK)
-    return [lower(chosen, space.target, numbers[i : i + _CHUNK]) for i in starts]
+REPRESENTATIONS: dict[str, type[Representation]] = {
+    "relation": ContextRelation,
+    "tree": FlattenedTree,
+    "text": TreeText,
+    "config": ConfigVector,
+}
+"""By name: what a model says it reads."""
+
+
+def make_representation(name: str) -> Representation:
+    """The representation of a name; `ModelError` for any other."""
+    if name not in REPRESENTATIONS:
+        raise ModelError(f"no representation {name!r}: use one of {', '.join(REPRESENTATIONS)}")
+    return REPRESENTATIONS[name]()
+
+
+def names_of(reads: str, width: int) -> tuple[str, ...]:
+    """What `width` columns of a representation are called, as far as it does not depend on the
+    space: by number where it does."""
+    if reads == "relation":
+        of_cpu = (*relation_names(), *summary_names())
+        of_gpu = (*relation_names(gpu=True), *gpu_summary_names())
+        for names in (of_cpu, of_gpu):
+            if width == len(names):
+                return names
+    if reads in ("tree", "text"):
+        names = context_names() if reads == "tree" else text_names()
+        return tuple(f"loop {k // len(names)} {names[k % len(names)]}" for k in range(width))
+    return tuple(f"feature {k}" for k in range(width))
+
+
+def resized(rows: Array, width: int) -> Array:
+    """Rows with columns cut off, or with zeros added, at the end."""
+    if rows.shape[1] == width:
+        return rows
+    result = np.zeros((len(rows), width), np.float32)
+    result[:, : rows.shape[1]] = rows[:, :width]
+    return result
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """The rows of several spaces as one array; flattened trees are as long as the longest."""
+    width = max(part.shape[1] for part in parts)
+    return np.concatenate([resized(part, width) for part in parts])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loopwright.costmodel.acquisition import acquired, check_acquisition
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.features import Rows
 from loopwright.explore.points import Domain, Floats, Hashes, Points, Seen, hashes
@@ -26,6 +27,8 @@ class Schedule:
     chains, steps: Markov chains, and moves of each in a round.
     hot, cold: temperatures of the first and the last step, in standard deviations of the score.
     learn_from: measured points below which the model is not asked.
+    acquisition: what is maximized: "mean", the predicted score, or, of a model that is uncertain,
+        "ei" or "ucb"; see `costmodel.acquisition`.
 
     Scoring a batch has a fixed cost, so there are many chains that take few steps a round, and
     go on in the next.
@@ -39,6 +42,7 @@ class Schedule:
     hot: float = 0.5
     cold: float = 0.02
     learn_from: int = 16
+    acquisition: str = "mean"
 
 
 class Annealing(Strategy):
@@ -59,6 +63,7 @@ class Annealing(Strategy):
         super().__init__(domain, rng)
         self.model, self.features = model, features
         self.schedule = schedule or Schedule()
+        check_acquisition(self.schedule.acquisition, model)
         self.known = np.empty((0, 0), np.float32)
         """The features of every point told."""
         self.chains = np.empty((0, domain.width), np.int64)
@@ -126,7 +131,7 @@ class Annealing(Strategy):
             self.rows = self.features(self.chains)
 
     def _scores(self, rows: Rows) -> Floats:
-        return np.asarray(self.model.predict(rows), np.float64)
+        return np.asarray(acquired(self.model, rows, self.schedule.acquisition), np.float64)
 
     def _best(self, found: _Found, keep: int) -> _Found:
         """The best of what is new, one point for each program."""

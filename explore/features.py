@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.costmodel.representation import ConfigVector, ContextRelation, Representation
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.representation import Representation, make_representation
 from loopwright.explore.points import Points
 from loopwright.schedule.space import Space
 
@@ -16,12 +17,23 @@ Rows = np.ndarray[Any, np.dtype[np.float32]]
 class Features:
     """Turns points of a space into rows for a cost model."""
 
-    def __init__(self, space: Space, representation: Representation | None = None) -> None:
-        """By default `ContextRelation`, or `ConfigVector` for a table of known costs, which has
-        no loops to look at."""
-        loops = space.sketches[0].has_loops
+    def __init__(self, space: Space, representation: Representation | str = "relation") -> None:
+        """A representation may be named, as a model names what it `reads`.
+
+        A table of known costs has no loops to look at: "relation" then is the config vector, and
+        the other names are a `ModelError`.
+        """
         self.space = space
-        self.representation = representation or (ContextRelation() if loops else ConfigVector())
+        if isinstance(representation, str):
+            if not space.sketches[0].has_loops and representation != "config":
+                if representation != "relation":
+                    raise ModelError(
+                        f"a model of {representation!r} features reads loops, which a table of "
+                        'known costs does not have: use model="gbt"'
+                    )
+                representation = "config"
+            representation = make_representation(representation)
+        self.representation = representation
 
     def __call__(self, points: Points) -> Rows:
         """Shape (n, f); in as many calls of the representation as there are sketches."""

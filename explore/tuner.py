@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.choice import make_model
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.representation import Representation
 from loopwright.explore.annealing import Annealing, Schedule
@@ -23,8 +23,6 @@ from loopwright.schedule.space import Space
 StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
 
 STRATEGIES = ("annealing", "random", "grid", "genetic")
-MODELS = {"gbt": "rank", "gbt-regression": "regression"}
-"""Names of cost models, with their objectives."""
 
 
 class Tuner:
@@ -59,14 +57,15 @@ class Tuner:
         Parameters
         ----------
         strategy: one of `STRATEGIES`, or a function of a domain and a generator.
-        model: one of `MODELS`, or a cost model, which "annealing" then trains.
+        model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" then trains.
         seed: decides everything that is random, the model's part included.
-        representation: features for the model; by default `ContextRelation`, or `ConfigVector`
-            for a table of known costs, which has no loops.
+        representation: features for the model; by default those that it reads, or
+            `ConfigVector` for a table of known costs, which has no loops.
         schedule: the numbers of "annealing".
         legal: which points may be asked for, if not all.
 
-        Raises `TuningError` for an unknown name.
+        Raises `TuningError` for an unknown strategy, `ModelError` for an unknown model, or one
+        that the schedule's acquisition cannot ask.
         """
         self.space = space
         self.configs: list[Config] = []
@@ -77,8 +76,8 @@ class Tuner:
         if callable(strategy):
             self.strategy = strategy(domain, rng)
         elif strategy == "annealing":
-            trained = _model(model, int(of_model.generate_state(1)[0]) >> 1)
-            features = Features(space, representation)
+            trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1)
+            features = Features(space, representation or trained.reads)
             self.strategy = Annealing(domain, rng, trained, features, schedule)
         elif strategy in (baselines := _baselines()):
             self.strategy = baselines[strategy](domain, rng)
@@ -124,11 +123,3 @@ class Tuner:
 
 def _baselines() -> dict[str, type[Strategy]]:
     return {"random": RandomSearch, "grid": GridSearch, "genetic": Genetic}
-
-
-def _model(model: str | CostModel, seed: int) -> CostModel:
-    if isinstance(model, CostModel):
-        return model
-    if model not in MODELS:
-        raise TuningError(f"model = {model!r}: use {' or '.join(MODELS)}, or a CostModel")
-    return GBTModel(MODELS[model], seed)

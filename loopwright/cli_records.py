@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from loopwright.dsl.errors import LoopwrightError
+from loopwright.cli_command import Command, Group, show_details
 from loopwright.dsl.workload import Workload
 from loopwright.transfer.records import Record, RecordStore
 
@@ -35,20 +35,6 @@ _HEAD = (
 )
 
 
-class _Command(click.Command):
-    """A command that ends with a message and exit code 1 on our errors."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LoopwrightError as error:
-            raise click.ClickException(str(error)) from error
-
-
-class _Group(_Command, click.Group):
-    """A group of such commands."""
-
-
 def _store(create: bool = False) -> Callable[[_F], _F]:
     """The option `--records`, which gives a command its store, closed when the command ends."""
 
@@ -66,7 +52,7 @@ def _store(create: bool = False) -> Callable[[_F], _F]:
     )
 
 
-@click.group(cls=_Group)
+@click.group(cls=Group)
 def records() -> None:
     """Look into what was measured; move it between machines."""
 
@@ -110,7 +96,7 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(record.to_json()))
         return
-    _show_details(*_details(record))
+    show_details(*_details(record))
 
 
 @records.command("export")
@@ -155,7 +141,7 @@ def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
     click.echo(f"{store.path} has {len(store)}")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.option("--check", is_flag=True, help="Build, run and verify a trivial program on each.")
 def devices(check: bool) -> None:
     """List the devices that can measure here, GPUs among them."""
@@ -166,14 +152,14 @@ def devices(check: bool) -> None:
         try:
             device = LocalDevice(target)
         except TargetError as error:
-            _show_details((f"no {target}", str(error)))
+            show_details((f"no {target}", str(error)))
             continue
         with device:
             details = {"target": str(device.target), "threads": str(device.target.threads)}
-            _show_details(("device", device.name), *(details | device.fingerprint()).items())
+            show_details(("device", device.name), *(details | device.fingerprint()).items())
             if check:
                 device.check()
-                _show_details(("check", "a program was built, ran, and its results are right"))
+                show_details(("check", "a program was built, ran, and its results are right"))
 
 
 def _show_table(found: Iterable[Record]) -> int:
@@ -190,11 +176,6 @@ def _show_table(found: Iterable[Record]) -> int:
         table.add_row(*map(escape, line), style="red" if line[-1] else None)
     console.print(table)
     return len(lines)
-
-
-def _show_details(*details: tuple[str, object]) -> None:
-    for name, value in details:
-        click.echo(f"{name + ':':<14}{value}".replace("\n", f"\n{'':<14}"))
 
 
 def _line(r: Record) -> tuple[str, ...]:

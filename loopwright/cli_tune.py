@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.cli_command import Command
 from loopwright.cli_peers import peer_seconds
 from loopwright.cli_workload import read_workload
-from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
 
 if TYPE_CHECKING:
@@ -38,17 +38,7 @@ _COMPILED = 16
 """Programs that --compile-only shows if --trials does not say."""
 
 
-class _Command(click.Command):
-    """A command that ends with a message and exit code 1 on our errors."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LoopwrightError as error:
-            raise click.ClickException(str(error)) from error
-
-
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("what", required=False)
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--trials", type=click.IntRange(1), help="Candidates to measure.")
@@ -68,10 +58,28 @@ class _Command(click.Command):
 )
 @click.option(
     "--model",
-    type=click.Choice(["gbt", "gbt-regression"]),
+    type=click.Choice(
+        [
+            "gbt",
+            "gbt-regression",
+            "gbt-ensemble",
+            "treegru",
+            "treegru-regression",
+            "treegru-plain",
+            "treegru-ensemble",
+            "random",
+        ]
+    ),
     default="gbt",
     show_default=True,
-    help="What annealing learns.",
+    help="What annealing learns; the treegru ones need torch.",
+)
+@click.option(
+    "--acquisition",
+    type=click.Choice(["mean", "ei", "ucb"]),
+    default="mean",
+    show_default=True,
+    help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
 @click.option(
     "--growth",
@@ -99,6 +107,7 @@ def tune(
     seed: int,
     strategy: str,
     model: str,
+    acquisition: str,
     growth: float | None,
     target: str,
     arch: str | None,
@@ -132,6 +141,7 @@ def tune(
         raise click.UsageError("--compile-only shows what programs use of a GPU: --target cuda")
 
     from loopwright.codegen.target import resolve
+    from loopwright.explore.annealing import Schedule
     from loopwright.explore.callbacks import display, speed
     from loopwright.explore.tune import tune as run
 
@@ -156,6 +166,7 @@ def tune(
         model=model,
         growth=growth,
         callbacks=[display(peak)],
+        schedule=Schedule(acquisition=acquisition),
     )
     path = tuned.library.export(output)
     _say_result(tuned, peak)
@@ -212,7 +223,7 @@ def _say_spent(tuned: Tuned) -> None:
     click.echo(f"time       {total:.1f} s: {shown}")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("number", metavar="ID", type=click.IntRange(1))
 @_RECORDS
 def replay(number: int, records: Path) -> None:
@@ -242,7 +253,7 @@ def replay(number: int, records: Path) -> None:
     click.echo(f"spent      {now.build_seconds:.3f} s building, {now.run_seconds:.3f} s running")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the data.")
 @_THREADS

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from loopwright.costmodel.column import rows
 from loopwright.costmodel.context import LoopContext, contexts, loops, names, vector
 from loopwright.schedule.tree import Let, Linear, Loop, Quotient, Remainder, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, nest, tree
@@ -14,8 +15,8 @@ def of(t) -> list[LoopContext]:
     return list(loops(contexts(t, TARGET)))
 
 
-def columns(loop, n=1):
-    return dict(zip(names(), vector(loop, n)))
+def columns(loop, threads=1):
+    return dict(zip(names(), vector(loop, threads), strict=True))
 
 
 def test_a_loop_knows_its_extent_its_kind_and_what_stands_around_it():
@@ -160,10 +161,11 @@ def test_loops_without_iterations_are_as_if_they_were_absent():
     outer, _, dead = of(batch)
     assert outer.inside.tolist() == [24, 36]
     assert np.asarray(outer.touch[VECTOR].elements).tolist() == [0, 4]
-    assert not vector(dead, 2)[:, 0].any()
-    assert vector(dead, 2)[:, 1].any()
+    assert not rows(vector(dead, 1), 2)[:, 0].any()
+    assert rows(vector(dead, 1), 2)[:, 1].any()
     assert len(of(batch.row(0))) == 2
-    assert np.allclose(vector(outer, 2)[:, 0], vector(of(batch.row(0))[0], 1)[:, 0])
+    alone = of(batch.row(0))[0]
+    assert np.allclose(rows(vector(outer, 1), 2)[:, 0], vector(alone, 1))
 
 
 def test_the_vector_has_the_documented_transforms():

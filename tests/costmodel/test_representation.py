@@ -12,7 +12,7 @@ from loopwright.costmodel.representation import (
     ConfigVector,
     ContextRelation,
     FlattenedTree,
-    context_relation,
+    TreeText,
 )
 from loopwright.dsl import ops
 from loopwright.schedule.lower import lower
@@ -21,7 +21,7 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 
 TARGET = Target(threads=2)
-REPRESENTATIONS = [ContextRelation, FlattenedTree, ConfigVector]
+REPRESENTATIONS = [ContextRelation, FlattenedTree, TreeText, ConfigVector]
 
 
 def conv():
@@ -113,7 +113,6 @@ def test_large_batches_are_cut_and_joined_again(representation, monkeypatch):
     points = space_of(matmul)
     numbers = drawn(points, 0, 50)
     whole = representation.features(points, 0, numbers)
-    monkeypatch.setattr("loopwright.costmodel.representation._CHUNK", 16)
     monkeypatch.setattr("loopwright.costmodel.trace._CHUNK", 16)
     assert np.array_equal(representation.features(points, 0, numbers), whole)
 
@@ -144,8 +143,8 @@ def test_the_batch_agrees_with_the_tree_of_one_config(make):
     points = space_of(make)
     for number in (0, len(points.sketches) - 1):
         tree = lower(points.sketches[number], TARGET, drawn(points, number, 4))
-        batch = context_relation(tree, TARGET, 1000)
-        rows = [context_relation(tree.row(i), TARGET, 1000) for i in range(4)]
+        batch = ContextRelation().of_tree(tree, TARGET, 1000)
+        rows = [ContextRelation().of_tree(tree.row(i), TARGET, 1000) for i in range(4)]
         assert np.allclose(batch, np.concatenate(rows), rtol=1e-4, atol=1e-4)
 
 
@@ -158,7 +157,7 @@ def test_a_feature_program_agrees_with_the_batch(make, limit, monkeypatch):
     for number, sketch in enumerate(points.sketches[:6]):
         numbers = drawn(points, number, 200)
         tree = lower(sketch, TARGET, numbers)
-        expected = context_relation(tree, TARGET, points.workload.flops)
+        expected = ContextRelation().of_tree(tree, TARGET, points.workload.flops)
         got = ContextRelation().features(points, number, numbers)
         assert np.allclose(got, expected, rtol=1e-4, atol=1e-4)
 

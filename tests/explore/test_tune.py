@@ -8,6 +8,7 @@ import math
 import pytest
 
 from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
@@ -101,11 +102,13 @@ def test_a_small_space_ends_the_search():
         {"batch": 0},
         {"strategy": "luck"},
         {"model": "crystal ball"},
+        {"schedule": Schedule(acquisition="luck")},
+        {"schedule": Schedule(acquisition="ei")},
     ],
 )
 def test_a_bad_request_is_refused_before_anything_is_measured(options):
     device = MadeUp()
-    with pytest.raises(TuningError):
+    with pytest.raises((TuningError, ModelError)):
         run(device, **options)
     assert not device.measured
 

@@ -235,7 +235,7 @@ def test_every_kind_of_damage_is_an_error_that_names_the_file(saved):
         "null",
         "not json",
         text[: len(text) // 2],
-        text.replace("tree_param", "tree_parm", 1),
+        text.replace("booster", "boaster", 1),
         json.dumps({**data, "format": "other"}),
         json.dumps({**data, "schema": 99}),
         json.dumps({**data, "kind": "treegru"}),
@@ -252,8 +252,10 @@ def test_every_kind_of_damage_is_an_error_that_names_the_file(saved):
 
 def test_content_of_another_shape_is_an_error_that_names_the_file(saved):
     _, path, _ = saved
-    content = read_model(path, "gbt")
-    for wrong in ({"objective": "rank"}, {**content, "booster": None}, [1]):
+    _, content = read_model(path, "gbt")
+    trees = content["content"]
+    wrong_trees = ({"objective": "rank"}, {**trees, "booster": None}, {**trees, "booster": "?"})
+    for wrong in (*({**content, "content": trees} for trees in wrong_trees), trees, [1]):
         write_model(path, "gbt", wrong)
         with pytest.raises(ModelError, match=r"model\.json"):
             GBTModel.load(path)

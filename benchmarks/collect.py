@@ -1,0 +1,204 @@
+"""Collect records to learn from: many workloads of every kind, random and searched configs.
+
+    python benchmarks/collect.py [--records collect.db] [--seconds 60] [--visits 3]
+
+Nothing else should run meanwhile. Most of the time goes into building, which does not mind: with
+--ahead visits are prepared, to wait on the shelf, and later ones without it take them from there.
+
+Workloads are drawn (`suites/drawn.py`), none of which the benchmarks measure, so that these can
+judge what was learned. They are visited in turns, each on one thread and on all; a visit measures
+a few configs, half of them chosen by the search that a user would run, half of them random. What
+was measured counts: the same command goes on where the last one ended, for as many seconds as are
+given. It prints one line for each visit.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from paper.ahead import Shelf
+from suites import SUITES
+from suites.drawn import drawn
+from suites.row import Row
+
+from loopwright.codegen.target import resolve
+from loopwright.explore.points import Seen
+from loopwright.explore.tuner import Tuner
+from loopwright.measure.builder import Task
+from loopwright.measure.device import Device, DeviceError
+from loopwright.measure.local import LocalDevice
+from loopwright.measure.machine import fingerprint, processors
+from loopwright.measure.reference import Limits
+from loopwright.measure.timing import Timing
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import space
+from loopwright.transfer.records import Record, RecordStore
+
+SEED = 5
+TIMING = Timing(relative=0.03, cap=0.03, retries=10)
+LIMITS = Limits(run=2.0, oracle=10.0)
+_MOST_WAITING = 40
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workload on so many threads."""
+
+    row: Row
+    threads: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.row.request.workload.key, self.threads
+
+
+def jobs(workloads: int, counts: tuple[int, ...]) -> list[Job]:
+    """Every workload on every number of threads, neighbours of different kinds."""
+    others = [row for suite in SUITES.values() for row in suite()]
+    rows = drawn(workloads, SEED, others)
+    shifts = range(len(counts))
+    return [Job(row, counts[(n + s) % len(counts)]) for s in shifts for n, row in enumerate(rows)]
+
+
+def ordered(work: list[Job], store: RecordStore, size: int, visits: int) -> list[Job]:
+    """Those with the fewest visits first, without those that have had enough."""
+    records = {job.key: 0 for job in work}
+    for s in store.settings():
+        if (s.workload_key, s.threads) in records:
+            records[s.workload_key, s.threads] += s.measured + s.failed
+    had = {key: -(-count // size) for key, count in records.items()}
+    return sorted((job for job in work if had[job.key] < visits), key=lambda job: had[job.key])
+
+
+class Waiting:
+    """Visits that were prepared: which configs they measure, and their code."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def shelf(self, threads: int) -> Shelf:
+        """Where the code for so many threads is."""
+        return Shelf(self._folder / f"threads-{threads}")
+
+    def has(self, job: Job) -> bool:
+        return self._file(job).exists()
+
+    def put(self, job: Job, configs: list[Config]) -> None:
+        self._file(job).write_text(json.dumps([c.to_json() for c in configs]))
+
+    def take(self, job: Job) -> list[Config]:
+        text = self._file(job).read_text()
+        self._file(job).unlink()
+        return [Config.from_json(data) for data in json.loads(text)]
+
+    def _file(self, job: Job) -> Path:
+        return self._folder / f"{job.row.request.workload.key}-{job.threads}.json"
+
+
+def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
+    """What the next visit of a workload measures: at first what the search would begin with, then
+    half of it what the search would go on with, and half of it random."""
+    workload, target = job.row.request.workload, resolve("cpu", job.threads)
+    known = store.measured(workload, target, fingerprint())
+    seed = len(known)
+    tuner = Tuner(space(workload, target), seed=seed)
+    tuner.tell(list(known), known.values())
+    asked = tuner.ask(size // 2 if known else size)
+    domain, taken = tuner.strategy.domain, Seen()
+    taken.add(domain.points([*known, *asked]))
+    rest = domain.fresh(size - len(asked), taken, np.random.default_rng(seed))
+    return [*asked, *domain.configs(rest)]
+
+
+def measure(job: Job, configs: list[Config], device: Device, store: RecordStore) -> int:
+    """Measure configs, and store them; how many failed."""
+    workload, machine, session = job.row.request.workload, fingerprint(), f"{time.time_ns():x}"
+    records = [
+        Record.of(workload, device.target, machine, m, session=f"collect-{session}")
+        for m in device.measure(workload, configs)
+    ]
+    store.add(records)
+    return sum(r.failure is not None for r in records)
+
+
+def prepare(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end: float) -> None:
+    """Choose and build for the visits to come, until the time is up or so many wait."""
+    with ExitStack() as stack:
+        shelves = {n: stack.enter_context(closing(waiting.shelf(n))) for n in _counts()}
+        for job in work[:_MOST_WAITING]:
+            if time.monotonic() > end:
+                return
+            if not waiting.has(job):
+                configs = chosen(job, store, size)
+                task = Task(job.row.request.workload, resolve("cpu", job.threads))
+                shelves[job.threads].ahead(task, configs)
+                waiting.put(job, configs)
+
+
+def visit(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end: float) -> None:
+    """One visit after the other, those that were prepared first, until the time is up."""
+    with ExitStack() as stack:
+        devices: dict[int, LocalDevice] = {}
+        for job in sorted(work, key=lambda j: not waiting.has(j)):
+            if time.monotonic() > end:
+                return
+            if job.threads not in devices:
+                shelf = waiting.shelf(job.threads)
+                device = LocalDevice(
+                    "cpu", job.threads, timing=TIMING, limits=LIMITS, builder=shelf
+                )
+                devices[job.threads] = stack.enter_context(device)
+            start, ready = time.monotonic(), waiting.has(job)
+            configs = waiting.take(job) if ready else chosen(job, store, size)
+            try:
+                failed = measure(job, configs, devices[job.threads], store)
+            except DeviceError as error:
+                click.echo(f"{job.row.name} x{job.threads}: {error}", err=True)
+                continue
+            click.echo(
+                f"{job.row.name} x{job.threads}: {len(configs)} configs, {failed} failed, "
+                f"{time.monotonic() - start:.1f} s{', prepared' if ready else ''}"
+            )
+
+
+def _counts() -> tuple[int, ...]:
+    """Numbers of threads: one, and all."""
+    return tuple(sorted({1, len(processors())}))
+
+
+@click.command(help=__doc__)
+@click.option("--records", type=click.Path(path_type=Path), default="collect.db")
+@click.option("--seconds", default=60.0, show_default=True, help="No visit begins later.")
+@click.option("--workloads", default=112, show_default=True)
+@click.option("--visits", default=3, show_default=True, help="Of each workload and threads.")
+@click.option("--size", default=24, show_default=True, help="Configs of a visit.")
+@click.option("--shelf", type=click.Path(path_type=Path), help="Where prepared visits wait.")
+@click.option("--ahead", is_flag=True, help="Prepare visits, measure nothing.")
+def main(
+    records: Path,
+    seconds: float,
+    workloads: int,
+    visits: int,
+    size: int,
+    shelf: Path | None,
+    ahead: bool,
+) -> None:
+    end = time.monotonic() + seconds
+    with RecordStore(records) as store, tempfile.TemporaryDirectory() as own:
+        work = ordered(jobs(workloads, _counts()), store, size, visits)
+        if not work:
+            click.echo(f"every workload has had {visits} visits")
+            return
+        waiting = Waiting(shelf or Path(own))
+        (prepare if ahead else visit)(work, waiting, store, size, end)
+
+
+if __name__ == "__main__":
+    main()

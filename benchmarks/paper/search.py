@@ -1,0 +1,149 @@
+"""Searches of recorded tables: one curve for a setting, a table and a seed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from points import Legal, Remembered, every_number
+from recorded import Recorded
+
+from loopwright.costmodel.choice import make_model
+from loopwright.costmodel.file import StoredModel
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.model import CostModel, Floats
+from loopwright.costmodel.representation import joined, make_representation
+from loopwright.explore.annealing import Schedule
+from loopwright.explore.tuner import Tuner
+from loopwright.measure.replay import ReplayedDevice, load_brute_forced
+
+TRIALS = 160
+BATCH = 16
+SCHEDULE = Schedule(chains=256, steps=8)
+"""Spaces of about a thousand points need no two thousand chains."""
+_SOURCE = 400
+"""Records of a source table that a global model learns from, at most."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of a plot.
+
+    Attributes
+    ----------
+    model, reads: as `costmodel.choice` and `costmodel.representation` name them; `reads` None
+        for what the model reads by itself.
+    candidates, acquisition: λ of Eq. 3, and what is maximized.
+    times: measurements for each trial that is counted ("GA x 2" of the paper's Figure 4).
+    sources: tables that a global model learns from first (Eq. 4).
+    """
+
+    label: str
+    strategy: str = "annealing"
+    model: str = "gbt"
+    reads: str | None = None
+    candidates: float = 4.0
+    acquisition: str = "mean"
+    times: int = 1
+    sources: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """All but the label: settings of several figures with one key are one search."""
+        reads = self.reads or make_model(self.model).reads
+        return json.dumps([*astuple(replace(self, label="", reads=reads))[1:]])
+
+
+def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> list[float]:
+    """The optimum's cost over the lowest found so far, after each of the trials: 1 at the best.
+
+    A table that runs out earlier ends with the last value.
+    """
+    device, legal = opened(table), in_table(table)
+    tuner = _tuner(setting, table, seed, legal)
+    wanted = setting.times * trials
+    while len(tuner.costs) < wanted and not tuner.exhausted:
+        asked = tuner.ask(min(BATCH * setting.times, wanted - len(tuner.costs)))
+        tuner.tell(asked, [m.cost for m in device.measure(device.space.workload, asked)])
+    best = np.minimum.accumulate(tuner.costs)[setting.times - 1 :: setting.times][:trials]
+    found = [float(device.optimum / cost) for cost in best]
+    return found + found[-1:] * (trials - len(found))
+
+
+def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
+    space = opened(table).space
+    if setting.strategy != "annealing":
+        return Tuner(space, setting.strategy, seed=seed, legal=legal)
+    sources = tuple(table.with_name(name) for name in setting.sources)
+    reads = setting.reads or make_model(setting.model).reads
+    width = max(features(t, reads).width for t in (table, *sources))
+    base = global_model(setting.model, reads, sources, width) if sources else None
+    return Tuner(
+        space,
+        model=new_model(setting.model, reads, seed, base),
+        seed=seed,
+        representation=features(table, reads, width),
+        schedule=replace(SCHEDULE, candidates=setting.candidates, acquisition=setting.acquisition),
+        legal=legal,
+    )
+
+
+def new_model(name: str, reads: str, seed: int, base: StoredModel | None = None) -> CostModel:
+    """A model of a name that reads these features."""
+    return (
+        GBTModel("rank", seed, reads=reads, base=base)
+        if name == "gbt"
+        else make_model(name, seed, base)
+    )
+
+
+@functools.cache
+def global_model(name: str, reads: str, tables: tuple[Path, ...], width: int) -> StoredModel:
+    """What the records of other tables teach, each a group of its own: f_global of Eq. 4."""
+    model = GBTModel("rank", 0, 400, reads=reads, depth=6) if name == "gbt" else make_model(name)
+    parts = [sampled(table, reads, width) for table in tables]
+    groups = np.repeat(np.arange(len(parts)), [len(costs) for _, costs in parts])
+    model.fit(joined([rows for rows, _ in parts]), np.concatenate([c for _, c in parts]), groups)
+    assert isinstance(model, StoredModel)
+    return model
+
+
+def sampled(table: Path, reads: str, width: int | None = None) -> tuple[Floats, Floats]:
+    """Features and costs of some of what was measured, drawn by chance, always the same."""
+    rows, costs = measured(table, reads, width)
+    chosen = np.random.default_rng(0).permutation(len(costs))[:_SOURCE]
+    return rows[chosen], costs[chosen]
+
+
+def measured(table: Path, reads: str, width: int | None = None) -> tuple[Floats, Floats]:
+    """Features and costs of all that was measured."""
+    device, representation, legal = opened(table), features(table, reads, width), in_table(table)
+    rows, costs = [], []
+    for n, sketch in enumerate(device.space.sketches):
+        numbers = every_number(sketch)
+        numbers = numbers[legal.of_sketch(n, numbers)]
+        rows.append(representation.features(device.space, n, numbers))
+        found = device.measure(device.space.workload, [sketch.at(row) for row in numbers])
+        costs += [m.cost for m in found]
+    return joined(rows), np.array(costs)
+
+
+@functools.cache
+def opened(table: Path) -> ReplayedDevice:
+    """A recorded sub-space, or one of the brute-forced GPUs."""
+    if table.name.endswith(".csv.gz"):
+        return load_brute_forced(table)
+    return Recorded.load(table).device()
+
+
+@functools.cache
+def in_table(table: Path) -> Legal:
+    return Legal(opened(table))
+
+
+@functools.cache
+def features(table: Path, reads: str, width: int | None = None) -> Remembered:
+    return Remembered(make_representation(reads), opened(table).space, width)

@@ -1,0 +1,37 @@
+"""Which records a model does not learn from, so that they say when to stop learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loopwright.costmodel.model import Floats, Integers
+
+Index = np.ndarray[Any, np.dtype[np.intp]]
+
+_MANY = 10  # groups from which on whole ones are held out
+_FEW = 100  # programs below which one alone is held out: too few to stop by
+_SHARE = 0.2
+
+
+def split(features: Floats, groups: Integers, rng: np.random.Generator) -> tuple[Index, Index]:
+    """The places of records to learn from, and of those that are held out.
+
+    Records of one program (equal features) stay together, since one that was seen says nothing
+    about how well others are predicted; in a bootstrap sample most are repeated. Of many groups
+    whole ones are held out: what is learned then is for workloads that are not among them.
+    """
+    units = _first_seen(groups[:, None])
+    if units.max(initial=0) + 1 < _MANY:
+        units = _first_seen(features)
+    order = rng.permutation(units.max(initial=-1) + 1)
+    count = int(_SHARE * len(order)) if len(features) >= _FEW else 1
+    held_out = np.isin(units, order[: max(count, 1)])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _first_seen(rows: np.ndarray[Any, Any]) -> Index:
+    """For each row a number, the same for equal ones, from 0 in the order in which they come."""
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], np.intp)

@@ -1,0 +1,168 @@
+"""Records as what a global model learns from: features, costs, and groups that compare."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.costmodel.model import Floats, Integers, ModelError
+from loopwright.costmodel.representation import (
+    ContextRelation,
+    FlattenedTree,
+    joined,
+    make_representation,
+)
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.lower import lower
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import Space, space
+from loopwright.transfer.kinds import kind
+from loopwright.transfer.lookup import Setting, comparable, family, hardware
+from loopwright.transfer.records import RecordStore
+from loopwright.transfer.targets import target_of
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Records whose costs compare: of one workload on one machine, target and number of threads.
+
+    Attributes
+    ----------
+    features: shape (n, f).
+    costs: shape (n,), seconds; inf for failures.
+    skipped: records of configs that this version's space does not have.
+    """
+
+    workload: Workload
+    target: str
+    threads: int
+    hardware: tuple[tuple[str, str], ...]
+    features: Floats
+    costs: Floats
+    skipped: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The kind of the workload, see `kinds.kind`."""
+        return kind(self.workload)
+
+
+def read_groups(
+    stores: Iterable[RecordStore],
+    reads: str = "relation",
+    *,
+    wanted: Callable[[Setting], bool] = lambda _: True,
+    most: int | None = None,
+) -> Iterator[Group]:
+    """The groups of stores, one after the other, as their features are made; `reads` names the
+    representation, "relation" or "tree".
+
+    Settings that are not `wanted` are left out, and so are those of targets that this module
+    cannot remake. Of a group with more than `most` configs, every so manieth in the order of
+    cost is kept.
+    """
+    representation = make_representation(reads)
+    if not isinstance(representation, ContextRelation | FlattenedTree):
+        raise ModelError(
+            f"{reads!r} features say nothing about other workloads: a global model reads "
+            "'relation' or 'tree'"
+        )
+    for store in stores:
+        for members in comparable(filter(wanted, store.settings())):
+            group = _group(store, members, representation, most)
+            if group is not None:
+                yield group
+
+
+def of_family(target: str) -> Callable[[Setting], bool]:
+    """Whether a setting's target is of the same architecture and vector features."""
+    return lambda setting: family(setting.target) == family(target)
+
+
+def stacked(groups: Sequence[Group]) -> tuple[Floats, Floats, Integers]:
+    """Features, costs and numbers of groups, as `CostModel.fit` takes them."""
+    if not groups:
+        raise ModelError("there are no records to learn from: tune something, or collect some")
+    numbers = np.repeat(np.arange(len(groups)), [len(g.costs) for g in groups])
+    features = joined([g.features for g in groups])
+    return features, np.concatenate([g.costs for g in groups]), numbers
+
+
+def features_of(
+    points: Space, configs: Sequence[Config], representation: ContextRelation | FlattenedTree
+) -> Floats:
+    """Features of a few configs, in their order, by lowering them at once. For a few, that is
+    faster than recording a program for each sketch, as a search does for many."""
+    places: dict[str, list[int]] = {}
+    for place, config in enumerate(configs):
+        places.setdefault(config.sketch, []).append(place)
+    parts = []
+    for name, own in places.items():
+        sketch = points.sketch(name)
+        numbers = np.array([sketch.numbers(configs[i]) for i in own], np.int64)
+        tree = lower(sketch, points.target, numbers)
+        parts.append(representation.of_tree(tree, points.target, points.workload.flops))
+    rows = joined(parts)
+    result = np.empty_like(rows)
+    result[list(itertools.chain.from_iterable(places.values()))] = rows
+    return result
+
+
+def _group(
+    store: RecordStore,
+    members: Sequence[Setting],
+    representation: ContextRelation | FlattenedTree,
+    most: int | None,
+) -> Group | None:
+    first = members[0]
+    target = target_of(first.target, first.machine, first.threads)
+    if target is None:
+        return None
+    workload = Workload.from_json(json.loads(first.workload))
+    points = space(workload, target)
+    costs = _costs(store, members)
+    known = {config: cost for config, cost in costs.items() if _fits(points, config)}
+    if not known:
+        return None
+    kept = _thinned(known, most)
+    return Group(
+        workload,
+        first.target,
+        first.threads,
+        first.hardware,
+        features_of(points, list(kept), representation),
+        np.array(list(kept.values()), np.float64),
+        len(costs) - len(known),
+    )
+
+
+def _costs(store: RecordStore, members: Sequence[Setting]) -> dict[Config, float]:
+    """The last cost of every config; times of cold caches are left out."""
+    first = members[0]
+    costs: dict[Config, float] = {}
+    for record in store.query(first.workload_key, first.target, threads=first.threads):
+        if record.cache == "warm" and hardware(record.machine) == first.hardware:
+            costs[record.config] = record.cost
+    return costs
+
+
+def _thinned(costs: Mapping[Config, float], most: int | None) -> dict[Config, float]:
+    """At most so many, spread evenly over the order of cost, the cheapest among them."""
+    if most is None or len(costs) <= most:
+        return dict(costs)
+    ranked = sorted(costs.items(), key=lambda pair: pair[1])
+    return dict(ranked[i] for i in np.linspace(0, len(ranked) - 1, most).astype(int))
+
+
+def _fits(points: Space, config: Config) -> bool:
+    """Whether a config is still of the space; rules change between versions."""
+    try:
+        points.sketch(config.sketch).numbers(config)
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""Global models: f̂(global) of Eq. 4, learned from the records of many workloads."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from loopwright.costmodel.file import StoredModel, load_model
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.probe import probe, same_features
+from loopwright.transfer.dataset import Group, stacked
+from loopwright.transfer.record import current_versions
+
+MODELS = ("gbt", "treegru")
+"""What a global model may be."""
+
+
+def train(
+    groups: Sequence[Group], model: str = "gbt", seed: int = 0, base: StoredModel | None = None
+) -> StoredModel:
+    """A global model of the records of all groups, ranks compared within each; `base` is one
+    that it goes on from. What it learned from is in its `about`.
+
+    Raises `ModelError` where there is too little to learn, and for a name not in `MODELS`.
+    """
+    made = _made(model, seed, base)
+    made.fit(*stacked(groups))
+    if not made.ready:
+        raise ModelError(
+            f"{sum(len(g.costs) for g in groups)} records of {len(groups)} workloads are too few "
+            "to learn from: tune or collect more"
+        )
+    made.about |= provenance(groups, made.reads)
+    return made
+
+
+def provenance(groups: Sequence[Group], reads: str) -> dict[str, object]:
+    """What is to be known of where a model comes from, as JSON."""
+    processors = Counter(dict(g.hardware).get("processor", "unknown") for g in groups)
+    return {
+        "workloads": sorted({g.workload.key for g in groups}),
+        "kinds": dict(Counter(g.kind for g in groups).most_common()),
+        "threads": sorted({g.threads for g in groups}),
+        "targets": sorted({g.target for g in groups}),
+        "processors": dict(processors.most_common()),
+        "trained": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "versions": current_versions(),
+        "probe": probe(reads),
+    }
+
+
+def load_global(path: Path) -> StoredModel:
+    """A global model from a file.
+
+    Raises `ModelError` for a damaged file, a model that cannot rank other workloads, and one that
+    learned from features of another definition than this version's.
+    """
+    model = load_model(path)
+    if not same_features(model.reads, model.about.get("probe")):
+        raise ModelError(
+            f"{path} learned from {model.reads!r} features as another version of Loopwright "
+            "defines them, so its scores would mean nothing here: make it again with `loopwright "
+            "model train`, or go on without it (transfer=None, --transfer none)"
+        )
+    return model
+
+
+def _made(model: str, seed: int, base: StoredModel | None) -> StoredModel:
+    if model == "gbt":
+        return GBTModel("rank", seed, rounds=800, base=base, depth=6, eta=0.06)
+    if model == "treegru":
+        from loopwright.costmodel.treegru import TreeGRU
+
+        return TreeGRU("rank", seed, base=base)
+    raise ModelError(f"model = {model!r}: a global model is one of {', '.join(MODELS)}")
