@@ -334,13 +334,19 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
 def _default_blocks(
     sketch: NestSketch, sizes: dict[Index, int], context: NestContext
 ) -> dict[Index, int]:
-    """Tiles to a block for every axis: enough blocks for the threads, rows of the innermost
-    middle axis within half of the second-level cache."""
+    """Tiles to a block for every axis: enough blocks for the threads, cut along the axis whose
+    blocks read the least again; rows of the innermost middle axis within half of the second-level
+    cache."""
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
     wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
     panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
-    for axis in sorted(nest.axes, key=lambda a: (a == sketch.vector) != panels):
+
+    def cost(axis: Index) -> tuple[int, bool]:
+        again = 0 if panels else _read_again(nest, axis) // target.l2_bytes
+        return again, (axis == sketch.vector) != panels
+
+    for axis in sorted(nest.axes, key=cost):
         parts = min(blocks[axis], wanted)
         blocks[axis] = -(-blocks[axis] // parts)
         wanted = -(-wanted // parts)
@@ -350,3 +356,14 @@ def _default_blocks(
         row = sizes.get(axis, 1) * depth * item_bytes(nest.result.dtype)
         blocks[axis] = min(blocks[axis], max(1, target.l2_bytes // 2 // row))
     return blocks
+
+
+def _read_again(nest: Nest, axis: Index) -> int:
+    """Bytes that every block reads if blocks are cut along `axis`: operands without it."""
+    total = 0
+    for read in dict.fromkeys(nest.reads()):
+        used = _indices(read) & set(nest.extents)
+        if axis not in used:
+            touched = math.prod(extent(i) for i in used) * item_bytes(read.tensor.dtype)
+            total += min(touched, tensor_bytes(read.tensor))
+    return total
