@@ -37,6 +37,9 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 # A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
+_EXPANDS = 4  # times the bytes read that make a result large
+_LINE = 64  # bytes of a cache line
+_FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
 
@@ -127,6 +130,9 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
             cost += (0.0 if ahead else 4 / _uses(nest, read)) if packable else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += _SLIDING
+        elif step == 0 and _touched(nest, read) > context.target.l2_bytes:
+            steps = [stride(read.tensor, read.index, k) for k in nest.reduce]
+            cost += 0.0 if 1 in steps or read.tensor.name in context.known_ahead else _FAR
     if axis in nest.reduce:
         return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
     if stride(nest.out, nest.index, axis) != 1:
@@ -204,7 +210,20 @@ def _packings(
     ]
     if vectors and tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
         options.insert(0, options.pop(options.index(tuple(always))))
+    if _mostly_written(nest):
+        options.sort(key=lambda option: any(p.local for p in option))
+    if any(p.axis != vector and _scattered(nest, p, context) for p in maybe):
+        options.insert(0, options.pop(options.index((*always, *maybe))))
     return options
+
+
+def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
+    """Whether every step of the reduction reads other cache lines of an operand, each of them for
+    one element, or so many that they leave the nearest cache."""
+    if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):
+        return False
+    deep = math.prod(extent(k) for k in packed.inner) * _LINE > context.target.l1_bytes // 2
+    return deep or stride(packed.tensor, packed.index, packed.axis) != 1
 
 
 def _fits_a_panel(
@@ -239,19 +258,37 @@ def _orders(
         return [outside]
     if not tiled or not has_reuse(nest):
         return [inside]
+    if _mostly_written(nest):
+        return list(dict.fromkeys([nest.axes, outside, inside]))
     # A sliding window reuses rows, not columns: along the rows, they stay in the nearest cache.
     return [inside, outside] if sliding(nest, vector, tiled) else [outside, inside]
+
+
+def _mostly_written(nest: Nest) -> bool:
+    """Whether the result is larger than all that it is made of by so much that it had better be
+    written in its own order."""
+    read = sum(_touched(nest, r) for r in dict.fromkeys(nest.reads()))
+    return nest.size * item_bytes(nest.out.dtype) > _EXPANDS * read
+
+
+def _touched(nest: Nest, read: Read) -> int:
+    """Bytes of a tensor that a read may touch."""
+    used = _indices(read) & set(nest.extents)
+    touched = math.prod(extent(i) for i in used) * item_bytes(read.tensor.dtype)
+    return min(touched, tensor_bytes(read.tensor))
 
 
 def _reduce_orders(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...]
 ) -> list[tuple[Index, ...]]:
-    """Orders of the reduction loops: what slides along the tile innermost, as written, and with
-    the longest one innermost."""
-    slides = sliding(nest, vector, tiled)[-1:]
-    longest = sorted(nest.reduce, key=extent)[-1:]
-    last = [slides, (), longest] if slides else [(), longest]
-    orders = [(*(k for k in nest.reduce if k not in inner), *inner) for inner in last]
+    """Orders of the reduction loops: what slides along the tile innermost, one along which what is
+    read element by element is contiguous, as written, and with the longest one innermost."""
+    single = [r for r in dict.fromkeys(nest.reads()) if vector not in _indices(r)]
+    near = [k for k in nest.reduce if any(stride(r.tensor, r.index, k) == 1 for r in single)]
+    longest = sorted(nest.reduce, key=extent)
+    last = [sliding(nest, vector, tiled)[-1:], tuple(near[-1:]), (), tuple(longest[-1:])]
+    first = 0 if last[0] else 1
+    orders = [(*(k for k in nest.reduce if k not in inner), *inner) for inner in last[first:]]
     return list(dict.fromkeys(orders))
 
 
@@ -327,20 +364,42 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
         weights = window if len(set(sketch.nest.reads())) > 1 else 0
         if vectors + window * columns + weights > context.target.vector_registers:
             useful *= 0.5
+    useful -= 0.01 * _lines(sketch, tile, context)
     per_load = vectors / (columns + math.prod(rows))
     return useful * min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
+
+
+def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
+    """Cache lines that a step of the tile reads single elements from, of operands that do not
+    stay in the second-level cache: neighbours share one."""
+    total = 0
+    for read in dict.fromkeys(sketch.nest.reads()):
+        packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
+        large = _touched(sketch.nest, read) > context.target.l2_bytes // 2
+        if packed or not large or sketch.vector in _indices(read):
+            continue
+        sizes = dict(zip(sketch.tile, tile, strict=True))
+        steps = {a: stride(read.tensor, read.index, a) for a in sketch.tiled}
+        total += math.prod(n for a, n in sizes.items() if steps.get(a, 0) not in (0, 1))
+    return total
 
 
 def _default_blocks(
     sketch: NestSketch, sizes: dict[Index, int], context: NestContext
 ) -> dict[Index, int]:
-    """Tiles to a block for every axis: enough blocks for the threads, rows of the innermost
-    middle axis within half of the second-level cache."""
+    """Tiles to a block for every axis: enough blocks for the threads, cut along the axis whose
+    blocks read the least again; rows of the innermost middle axis within half of the second-level
+    cache."""
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
     wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
     panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
-    for axis in sorted(nest.axes, key=lambda a: (a == sketch.vector) != panels):
+
+    def cost(axis: Index) -> tuple[int, bool]:
+        again = 0 if panels else _read_again(nest, axis) // target.l2_bytes
+        return again, (axis == sketch.vector) != panels
+
+    for axis in sorted(nest.axes, key=cost):
         parts = min(blocks[axis], wanted)
         blocks[axis] = -(-blocks[axis] // parts)
         wanted = -(-wanted // parts)
@@ -350,3 +409,9 @@ def _default_blocks(
         row = sizes.get(axis, 1) * depth * item_bytes(nest.result.dtype)
         blocks[axis] = min(blocks[axis], max(1, target.l2_bytes // 2 // row))
     return blocks
+
+
+def _read_again(nest: Nest, axis: Index) -> int:
+    """Bytes that every block reads if blocks are cut along `axis`: operands without it."""
+    reads = dict.fromkeys(nest.reads())
+    return sum(_touched(nest, r) for r in reads if axis not in _indices(r))

@@ -15,6 +15,7 @@ from loopwright.schedule.target import Target
 
 _FEW = 256  # elements of a result that alone do not make enough parallel work
 _ROWS = 32  # elements of a result for each thread that are parallel work enough
+_DEEP = 1 << 12  # steps of a reduction that panels as deep leave no cache for
 _LONG = 1 << 15  # steps of a reduction that are worth splitting
 
 
@@ -112,4 +113,6 @@ def _is_long(stage: Tensor) -> bool:
         size *= extent(axis)
     for axis in d.reduce:
         steps *= extent(axis)
+    if size <= 2 * steps and steps >= _DEEP:
+        return True  # its operands' tiles leave the cache before they are used again
     return size <= _FEW and size * steps >= _LONG and steps > size

@@ -34,8 +34,10 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     powers[axes] = f.exp(shifted)
     total = Tensor("softmax_sum")
     total[rows] += powers[axes]
+    share = Tensor("softmax_share")
+    share[rows] = 1.0 / total[rows]  # at most 1: one division a row, and products
     out = Tensor("softmax")
-    out[axes] = powers[axes] / total[rows]
+    out[axes] = powers[axes] * share[rows]
     return out
 
 

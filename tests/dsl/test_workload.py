@@ -145,7 +145,7 @@ FLOPS: list[tuple[Tensor, int]] = [
     (ops.max_pool2d(T("x", (1, 3, 8, 8)), 2), 3 * 16 * 4),
     (ops.avg_pool2d(T("x", (1, 1, 4, 4)), 2, padding=1, count_include_pad=False), 9 * 4 + 9),
     (ops.relu(T("x", (5, 7))), 35),
-    (ops.softmax(T("x", (5, 7))), 35 + 2 * 35 + 35 + 35),
+    (ops.softmax(T("x", (5, 7))), 35 + 2 * 35 + 35 + 5 + 35),
     (lw.einsum("ij->ji", T("x", (5, 7))), 0),
 ]
 
