@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.costmodel.column import Real, real
+from loopwright.costmodel.column import Real, least, real
 from loopwright.schedule.tree import Buffer, Column, Let, Linear, Loop, Quotient, Var, variables
 
 LANES = 32
@@ -66,7 +66,8 @@ class Warp:
         if not any(map(self._moves, index)):
             return 1.0
         word = np.floor_divide(self._place(buffer, index) * item, wide)
-        return distinct(word) / distinct(np.remainder(word, BANKS / wide))
+        banks = BANKS / wide
+        return distinct(word) / least(distinct(np.remainder(word, banks)), banks)
 
     def _moves(self, value: Linear) -> bool:
         return any(var in self.known for var in variables(value))
@@ -96,7 +97,7 @@ def distinct(numbers: Any) -> Real:
     """How many different numbers the lanes have: an array of shape (n,) from one of (32, n).
 
     A lane is compared with the first one and those that are a power of two before it: numbers
-    that come back in a warp do so after a power of two of lanes.
+    that come back in a warp mostly do so after a power of two of lanes.
     """
     same = np.multiply(np.equal(np.matmul(_DIFFERENCES, numbers), 0.0), 1.0)
     fresh = np.multiply(np.equal(np.matmul(_OF_LANE, same), 0.0), 1.0)
