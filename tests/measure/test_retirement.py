@@ -91,5 +91,5 @@ def test_a_faulty_finalist_takes_none_of_the_others_with_it(workers, data):
     codes = (b"good", b"faulty", b"good", b"harmful", b"good")
     candidates = [Built(code, {}, None, 0.0) for code in codes]
     samples = Runner(workers).compare(data, candidates, Timing(), 4)
-    good = (1e-3,) * 4
-    assert samples == [good, (math.inf,) * 4, good, good, good]
+    good, failed = (1e-3,) * 4, (math.inf,) * 4
+    assert samples == [good, failed, good, failed, good]
