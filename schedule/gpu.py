@@ -100,7 +100,9 @@ def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
     pipelines = ["double", "plain"]
     copied = not sources and all(_copies(r, nest, tiled) for r in staged)
     if context.gpu.async_copies and copied:
-        pipelines.insert(0, "async")
+        # Elements of 4 bytes, one by one, cost more than vectors that go through registers.
+        slow = any(turned(r, tiled) for r in staged)
+        pipelines.insert(1 if slow else 0, "async")
     for pipeline in pipelines:
         yield Tiled(group, axes, tiled, chunked, staged, sources, pipeline)
 

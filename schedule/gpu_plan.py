@@ -65,7 +65,8 @@ def relaid(
 ) -> tuple[Group, ...]:
     """The groups with every constant that a tiled kernel would transpose re-laid out ahead.
 
-    `C[i, j] += A[i, k] * W[j, k]  ↦  W_turned[k, j] = W[j, k]; C[i, j] += A[i, k] * W_turned[k, j]`
+    `C[i, j] += A[i, k] * W[j, k]
+     ↦  W_turned[k, j] = W[j, k];  C[i, j] += A[i, k] * W_turned[k, j]`
     """
     taken = {t.name for t in (*workload.inputs, *workload.stages)}
     taken |= {n.out.name for g in groups for n in g.nests}
