@@ -85,6 +85,9 @@ class GpuWalk(Walk):
         )
         return node, statements
 
+    def mean(self, extent: Real, bound: Linear) -> Real:
+        return most(super().mean(extent, bound), 0.0)  # what is loaded ahead of the last chunk
+
     def let(self, let: Let) -> None:
         super().let(let)
         self.warp.let(let)
