@@ -14,7 +14,8 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.cpu import unrolls
-from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.gpu_matrix import matrix_default, matrix_knobs, matrix_sketches
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Matrix, Rows, Tiled
 from loopwright.schedule.gpu_tiles import tiled_axes, tiled_default, tiled_knobs
 from loopwright.schedule.kernel import contiguous_axis, leaves, walk_order
 from loopwright.schedule.lower_flat import unrolled_axes
@@ -47,8 +48,8 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     flat = _flat(group)
     if nest.reducer is None:
         return (flat,)
-    tiled = tuple(_tiled(group, context))
-    if any(kernel.sources for kernel in tiled):
+    tiled = (*matrix_sketches(group, context.gpu), *_tiled(group, context))
+    if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))
     if steps < _LONG:
@@ -70,6 +71,8 @@ def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]
             yield Knob("unroll", tuple(unrolls([extent(k) for k in axes])))
     elif isinstance(sketch, Tiled):
         yield from tiled_knobs(sketch, context.gpu)
+    elif isinstance(sketch, Matrix):
+        yield from matrix_knobs(sketch, context.gpu)
     elif isinstance(sketch, Rows):
         yield Knob("team", tuple(_teams(sketch, context.gpu)))
 
@@ -81,6 +84,8 @@ def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Ch
         return _flat_default(sketch, knobs, context.gpu)
     if isinstance(sketch, Tiled):
         return tiled_default(sketch, knobs, context.gpu)
+    if isinstance(sketch, Matrix):
+        return matrix_default(sketch, knobs, context.gpu)
     assert isinstance(sketch, Rows)
     return {"team": _usual_team(sketch, knobs["team"])}
 

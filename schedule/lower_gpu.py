@@ -8,6 +8,7 @@ from loopwright.schedule.assemble import assembled, values_of
 from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
 from loopwright.schedule.kernel import Kernel, linear, wrapped
 from loopwright.schedule.lower_flat import lower_flat
+from loopwright.schedule.lower_matrix import lower_matrix
 from loopwright.schedule.lower_rows import lower_rows
 from loopwright.schedule.lower_tiled import lower_tiled
 from loopwright.schedule.sketch import Sketch
@@ -59,7 +60,7 @@ def _lowered(
         return lower_rows(sketch, values, kernel)
     if isinstance(sketch, Tiled):
         return lower_tiled(sketch, values, kernel)
-    raise NotImplementedError
+    return lower_matrix(sketch, values, kernel)
 
 
 def _copied(source: Buffer, target: Buffer) -> Stmt:

@@ -117,6 +117,7 @@ class Stage:
     sizes: places of the block's tile along every index.
     slots: copies of the stage, which take turns.
     source: an element-wise nest that makes the operand, computed here instead.
+    padded: whether rows are 16 bytes longer than need be, also if this is no transposition.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Stage:
         fast: tuple[Index, ...],
         slots: Column,
         source: Nest | None,
+        padded: bool = False,
     ) -> None:
         self.kernel, self.read, self.nest, self.source = kernel, read, nest, source
         self.axes = [_axis(read, d) for d in range(len(read.index))]
@@ -138,7 +140,7 @@ class Stage:
         counts = [self.axes[d].size(sizes) for d in self.order]
         if counts:
             counts[-1] = ceildiv(counts[-1], self.aligned) * self.aligned
-            counts[-1] = counts[-1] + (self.aligned if self.turned else 0)
+            counts[-1] = counts[-1] + (self.aligned if self.turned or padded else 0)
         self.slots = slots
         name = f"{read.tensor.name}_shared"
         self.buffer = kernel.own(name, (slots, *counts), read.dtype, "shared")
@@ -152,6 +154,11 @@ class Stage:
         """Where an element of the operand stands."""
         where = [axis.place(self.sizes, local) for axis in self.axes]
         return (slot, *(where[d] for d in self.order))
+
+    def axis_of(self, index: Index) -> int:
+        """The axis of the buffer along which a plain index runs."""
+        d = next(d for d, p in enumerate(self.read.index) if p.plain() == index)
+        return self.order.index(d) + 1
 
     def copy(
         self,
