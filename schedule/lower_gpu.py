@@ -45,7 +45,7 @@ def lower_kernels(
     body: list[Stmt] = []
     for number, kernel in enumerate(sketch.kernels):
         ahead = kernel.group.nests[0].out.name in known_ahead
-        made = Kernel(storage, "prepare" if ahead else "body", gpu, number)
+        made = Kernel(storage, "prepare" if ahead else "body", gpu)
         stmts = _lowered(kernel, values_of(sketch, values, number), made)
         (prepare if ahead else body).extend(stmts)
     return assembled(n, sketch.workload, storage, prepare, body, _copied)

@@ -78,7 +78,7 @@ class Pipeline(ABC):
     def _fitting(self, chunk: dict[Index, Column]) -> dict[Index, Column]:
         """The extents of a chunk, halved until its stages fit shared memory."""
         for _ in range(_HALVINGS):
-            scratch = Kernel(self.kernel.storage, self.kernel.part, self.kernel.gpu, 0)
+            scratch = Kernel(self.kernel.storage, self.kernel.part, self.kernel.gpu)
             size = self.spare()
             for stage in self.stages_of(chunk, scratch).values():
                 size = size + stage.bytes
