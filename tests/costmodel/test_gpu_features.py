@@ -7,7 +7,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.costmodel.gpu_summary import gpu_summary_names
-from loopwright.costmodel.lanes import distinct
+from loopwright.costmodel.lanes import CHOSEN, apart, spread
 from loopwright.costmodel.relation import relation_names
 from loopwright.costmodel.representation import (
     ContextRelation,
@@ -37,16 +37,19 @@ def test_the_columns_have_names_of_their_own():
 @pytest.mark.parametrize(
     ("numbers", "count"),
     [
-        (np.zeros(32), 1),
-        (np.arange(32), 32),
-        (np.arange(32) // 8, 4),
-        (np.arange(32) % 16, 16),
-        (np.arange(32) * 20 % 32, 8),
-        (np.arange(32) // 8 + np.arange(32) % 8 * 100, 32),
+        (lambda lane: 0 * lane, 1),
+        (lambda lane: lane, 32),
+        (lambda lane: lane // 8, 4),
+        (lambda lane: lane % 16, 16),
+        (lambda lane: lane * 20 % 32, 8),
+        (lambda lane: lane // 8 + lane % 8 * 100, 32),
+        (lambda lane: lane % 8 + lane // 8 * 36 % 32, 20),
     ],
 )
 def test_different_numbers_of_a_warp_are_counted(numbers, count):
-    assert distinct(numbers[:, None].astype(np.int64)) == count
+    assert len({int(numbers(lane)) for lane in range(32)}) == count
+    runs, length = spread(apart(numbers(CHOSEN)), 1.0)
+    assert runs * length == count
 
 
 def test_neighbouring_threads_share_sectors_and_strides_do_not():
