@@ -6,10 +6,10 @@ far from lane 1 as lane 4 is from lane 0. That is exact where extents of threads
 and nearly so elsewhere.
 
 Global memory moves *sectors* of 32 bytes: an operation of a warp takes as many transactions as
-there are sectors in which its lanes read or write. Shared memory has 32 banks of 4 bytes, and gives
-one *word* of each at a time: lanes that want different words of one bank take turns. Lanes that
-want the same word share it. With wider accesses a word is what one lane wants, up to 16 bytes, and
-there are fewer banks of such words.
+there are sectors in which its lanes read or write. Shared memory has 32 banks of 4 bytes, and
+gives one *word* of each at a time: lanes that want different words of one bank take turns.
+Lanes that want the same word share it. With wider accesses a word is what one lane wants, up to
+16 bytes, and there are fewer banks of such words.
 
 Numbers may be columns, traced ones too: everything is ufuncs, and `matmul` is one.
 """
