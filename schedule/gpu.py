@@ -27,6 +27,7 @@ from loopwright.schedule.target import Gpu
 
 _THREADS = (32, 64, 128, 256, 512, 1024)
 _USUAL_UNROLL = 9  # a 3×3 window
+_MUCH_REUSE = 8  # uses of an element by a block that repay stages
 _LONG = 32  # steps of a reduction that a team of threads shares
 
 
@@ -55,7 +56,7 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     if steps < _LONG:
         return (*tiled, flat)
     rows = Rows(group, nest.axes)
-    if _team_pays(nest, steps, context.gpu):
+    if _team_pays(nest, context.gpu):
         return (rows, *tiled, flat)
     return (*tiled, flat, rows)
 
@@ -137,13 +138,15 @@ def _flat(group: Group) -> Flat:
     return Flat(group, axes, axes[-count:] if fast is not None else ())
 
 
-def _team_pays(nest: Nest, steps: int, gpu: Gpu) -> bool:
+def _team_pays(nest: Nest, gpu: Gpu) -> bool:
     """Whether a team is better than a thread for each element: too few elements to keep the GPU
-    busy, or a reduction along which memory is contiguous."""
-    if has_reuse(nest) and nest.size >= gpu.multiprocessors * gpu.warp * 4:
-        return False
+    busy, or memory that is contiguous along the reduction and hardly used again."""
+    if nest.size * 8 < gpu.multiprocessors * gpu.warp:
+        return True
+    tiled = tiled_axes(nest, walk_order(nest))
+    again = min(map(extent, tiled)) if has_reuse(nest) and len(tiled) > 1 else 1
     along = any(stride(r.tensor, r.index, k) == 1 for r in nest.reads() for k in nest.reduce)
-    return along or nest.size * 8 < gpu.multiprocessors * gpu.warp
+    return along and again < _MUCH_REUSE
 
 
 def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:

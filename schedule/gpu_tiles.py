@@ -62,7 +62,7 @@ def tiled_default(
     chosen = dict(zip(("tile", "threads", "virtual"), found, strict=True))
     spans = (math.prod(levels) for levels in zip(*found, strict=True))
     sizes = {a: min(extent(a), n) for a, n in zip(sketch.tiled, spans, strict=True)}
-    chosen["chunk"] = _usual_chunk(sketch, knobs["chunk"], sizes)
+    chosen["chunk"] = _usual_chunk(sketch, knobs["chunk"], sizes, gpu)
     window = math.prod(chosen["chunk"][1:])
     wanted = [u for u in knobs["unroll"] if u[0] * window <= 8 and chosen["chunk"][0] % u[0] == 0]
     chosen["unroll"] = wanted[-1] if wanted else knobs["unroll"][0]
@@ -191,13 +191,16 @@ def _moves_alone(read: Read, axis: Index) -> bool:
     return any(p.plain() == axis for p in read.index)
 
 
-def _usual_chunk(sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int]) -> Choice:
-    """The largest chunk whose stages are small, at most 32 steps, with whole windows."""
+def _usual_chunk(
+    sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int], gpu: Gpu
+) -> Choice:
+    """A chunk of about 24 steps with whole windows, whose stages are small."""
+    most = min(_USUAL_CHUNK, gpu.shared_bytes // 4)
 
     def cost(choice: Choice) -> tuple[bool, bool, int, int]:
         names = (sketch.chunked, *sketch.windows)
         chunk = dict(zip(names, choice, strict=True))
-        large = _stage_bytes(sketch, {**sizes, **chunk}) > _USUAL_CHUNK
+        large = _stage_bytes(sketch, {**sizes, **chunk}) > most
         whole = all(chunk[k] == extent(k) for k in sketch.windows)
         steps = math.prod(choice)
         divides = extent(sketch.chunked) % choice[0] == 0
