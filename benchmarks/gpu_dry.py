@@ -17,6 +17,7 @@ from loopwright.codegen.build import compile_program, program
 from loopwright.codegen.gpu_code import resources
 from loopwright.codegen.target import resolve
 
+_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(")
 HEAD = ("row", "kernels", "registers", "spilled bytes", "shared bytes", "dlight", "torch")
 
 
@@ -46,8 +47,8 @@ def _dlight(row: Row, arch: str) -> str:
             source.write_text(text)
             command = ["nvcc", f"-arch={arch}", "-cubin", source, "-o", source.with_suffix(".o")]
             subprocess.run(command, check=True, capture_output=True)
-    names = (name for text in texts for name in re.findall(r"__global__[^;{]*?(\w+)\(", text))
-    return str(len(set(names) - {"__launch_bounds__"}))
+    names = {name for text in texts for name in _KERNEL.findall(text)}
+    return str(len(names))
 
 
 def _sources(built: Any) -> Iterator[str]:
