@@ -21,7 +21,7 @@ from loopwright.schedule.target import Gpu
 _REGISTERS = (1, 2, 4, 8)
 _THREADS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_TILE = 64  # register tile of one virtual thread
-_LEAST_BLOCK, _MOST_BLOCK = 32, 512  # threads
+_MOST_BLOCK = 512  # threads
 _FULL_WARPS = 0.85  # share of the lanes of a block's warps that have work
 _CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 _UNROLLS = (1, 2, 4, 8, 16)
@@ -101,18 +101,17 @@ def _tiles(extents: Sequence[int]) -> Iterator[Choice]:
 
 
 def _teams(extents: Sequence[int], gpu: Gpu) -> Iterator[Choice]:
-    """Threads along every axis: powers of two, and what divides the axis."""
-    least = min(_LEAST_BLOCK, math.prod(extents))
-    most = min(_MOST_BLOCK, gpu.most_threads)
+    """Threads along every axis: powers of two, and what divides the axis; warps that are full, as
+    far as there are such blocks."""
     spans = []
     for n in extents:
         odd = [d for d in (3, 5, 6, 7, 9, 10, 12, 14, 28) if n % d == 0]
         spans.append([t for t in sorted({*_THREADS, *odd}) if t <= n])
-    for counts in itertools.product(*spans):
-        total = math.prod(counts)
-        full = total / (-(-total // gpu.warp) * gpu.warp)
-        if least <= total <= most and (full >= _FULL_WARPS or total < gpu.warp):
-            yield counts
+    most = min(_MOST_BLOCK, gpu.most_threads)
+    counts = [c for c in itertools.product(*spans) if math.prod(c) <= most]
+    full = {c: math.prod(c) / (-(-math.prod(c) // gpu.warp) * gpu.warp) for c in counts}
+    least = min(_FULL_WARPS, max(full.values()))
+    yield from (c for c in counts if full[c] >= least)
 
 
 def _virtuals(extents: Sequence[int]) -> Iterator[Choice]:

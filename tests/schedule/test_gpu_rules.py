@@ -112,3 +112,9 @@ def test_windows_are_staged_once_for_all_positions():
     assert isinstance(kernel, Tiled)
     # 4 rows and 32 columns of results read 6 and 34; rows are padded to 16 bytes.
     assert "X_shared: float32[2, 1, 2, 6, 36]" in show(lower(sketch, CUDA, config))
+
+
+def test_axes_that_fill_no_warp_have_kernels_too():
+    w = lw.workload(ops.depthwise_conv2d(T("X", 1, 64, 7, 7), T("W", 64, 1, 3, 3), padding=1))
+    for sketch in space(w, CUDA).sketches:
+        lower(sketch, CUDA, sketch.at(sketch.default))
