@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.cpu import unrolls
 from loopwright.schedule.gpu_matrix import matrix_default, matrix_knobs, matrix_sketches
 from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Matrix, Rows, Tiled
@@ -54,11 +55,11 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))
     if steps < _LONG:
-        return (*tiled, flat)
+        return (*tiled, flat) if _many_steps(nest) else (flat, *tiled)
     rows = Rows(group, nest.axes)
     if _team_pays(nest, context.gpu):
         return (rows, *tiled, flat)
-    return (*tiled, flat, rows)
+    return (*tiled, flat, rows) if _many_steps(nest) else (flat, *tiled, rows)
 
 
 def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]:
@@ -123,7 +124,12 @@ def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
 def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
     """The operands that go through shared memory: those that threads of a block share."""
     reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body) if stageable(r, nest))
-    return tuple(r for r in reads if not set(tiled) <= set(_indices(r)))
+    return tuple(r for r in reads if not set(tiled) <= _indices(r) or _slides(r, nest, tiled))
+
+
+def _slides(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
+    """Whether a window of the read slides along the tile."""
+    return any({*p.indices()} & {*tiled} and {*p.indices()} & {*nest.reduce} for p in read.index)
 
 
 def _indices(read: Read) -> set[Index]:
@@ -143,10 +149,27 @@ def _team_pays(nest: Nest, gpu: Gpu) -> bool:
     busy, or memory that is contiguous along the reduction and hardly used again."""
     if nest.size * 8 < gpu.multiprocessors * gpu.warp:
         return True
-    tiled = tiled_axes(nest, walk_order(nest))
-    again = min(map(extent, tiled)) if has_reuse(nest) and len(tiled) > 1 else 1
+    again = reuse(nest)
     along = any(stride(r.tensor, r.index, k) == 1 for r in nest.reads() for k in nest.reduce)
     return along and again < _MUCH_REUSE
+
+
+def _many_steps(nest: Nest) -> bool:
+    """Whether there is so much arithmetic for each element in memory that caches alone will not
+    do."""
+    tensors = {r.tensor for r in nest.reads() if r.tensor is not nest.result}
+    elements = nest.size + sum(math.prod(tensor_shape(t)) for t in tensors)
+    return nest.steps > _MUCH_REUSE * elements
+
+
+def reuse(nest: Nest) -> int:
+    """How often a tile of the result that is as large as can be would use the elements of each
+    operand, at least."""
+    tiled = tiled_axes(nest, walk_order(nest))
+    if not has_reuse(nest) or len(tiled) < 2:
+        return 1
+    staged = staged_reads(nest, tiled)
+    return min(math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in staged)
 
 
 def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:
@@ -174,6 +197,12 @@ def _flat_default(
             if nest.reducer is None and fits and enough:
                 wanted[-1] = width
                 break
+        if len(wanted) == 2 and any(_slides(r, nest, sketch.tiled[:1]) for r in nest.reads()):
+            # Neighbours along the outer axis read the same rows, but threads are needed first.
+            each = nest.size // (gpu.multiprocessors * gpu.sm_threads // 2)
+            wanted[0] = max(
+                n for n in (1, 2, 4) if n <= max(1, min(each, extent(sketch.tiled[0])))
+            )
         chosen["tile"] = tuple(wanted)
     tiles = nest.size // math.prod(chosen.get("tile", ()))
     choices = [c for c in knobs["threads"] if c[0] <= 256]
