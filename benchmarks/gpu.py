@@ -35,6 +35,7 @@ from tables import table
 import loopwright as lw
 from loopwright.measure.local import LocalDevice
 
+_PATIENCE = 1800.0  # seconds; torch.compile tries many kernels
 _PACKAGES = ("loopwright", "numpy", "torch", "triton", "apache-tvm")
 
 
@@ -56,7 +57,7 @@ def measure(
 ) -> Iterator[Outcome]:
     """One row after the other, tuned first where that is asked for."""
     processors = len(os.sched_getaffinity(0))
-    with Processes() as processes, tempfile.TemporaryDirectory() as folder:
+    with Processes(_PATIENCE) as processes, tempfile.TemporaryDirectory() as folder:
         for row in rows:
             expected = f"{folder}/expected.npy"
             np.save(expected, reference(row))
