@@ -50,7 +50,10 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     flat = _flat(group)
     if nest.reducer is None:
         return (flat,)
-    tiled = (*matrix_sketches(group, context.gpu), *_tiled(group, context))
+    tiled: tuple[KernelSketch, ...] = (
+        *matrix_sketches(group, context.gpu),
+        *_tiled(group, context),
+    )
     if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))

@@ -72,7 +72,7 @@ def matrix_default(
         useful = m * n / (counts[0] * bm * counts[1] * bn)
         warps = min(max(each, 1), 2) * wm * wn
         cost = max(1.0, 64 * (1 / bm + 1 / bn)) + (1 / fm + 1 / fn) * 0.5
-        return useful * each / math.ceil(each) * min(1.0, warps / 8) ** 0.5 / cost
+        return float(useful * each / math.ceil(each) * math.sqrt(min(1.0, warps / 8)) / cost)
 
     chosen = {"tile": max(knobs["tile"], key=score), "chunk": knobs["chunk"][-1]}
     small = [c for c in knobs["chunk"] if c[0] <= 32]

@@ -37,7 +37,7 @@ _WIDE = 4  # elements of one load from shared memory
 _SPARE = 40  # registers for addresses, counters and what is on its way
 _USUAL_CHUNK = 16 << 10  # bytes of shared memory for one chunk
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def tiled_knobs(sketch: Tiled, gpu: Gpu) -> Iterator[Knob]:
@@ -82,10 +82,11 @@ def _best(
     """The best register tile, threads and virtual threads."""
     extents = [extent(a) for a in tiled]
     choices = (tuple(_tiles(extents)), tuple(_teams(extents, gpu)), tuple(_virtuals(extents)))
-    grid = np.indices([len(c) for c in choices]).reshape(3, -1)
+    grid: Array = np.indices([len(c) for c in choices]).reshape(3, -1)
     r, t, v = (np.array(c, np.int64)[at] for c, at in zip(choices, grid, strict=True))
-    best = grid[:, int(np.argmax(_scores(nest, axes, tiled, staged, (r, t, v), gpu)))]
-    tile, threads, virtual = (c[int(at)] for c, at in zip(choices, best, strict=True))
+    scores = _scores(nest, axes, tiled, staged, (r, t, v), gpu)
+    best = int(np.argmax(scores))
+    tile, threads, virtual = (c[int(at)] for c, at in zip(choices, grid[:, best], strict=True))
     return tile, threads, virtual
 
 

@@ -73,7 +73,10 @@ def _copied(source: Buffer, target: Buffer) -> Stmt:
     for extent in reversed(source.shape):
         at.insert(0, Linear(((Remainder(rest, extent), 1),)))
         rest = Linear(((Quotient(rest, extent), 1),))
-    body = [Let(place, whole, total - 1), Store(target, tuple(at), Load(source, tuple(at)))]
+    body: list[Stmt] = [
+        Let(place, whole, total - 1),
+        Store(target, tuple(at), Load(source, tuple(at))),
+    ]
     blocks = ceildiv(total, _COPY_THREADS)
     loops = [(block, blocks, "block"), (thread, _COPY_THREADS, "thread")]
     return wrapped(body, loops)[0]

@@ -134,9 +134,9 @@ class _Tiled(Pipeline):
                 continue
             thread = kernel.var(f"{axis.name}.thread", level.threads)
             threads.append((thread, level.threads, "thread"))
-            limit = np.minimum(level.span, extent(axis)) - level.register
+            span: Column = np.minimum(level.span, extent(axis))
             let, self.own[axis] = kernel.let(
-                f"{axis.name}.own", linear((thread, level.register)), limit
+                f"{axis.name}.own", linear((thread, level.register)), span - level.register
             )
             inner.append(let)
             self.thread = self.thread * level.threads + linear((thread, 1))

@@ -55,7 +55,8 @@ class Pipeline(ABC):
         self.chunk = self._fitting(dict(zip(names, values["chunk"], strict=True)))
         self.stages = self.stages_of(self.chunk, kernel)
         self.bases: dict[Index, Linear] = {}
-        self.thread, self.threads = Linear(), 1
+        self.thread = Linear()
+        self.threads: Column = 1
 
     @abstractmethod
     def stages_of(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
