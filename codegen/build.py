@@ -136,7 +136,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
     """
     try:
         if made.target.gpu is not None:
-            return (compile_gpu(made.tree, made.target).to_bytes(),)
+            return (compile_gpu(made.tree, made.target, draft).to_bytes(),)
         if made.target.kind == "c":
             return (csource.compile_source(_c_source(made), made.target),)
         return tuple(_modules(made, draft, object_file))

@@ -35,9 +35,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a function of a library does: `launches`, one after the other, on its arguments and on
-    `workspaces` of that many bytes, which are not initialised."""
+    """What a function of a library does: `launches`, one after the other, on as many `pointers` as
+    it has arguments, and on `workspaces` of that many bytes, which are not initialised."""
 
+    pointers: int
     launches: tuple[Launch, ...]
     workspaces: tuple[int, ...] = ()
 
@@ -62,10 +63,9 @@ class GpuCode:
     ----------
     language: "cuda" or "opencl".
     arch: what the code was compiled for, such as "sm_90"; empty for OpenCL.
-    image: a cubin, or OpenCL source.
+    image: a cubin or a fat binary, which has PTX for newer GPUs too; or OpenCL source.
     functions: plans by name: "main", and "prepare" where constants are laid out anew.
     resources: what the kernels need, where that is known.
-    ptx: PTX of the same code, for GPUs that are newer than `arch`; may be empty.
     """
 
     language: str
@@ -73,10 +73,9 @@ class GpuCode:
     image: bytes
     functions: Mapping[str, Plan]
     resources: tuple[Resources, ...] = ()
-    ptx: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """One blob: a line of JSON, then the image, then the PTX."""
+        """One blob: a line of JSON, then the image."""
         header = {
             "format": FORMAT,
             "schema": SCHEMA,
@@ -86,7 +85,7 @@ class GpuCode:
             "functions": {name: asdict(plan) for name, plan in self.functions.items()},
             "resources": [asdict(r) for r in self.resources],
         }
-        return json.dumps(header).encode() + b"\n" + self.image + self.ptx
+        return json.dumps(header).encode() + b"\n" + self.image
 
     @staticmethod
     def from_bytes(blob: bytes) -> GpuCode:
@@ -97,15 +96,14 @@ class GpuCode:
             if header["format"] != FORMAT or header["schema"] != SCHEMA:
                 raise ValueError(f"it is {header['format']!r}, version {header['schema']}")
             size = header["image"]
-            if len(rest) < size:
-                raise ValueError(f"{size - len(rest)} bytes are missing")
+            if len(rest) != size:
+                raise ValueError(f"its image has {len(rest)} bytes, not {size}")
             return GpuCode(
                 header["language"],
                 header["arch"],
-                rest[:size],
+                rest,
                 {name: _plan(p) for name, p in header["functions"].items()},
                 tuple(Resources(**r) for r in header["resources"]),
-                rest[size:],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise LibraryError(f"not the code of a GPU library, or damaged: {error}") from error
@@ -115,7 +113,7 @@ def _plan(data: Any) -> Plan:
     launches = tuple(
         Launch(**each | {"arguments": tuple(each["arguments"])}) for each in data["launches"]
     )
-    return Plan(launches, tuple(map(int, data["workspaces"])))
+    return Plan(int(data["pointers"]), launches, tuple(map(int, data["workspaces"])))
 
 
 def resources(blob: bytes) -> list[dict[str, Any]]:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from loopwright.codegen.gpu_code import GpuCode
 from loopwright.codegen.gpu_source import gpu_program
-from loopwright.codegen.nvidia import compile_cubin, compile_ptx
+from loopwright.codegen.nvidia import compile_cuda, compile_ptx
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Tree
 
 
-def compile_gpu(tree: Tree, target: Target) -> GpuCode:
-    """The code of a tree of one config: a cubin, or OpenCL source, which its driver compiles.
+def compile_gpu(tree: Tree, target: Target, draft: bool = False) -> GpuCode:
+    """The code of a tree of one config: a fat binary (a cubin alone in a draft), or OpenCL
+    source, which its driver compiles.
 
     Raises `BuildError` with the compiler's words, or where there is no compiler.
     """
@@ -20,8 +21,8 @@ def compile_gpu(tree: Tree, target: Target) -> GpuCode:
     if target.kind == "opencl":
         return GpuCode("opencl", "", made.source.encode(), made.plans)
     arch = target.gpu.arch if target.gpu else ""
-    cubin, resources = compile_cubin(made.source, arch)
-    return GpuCode("cuda", arch, cubin, made.plans, resources)
+    image, resources = compile_cuda(made.source, arch, portable=not draft)
+    return GpuCode("cuda", arch, image, made.plans, resources)
 
 
 def gpu_sources(tree: Tree, target: Target) -> dict[str, Callable[[], str]]:

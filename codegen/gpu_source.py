@@ -45,12 +45,12 @@ def gpu_program(tree: Tree, target: Target) -> GpuProgram:
     plans: dict[str, Plan] = {}
     for name, arguments, body in made:
         plans[name] = _function(name, arguments, body, target, functions, texts)
-    prelude = (_PRELUDES / _PRELUDE[target.kind]).read_text()
-    source = "\n".join([_pragmas(texts), prelude, *texts])
+    preludes = [(_PRELUDES / name).read_text() for name in _PRELUDE[target.kind]]
+    source = "\n".join([_pragmas(texts), *preludes, *texts])
     return GpuProgram(functions, source, plans)
 
 
-_PRELUDE = {"cuda": "cuda.cu", "opencl": "opencl.cl"}
+_PRELUDE = {"cuda": ("cuda_ptx.cu", "cuda.cu"), "opencl": ("opencl.cl",)}
 
 
 def _function(
@@ -62,6 +62,7 @@ def _function(
     texts: list[str],
 ) -> Plan:
     known = {b.name: b for b in arguments}
+    # Arguments keep their numbers; workspaces follow, as they are allocated.
     workspaces: list[int] = []
     launches: list[Launch] = []
     for stmt in body:
@@ -87,7 +88,7 @@ def _function(
         texts.append(text)
         numbers = tuple(list(known).index(name) for name in names)
         launches.append(Launch(kernel, numbers, made.grid, made.block, dynamic))
-    return Plan(tuple(launches), tuple(workspaces))
+    return Plan(len(arguments), tuple(launches), tuple(workspaces))
 
 
 def _text(name: str, function: Any, kind: str) -> str:

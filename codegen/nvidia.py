@@ -25,13 +25,21 @@ _NO_COMPILER = (
 )
 
 
-def compile_cubin(source: str, arch: str) -> tuple[bytes, tuple[Resources, ...]]:
-    """The cubin of CUDA source for an architecture, and what its kernels need, where the
-    compiler tells: nvrtc does not. Raises `BuildError`."""
+def compile_cuda(source: str, arch: str, portable: bool) -> tuple[bytes, tuple[Resources, ...]]:
+    """CUDA source compiled for an architecture, and what its kernels need, where the compiler
+    tells: nvrtc does not.
+
+    A portable image has PTX beside the machine code, for GPUs that are newer (not from nvrtc).
+    Raises `BuildError`.
+    """
     nvcc = find_nvcc()
     if nvcc is None:
         return _nvrtc(source, arch, "CUBIN"), ()
-    output, log = _nvcc(nvcc, source, arch, "-cubin", "-Xptxas", "-v")
+    options = [f"-arch={arch}", "-cubin"]
+    if portable:
+        virtual = arch.replace("sm_", "compute_")
+        options = ["-gencode", f"arch={virtual},code=[{arch},{virtual}]", "-fatbin"]
+    output, log = _nvcc(nvcc, source, *options, "-Xptxas", "-v")
     return output, read_resources(log)
 
 
@@ -40,7 +48,7 @@ def compile_ptx(source: str, arch: str) -> str:
     nvcc = find_nvcc()
     if nvcc is None:
         return _nvrtc(source, arch, "PTX").rstrip(b"\0").decode()
-    return _nvcc(nvcc, source, arch, "-ptx")[0].decode()
+    return _nvcc(nvcc, source, f"-arch={arch}", "-ptx")[0].decode()
 
 
 def find_nvcc() -> str | None:
@@ -81,11 +89,11 @@ def _bytes(text: str, what: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _nvcc(nvcc: str, source: str, arch: str, *options: str) -> tuple[bytes, str]:
+def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
     with scratch() as folder:
         text, output = folder / "kernels.cu", folder / "kernels.out"
         text.write_text(source)
-        command = [nvcc, f"-arch={arch}", "-std=c++17", "-O3", *options, "-o", output, text]
+        command = [nvcc, "-std=c++17", "-O3", *options, "-o", output, text]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
@@ -95,7 +103,7 @@ def _nvcc(nvcc: str, source: str, arch: str, *options: str) -> tuple[bytes, str]
         if done.returncode:
             advice = ""
             if "gpu-architecture" in done.stderr or "gpu-name" in done.stderr:
-                advice = f"\n{nvcc} knows no {arch}: install a CUDA toolkit that does"
+                advice = "\ninstall a CUDA toolkit that knows this architecture"
             raise BuildError(
                 f"nvcc failed with status {done.returncode}\n{done.stderr.strip()[-4000:]}{advice}"
             )

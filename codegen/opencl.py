@@ -16,7 +16,7 @@ from loopwright.codegen.gpu_code import GpuCode, Plan
 from loopwright.codegen.gpu_device import DeviceProgram, Memory
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError, TargetError
 
-_NO_PACKAGE = 'OpenCL programs run through pyopencl, which is not installed: pip install "loopwright[opencl]"'
+_NO_PACKAGE = 'OpenCL programs run through pyopencl: pip install "loopwright[opencl]"'
 _NO_DEVICE = (
     "OpenCL finds no device: install the driver of your GPU, or, to try programs out on the "
     "processor, PoCL (Debian: apt-get install pocl-opencl-icd)"
