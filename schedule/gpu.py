@@ -16,7 +16,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.cpu import unrolls
 from loopwright.schedule.gpu_matrix import matrix_default, matrix_knobs, matrix_sketches
-from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Matrix, Rows, Tiled
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Matrix, Rows, Tiled, Turned
 from loopwright.schedule.gpu_tiles import tiled_axes, tiled_default, tiled_knobs
 from loopwright.schedule.kernel import contiguous_axis, leaves, walk_order
 from loopwright.schedule.lower_flat import unrolled_axes
@@ -28,6 +28,7 @@ from loopwright.schedule.target import Gpu
 
 _THREADS = (32, 64, 128, 256, 512, 1024)
 _USUAL_UNROLL = 9  # a 3×3 window
+_LINE = 8  # elements of a line of memory
 _MUCH_REUSE = 8  # uses of an element by a block that repay stages
 _LONG = 32  # steps of a reduction that a team of threads shares
 
@@ -49,7 +50,7 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     (nest,) = group.nests
     flat = _flat(group)
     if nest.reducer is None:
-        return (flat,)
+        return (*_turned(group, context.gpu), flat)
     tiled: tuple[KernelSketch, ...] = (
         *matrix_sketches(group, context.gpu),
         *_tiled(group, context),
@@ -76,6 +77,9 @@ def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]
             yield Knob("unroll", tuple(unrolls([extent(k) for k in axes])))
     elif isinstance(sketch, Tiled):
         yield from tiled_knobs(sketch, context.gpu)
+    elif isinstance(sketch, Turned):
+        yield Knob("threads", tuple((t,) for t in (64, 128, 256) if t <= context.gpu.most_threads))
+        yield Knob("tile", tuple(itertools.product((8, 16, 32, 64), repeat=2)))
     elif isinstance(sketch, Matrix):
         yield from matrix_knobs(sketch, context.gpu)
     elif isinstance(sketch, Rows):
@@ -89,6 +93,8 @@ def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Ch
         return _flat_default(sketch, knobs, context.gpu)
     if isinstance(sketch, Tiled):
         return tiled_default(sketch, knobs, context.gpu)
+    if isinstance(sketch, Turned):
+        return {"threads": knobs["threads"][-1], "tile": (32, 32)}
     if isinstance(sketch, Matrix):
         return matrix_default(sketch, knobs, context.gpu)
     assert isinstance(sketch, Rows)
@@ -122,6 +128,23 @@ def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
     if leaves(read, nest.extents) or item_bytes(read.dtype) not in (2, 4, 8):
         return False
     return item_bytes(read.dtype) >= 4 or not turned(read, tiled)
+
+
+def _turned(group: Group, gpu: Gpu) -> Iterator[Turned]:
+    """Tiles in shared memory, if operands are contiguous along another axis than the result."""
+    (nest,) = group.nests
+    fast = contiguous_axis(nest)
+    if fast is None or nest.also or extent(fast) < _LINE:
+        return
+    found: dict[Index, list[Read]] = {}
+    for read in dict.fromkeys(r for r, _ in guarded_reads(nest.body)):
+        along = [a for a in nest.axes if stride(read.tensor, read.index, a) == 1]
+        across = stride(read.tensor, read.index, fast) not in (0, 1)
+        if across and along and extent(along[0]) >= _LINE and stageable(read, nest):
+            found.setdefault(along[0], []).append(read)
+    if found:
+        slow = max(found, key=lambda a: len(found[a]))
+        yield Turned(group, (slow, fast), tuple(found[slow]))
 
 
 def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:

@@ -43,9 +43,12 @@ def sources(
     """The element-wise nests that need no kernel of their own, since all that read them stage
     their results: padding, above all."""
     found = []
+    alone = {g.nests[0].out.name for g in groups if len(g.nests) == 1 and not g.shared}
     for nest in program:
         name = nest.out.name
-        if nest.out in workload.outputs or name in known_ahead or not can_inline(program, nest):
+        if nest.out in workload.outputs or not can_inline(program, nest):
+            continue
+        if name in known_ahead or name not in alone:
             continue
         readers = [g for g in groups if any(r.tensor.name == name for r in _reads(g))]
         if readers and all(_stages(group, nest.out) for group in readers):
@@ -58,6 +61,15 @@ def without(groups: tuple[Group, ...], gone: tuple[Nest, ...]) -> tuple[Group, .
     """The groups but for those that make what is computed elsewhere."""
     names = {n.out.name for n in gone}
     return tuple(g for g in groups if not {n.out.name for n in g.nests} <= names)
+
+
+def apart(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups with nests that share no loops each in a group of its own."""
+    return tuple(
+        part
+        for group in groups
+        for part in ([group] if group.shared else [Group((), (n,)) for n in group.nests])
+    )
 
 
 def relaid(

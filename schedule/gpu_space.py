@@ -15,7 +15,7 @@ from loopwright.schedule.gpu import (
     kernel_knobs,
     kernel_sketches,
 )
-from loopwright.schedule.gpu_plan import gpu_plan, gpu_program, relaid, sources, without
+from loopwright.schedule.gpu_plan import apart, gpu_plan, gpu_program, relaid, sources, without
 from loopwright.schedule.gpu_sketch import KernelSketch
 from loopwright.schedule.im2col import im2col
 from loopwright.schedule.nest import extent
@@ -29,7 +29,7 @@ from loopwright.schedule.winograd import RESULTS, winograd
 _MOST_SKETCHES = 64
 _COLUMNS_BYTES = 16 << 20  # of a copy of all windows, half as much as is worth writing
 _BUSY = 4096  # elements of a result that keep a multiprocessor busy: a tile of 64×64
-_FEW = 128  # that leave it nearly idle
+_FEW = 256  # that leave it nearly idle
 _LONG = 1024  # steps of a reduction that is split if its results are so few
 _LEAST_STEPS = 32  # of one part
 
@@ -86,6 +86,7 @@ def sketches_of(
 ) -> Iterator[Sketch]:
     """The sketches of the groups of a workload, or of an equal one. Nests of `program` whose
     results are staged by all who read them get no kernel, in the first of the sketches."""
+    groups = apart(groups)
     known = known_ahead(workload, groups)
     groups = relaid(groups, workload, known)
     known = known_ahead(workload, groups)

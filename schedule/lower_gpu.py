@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loopwright.schedule.assemble import assembled, values_of
-from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled, Turned
 from loopwright.schedule.kernel import Kernel, linear, wrapped
 from loopwright.schedule.lower_flat import lower_flat
 from loopwright.schedule.lower_matrix import lower_matrix
 from loopwright.schedule.lower_rows import lower_rows
 from loopwright.schedule.lower_tiled import lower_tiled
+from loopwright.schedule.lower_turned import lower_turned
 from loopwright.schedule.sketch import Sketch
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Gpu
@@ -60,6 +61,8 @@ def _lowered(
         return lower_rows(sketch, values, kernel)
     if isinstance(sketch, Tiled):
         return lower_tiled(sketch, values, kernel)
+    if isinstance(sketch, Turned):
+        return lower_turned(sketch, values, kernel)
     return lower_matrix(sketch, values, kernel)
 
 

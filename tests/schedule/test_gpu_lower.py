@@ -29,6 +29,12 @@ def halves(m, n, k, dtype="float16", **options):
     return ops.matmul(A, B, accumulate="float32", **options)
 
 
+def transposed(A):
+    B, (i, j) = lw.tensor("B"), lw.indices("i j")
+    B[j, i] = lw.relu(A[i, j])
+    return B
+
+
 CASES = {
     "odd products": lambda: ops.matmul(T("A", 21, 37), T("B", 37, 18)),
     "transposed products": lambda: ops.matmul(
@@ -43,6 +49,10 @@ CASES = {
     "dilation": lambda: ops.conv2d(T("X", 1, 4, 9, 9), T("W", 6, 4, 3, 3), dilation=2),
     "depthwise": lambda: ops.depthwise_conv2d(T("X", 1, 6, 9, 7), T("W", 6, 1, 3, 3), padding=1),
     "pooling": lambda: ops.max_pool2d(T("X", 1, 3, 9, 9), window=3, stride=2, padding=1),
+    "attention": lambda: ops.attention(
+        T("Q", 1, 2, 9, 8), T("K", 1, 2, 9, 8), T("V", 1, 2, 9, 8), causal=True
+    ),
+    "transposition": lambda: transposed(T("A", 21, 40)),
     "rows": lambda: ops.softmax(T("X", 7, 45)),
     "long rows": lambda: ops.global_avg_pool2d(T("X", 1, 5, 16, 8)),
     "one row of products": lambda: ops.matmul(T("A", 1, 64), T("B", 64, 20)),
@@ -50,6 +60,31 @@ CASES = {
     "tensor cores, transposed": lambda: halves(32, 48, 40, transpose_a=True, transpose_b=True),
     "tensor cores, bfloat16": lambda: ops.relu(halves(16, 32, 48, "bfloat16")),
 }
+
+
+REWRITES = {
+    "winograd=2": lambda: ops.conv2d(
+        T("X", 1, 16, 7, 6), T("W", 16, 16, 3, 3, constant=True), padding=1
+    ),
+    "winograd=4": lambda: ops.conv2d(T("X", 1, 16, 8, 9), T("W", 16, 16, 3, 3, constant=True)),
+    "im2col": lambda: ops.conv2d(T("X", 1, 4, 8, 7), T("W", 64, 4, 3, 3), padding=1),
+    "split0=": lambda: ops.matmul(T("A", 4, 4096), T("B", 4096, 6)),
+}
+
+
+def assert_equals_oracle(workload, points, configs):
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected = evaluate(workload, inputs)
+    arrays = {t.name: np.asarray(a) for t, a in zip(workload.inputs, inputs, strict=True)}
+    for config in configs:
+        sketch = points.sketch(config.sketch)
+        tree = lower(sketch, CUDA, config)
+        verify(tree, GPU)
+        made = run(tree, arrays)
+        rtol, atol = tolerance(workload, sketch.growth)
+        for tensor, reference in zip(workload.outputs, expected, strict=True):
+            got, wanted = made[tensor.name].astype(float), reference.astype(float)
+            np.testing.assert_allclose(got, wanted, rtol, atol, err_msg=f"{config}\n{show(tree)}")
 
 
 def draw(sketch, count, seed=0):
@@ -61,19 +96,16 @@ def draw(sketch, count, seed=0):
 def test_every_sketch_by_default_and_at_random_equals_the_oracle(name):
     workload = lw.workload(CASES[name]())
     points, rng = space(workload, CUDA), np.random.default_rng(2)
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    expected = evaluate(workload, inputs)
-    arrays = {t.name: np.asarray(a) for t, a in zip(workload.inputs, inputs, strict=True)}
     configs = [s.at(s.default) for s in points.sketches[:5]] + [points.sample(rng)]
-    for config in configs:
-        sketch = points.sketch(config.sketch)
-        tree = lower(sketch, CUDA, config)
-        verify(tree, GPU)
-        made = run(tree, arrays)
-        rtol, atol = tolerance(workload, sketch.growth)
-        for tensor, reference in zip(workload.outputs, expected, strict=True):
-            got, wanted = made[tensor.name].astype(float), reference.astype(float)
-            np.testing.assert_allclose(got, wanted, rtol, atol, err_msg=f"{config}\n{show(tree)}")
+    assert_equals_oracle(workload, points, configs)
+
+
+@pytest.mark.parametrize("label", REWRITES)
+def test_rewritten_programs_equal_the_oracle(label):
+    workload = lw.workload(REWRITES[label]())
+    points = space(workload, CUDA)
+    sketch = next(s for s in points.sketches if s.name.startswith(label))
+    assert_equals_oracle(workload, points, [sketch.at(sketch.default)])
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
