@@ -64,8 +64,10 @@ class Processes:
     """Processes that are kept from one comparison to the next, one for each peer's name and
     number of threads, since some libraries take seconds to import."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = _PATIENCE) -> None:
+        """`patience` is how many seconds a peer may take to prepare, or for a round."""
         self._running: dict[tuple[str, int], _Process] = {}
+        self._patience = patience
 
     def compare(self, peers: Sequence[Peer], rounds: int = 15) -> dict[str, Result]:
         """The result of each peer, by name."""
@@ -94,7 +96,7 @@ class Processes:
         """A process that ends, or does not answer in time, is replaced at the next question."""
         key = (peer.name, peer.threads)
         if key not in self._running:
-            self._running[key] = _Process(peer.threads)
+            self._running[key] = _Process(peer.threads, self._patience)
         try:
             return self._running[key].ask(question)
         except (EOFError, BrokenPipeError, TimeoutError) as error:
@@ -113,7 +115,8 @@ class Processes:
 
 
 class _Process:
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, patience: float) -> None:
+        self.patience = patience
         places = cores(threads)
         settings = {f"{n}_NUM_THREADS": str(threads) for n in ("OPENBLAS", "OMP", "MKL", "TVM")}
         settings["TVM_BIND_THREADS"] = "0"
@@ -132,8 +135,8 @@ class _Process:
         self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
-        if not select.select([self.process.stdout], [], [], _PATIENCE)[0]:
-            raise TimeoutError(f"no answer within {_PATIENCE:g} s")
+        if not select.select([self.process.stdout], [], [], self.patience)[0]:
+            raise TimeoutError(f"no answer within {self.patience:g} s")
         line = self.process.stdout.readline()
         if not line:
             raise EOFError

@@ -11,11 +11,16 @@ import tvm
 
 from loopwright.codegen import csource
 from loopwright.codegen.emit import emit_tree
-from loopwright.codegen.library import Library
+from loopwright.codegen.gpu_code import GpuCode
+from loopwright.codegen.gpu_compile import compile_gpu, gpu_sources
+from loopwright.codegen.gpu_device import load_program
+from loopwright.codegen.gpu_library import GpuLibrary
+from loopwright.codegen.gpu_source import gpu_program
+from loopwright.codegen.library import Library, Origin
 from loopwright.codegen.pipeline import c_source, compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features, resolve
-from loopwright.dsl.errors import BuildError, LoopwrightError
+from loopwright.dsl.errors import BuildError, LibraryError, LoopwrightError, TargetError
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.lower import lower
 from loopwright.schedule.show import show
@@ -60,7 +65,7 @@ def program(workload: Workload, config: Config | None, target: Target) -> Progra
     points = space(workload, target)
     chosen = points.default if config is None else config
     tree = lower(points.sketch(chosen.sketch), target, chosen)
-    verify(tree)
+    verify(tree, target.gpu)
     return Program(workload, target, chosen, tree)
 
 
@@ -76,8 +81,9 @@ def build(
     Parameters
     ----------
     config: a point of `space_of(workload, target, threads)`; the default one if None.
-    target: "cpu" (this machine), "c" (through C source), or TVM's mapping of another machine,
-        such as {"kind": "llvm", "mcpu": "skylake-avx512"}.
+    target: "cpu" (this machine), "c" (through C source), "cuda" or "opencl" (this machine's GPU),
+        or the mapping of another machine, such as {"kind": "llvm", "mcpu": "skylake-avx512"} or
+        {"kind": "cuda", "arch": "sm_90"}.
     threads: how many threads parallel loops run on; all that this process may use if None. With
         one, nothing is parallel.
     name: what an exported library's functions are called.
@@ -86,6 +92,8 @@ def build(
     """
     made = program(workload, config, resolve(target, threads))
     code = compile_program(made)
+    if made.target.gpu is not None:
+        return _gpu_library(made, code[0], name)
     return Library.from_object(
         code,
         signature(made, name),
@@ -93,21 +101,42 @@ def build(
         target=str(made.target),
         cpu_features=cpu_features(made.target),
         sources=_sources(made),
-        extra={
-            "workload": workload.to_json(),
-            "workload_key": workload.key,
-            "config": made.config.to_json(),
-        },
+        extra=_described(made),
     )
 
 
+def _gpu_library(made: Program, blob: bytes, name: str) -> Library:
+    """The library of a GPU program, which runs where this machine has a GPU for it."""
+    code = GpuCode.from_bytes(blob)
+    try:
+        program = load_program(code)
+    except (LibraryError, TargetError):
+        if code.language == "opencl":
+            raise
+        program = None  # it was built for another machine's GPU
+    origin = Origin(target=str(made.target), extra=_described(made))
+    return GpuLibrary(signature(made, name), code, program, origin, _sources(made))
+
+
+def _described(made: Program) -> dict[str, Any]:
+    """What a library remembers of where it comes from."""
+    return {
+        "workload": made.workload.to_json(),
+        "workload_key": made.workload.key,
+        "config": made.config.to_json(),
+    }
+
+
 def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
-    """The object files of a program. Raises `BuildError` with the compiler's words.
+    """The object files of a program, or the one blob of a GPU's (`gpu_code`). Raises `BuildError`
+    with the compiler's words.
 
     In a draft the code that prepares constants is not optimized, which halves the time to
     compile: for candidates that are only to be measured.
     """
     try:
+        if made.target.gpu is not None:
+            return (compile_gpu(made.tree, made.target, draft).to_bytes(),)
         if made.target.kind == "c":
             return (csource.compile_source(_c_source(made), made.target),)
         return tuple(_modules(made, draft, object_file))
@@ -139,6 +168,8 @@ def signature(made: Program, name: str) -> Signature:
 
 
 def _functions(made: Program, vectors: bool = True) -> dict[str, Any]:
+    if made.target.gpu is not None:
+        return dict(gpu_program(made.tree, made.target).tir)
     return emit_tree(made.tree, made.target.threads, vectors)
 
 
@@ -162,6 +193,8 @@ def _sources(made: Program) -> dict[str, Callable[[], str]]:
         "tree": lambda: show(made.tree),
         "tir": lambda: str(tvm.IRModule(_functions(made)).script()),
     }
+    if made.target.gpu is not None:
+        return texts | gpu_sources(made.tree, made.target)
     if made.target.kind == "c":
         return texts | {"c": lambda: _c_source(made)}
 

@@ -142,12 +142,17 @@ def take_outputs(out: Any, slots: Sequence[Slot]) -> list[Located]:
     if out is None:
         return [slot.make() for slot in slots]
     given = out if isinstance(out, (tuple, list)) else (out,)
+    check_count(given, slots)
+    return [slot.write(value) for slot, value in zip(slots, given)]
+
+
+def check_count(given: Sequence[Any], slots: Sequence[Slot]) -> None:
+    """Raises `ShapeError` unless there is an array for every output."""
     if len(given) != len(slots):
         raise ShapeError(
             f"out has {len(given)} arrays; there are {len(slots)} outputs: "
             f"{', '.join(s.name for s in slots)}"
         )
-    return [slot.write(value) for slot, value in zip(slots, given)]
 
 
 def place_outputs(

@@ -8,7 +8,6 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -16,6 +15,7 @@ from tvm.tirx import ForKind
 
 from loopwright.codegen import strided
 from loopwright.codegen.bindings import Scratch
+from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
@@ -26,7 +26,6 @@ from loopwright.schedule.tree import (
     Linear,
     Load,
     Loop,
-    Remainder,
     Stmt,
     Store,
     Tree,
@@ -43,15 +42,6 @@ _KINDS = {
 
 
 _MOST_ELEMENTS = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What a variable stands for: an expression, with the range of its values."""
-
-    value: Any
-    low: int
-    high: int
 
 
 def emit(
@@ -85,11 +75,11 @@ def emit_tree(tree: Tree, threads: int, vectors: bool = True) -> dict[str, Any]:
 class _Emitter:
     def __init__(self, arguments: tuple[Buffer, ...], threads: int, vectors: bool) -> None:
         self.threads, self.vectors = threads, vectors
-        self.known: dict[Var, _Known] = {}
+        self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.values = ValueEmitter(
-            self.offset, self.linear, self.buffers, self.shuffled, not vectors
+            self.at.offset, self.at.linear, self.buffers, self.shuffled, not vectors
         )
         for b in arguments:
             self.buffers[b.name] = self._declare(b)
@@ -105,6 +95,7 @@ class _Emitter:
                 self.buffers[stmt.buffer.name] = self._declare(stmt.buffer)
                 stmts.append(self.allocate(stmt.buffer))
             else:
+                assert isinstance(stmt, Store), stmt
                 stmts.append(self.store(stmt))
         return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
 
@@ -114,14 +105,14 @@ class _Emitter:
         if loop.kind == "vectorized" and self.vectors:
             return self.vector(loop)
         if loop.extent == 1:
-            self.known[loop.var] = _Known(0, 0, 0)
+            self.at.known[loop.var] = ZERO
             return self.block(loop.body)
         kind = _KINDS[loop.kind]
         if loop.kind in ("parallel", "vectorized"):
             kind = ForKind.SERIAL
         var = tirx.Var(loop.var.name, "int32")
-        self.known[loop.var] = _Known(var, 0, int(loop.extent) - 1)
-        return tirx.For(var, _int(0), self.extent(loop), kind, self.block(loop.body))
+        self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
+        return tirx.For(var, number(0), self.extent(loop), kind, self.block(loop.body))
 
     def vector(self, loop: Loop) -> Any:
         """A loop over the lanes of one store; what the store uses twice is kept per lane."""
@@ -129,20 +120,20 @@ class _Emitter:
         assert isinstance(store, Store), store
         lanes = int(loop.extent)
         lane = tirx.Var(loop.var.name, "int32")
-        self.known[loop.var] = _Known(lane if lanes > 1 else 0, 0, lanes - 1)
+        self.at.known[loop.var] = Known(lane if lanes > 1 else 0, 0, lanes - 1)
         scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
         self.lanes = (loop.var, lanes, scratch) if lanes > 1 else None
         body = scratch.statements([self._store(store, scratch)])
         self.lanes = None
         if lanes > 1:
-            body = tirx.For(lane, _int(0), _int(lanes), ForKind.VECTORIZED, body)
+            body = tirx.For(lane, number(0), number(lanes), ForKind.VECTORIZED, body)
         return scratch.around(body)
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
-        if loop.bound is None or self._range(loop.bound)[0] >= int(loop.extent):
-            return _int(int(loop.extent))
-        return tirx.Min(_int(int(loop.extent)), self.linear(loop.bound))
+        if loop.bound is None or self.at.range(loop.bound)[0] >= int(loop.extent):
+            return number(int(loop.extent))
+        return tirx.Min(number(int(loop.extent)), self.at.linear(loop.bound))
 
     def parallel(self, loop: Loop) -> Any:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
@@ -155,26 +146,16 @@ class _Emitter:
         for each in chain:
             size = int(each.extent)
             rest //= size
-            at = tirx.floormod(tirx.floordiv(counter, _int(rest)), _int(size))
-            self.known[each.var] = _Known(at if size > 1 else 0, 0, size - 1)
+            at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
+            self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
         body = self.block(chain[-1].body)
         if total == 1:
             return body
-        return tirx.For(counter, _int(0), _int(total), ForKind.PARALLEL, body)
+        return tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)
 
     def let(self, let: Let) -> list[Any]:
-        value, limit = self.linear(let.value), int(let.limit)
-        low, high = self._range(let.value)
-        bounds = min(low, limit), min(high, limit)
-        if isinstance(value, int):
-            self.known[let.var] = _Known(min(value, limit), *bounds)
-            return []
-        if high <= limit and len(let.value.terms) == 1:
-            self.known[let.var] = _Known(value, *bounds)
-            return []
-        var = tirx.Var(let.var.name, "int32")
-        self.known[let.var] = _Known(var, *bounds)
-        return [tirx.Bind(var, value if high <= limit else tirx.Min(value, _int(limit)))]
+        named = self.at.let(let)
+        return [] if named is None else [tirx.Bind(*named)]
 
     def allocate(self, buffer: Buffer) -> Any:
         """On the stack for what is meant for registers, else from the run-time's workspaces (TVM
@@ -192,72 +173,22 @@ class _Emitter:
 
     def _store(self, store: Store, scratch: Scratch) -> Any:
         value = self.values.stored(store.value, store.buffer.dtype, scratch)
-        at = _expr(self.offset(store.buffer, store.index))
+        at = expression(self.at.offset(store.buffer, store.index))
         return tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
-
-    def offset(self, buffer: Buffer, index: tuple[Linear, ...], clamped: bool = False) -> Any:
-        """The place in flat storage."""
-        if clamped:
-            return self._clamped_offset(buffer, index)
-        return self.linear(_flat(buffer, index))
 
     def shuffled(self, x: Load) -> Any:
         """A load whose lanes stand a few elements apart, out of contiguous ones; else None."""
         if self.lanes is None or x.clamped:
             return None
         var, lanes, scratch = self.lanes
-        place = _flat(x.buffer, x.index)
+        place = flat(x.buffer, x.index)
         step = dict(place.terms).get(var, 0)
         rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
         if not 2 <= step <= strided.MOST or var in variables(rest):
             return None
-        base, buffer = _expr(self.linear(rest)), self.buffers[x.buffer.name]
+        base, buffer = expression(self.at.linear(rest)), self.buffers[x.buffer.name]
         value = strided.strided_load(buffer, base, int(step), lanes)
         return scratch.vector(value, storage_type(x.dtype))
-
-    def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
-        total: Any = 0
-        for position, size in zip(index, buffer.shape, strict=True):
-            at, (low, high) = self.linear(position), self._range(position)
-            if low < 0:
-                at = tirx.Max(_expr(at), _int(0))
-            if high >= int(size):
-                at = tirx.Min(_expr(at), _int(int(size) - 1))
-            total = total * int(size) + at
-        return total
-
-    def linear(self, x: Linear) -> Any:
-        """An index expression: a Python integer where it is constant."""
-        total: Any = int(x.const)
-        for term, coefficient in x.terms:
-            if isinstance(term, Var):
-                value = self.known[term].value
-            else:
-                value = self._divided(term)
-            total = value * int(coefficient) + total
-        return total
-
-    def _divided(self, term: Any) -> Any:
-        value = self.linear(term.value)
-        if isinstance(value, int):
-            return value % term.divisor if isinstance(term, Remainder) else value // term.divisor
-        divide = tirx.floormod if isinstance(term, Remainder) else tirx.floordiv
-        return divide(value, _int(term.divisor))
-
-    def _range(self, x: Linear) -> tuple[int, int]:
-        low = high = int(x.const)
-        for term, coefficient in x.terms:
-            if isinstance(term, Var):
-                first, last = self.known[term].low, self.known[term].high
-            else:
-                first, last = self._range(term.value)
-                if isinstance(term, Remainder):
-                    first, last = 0, term.divisor - 1
-                else:
-                    first, last = first // term.divisor, last // term.divisor
-            ends = (first * int(coefficient), last * int(coefficient))
-            low, high = low + min(ends), high + max(ends)
-        return low, high
 
     def _declare(self, b: Buffer) -> Any:
         size = int(b.size)
@@ -269,20 +200,3 @@ class _Emitter:
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
-
-
-def _flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
-    """The place in flat storage."""
-    total, step = Linear(), 1
-    for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
-        total = total + position * step
-        step *= int(extent)
-    return total
-
-
-def _int(value: int) -> Any:
-    return tirx.IntImm("int32", value)
-
-
-def _expr(value: Any) -> Any:
-    return _int(value) if isinstance(value, int) else value

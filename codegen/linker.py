@@ -22,6 +22,7 @@ TABLE = "loopwright_runtime"
 """The one symbol that every library has: the table that `loopwright.codegen.binary` reads."""
 
 _COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections")
+_LAUNCHER_LIBRARIES = ("-ldl", "-pthread")
 _TIMEOUT = 120.0  # seconds; a compiler that needs more hangs
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
@@ -115,8 +116,27 @@ def runtime_object(compiler: Compiler) -> Path:
     The cache is $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright; a temporary folder
     where that cannot be written. Several processes may do this at once.
     """
-    key = hashlib.sha256("\0".join((compiler.identity, *_COMPILE, _sources())).encode())
-    return _cached_object(compiler, key.hexdigest()[:24])
+    return _cached_object(compiler, "runtime.c")
+
+
+def launcher(output: Path) -> None:
+    """Links the launcher of CUDA programs into the shared object `output`, from the same cache.
+    Raises `BuildError`."""
+    compiler = find_compiler()
+    compiler.run("-shared", _cached_object(compiler, "cuda.c"), "-o", output, *_LAUNCHER_LIBRARIES)
+
+
+def link_launcher(source: str, output: Path) -> None:
+    """The same with C source that sees cuda.h, into a file that stands alone. Raises
+    `BuildError`."""
+    compiler = find_compiler()
+    with scratch() as folder:
+        text, built = folder / "library.c", folder / "library.o"
+        text.write_text(source)
+        compiler.run(*_COMPILE, "-I", RUNTIME, "-c", text, "-o", built)
+        objects = (built, _cached_object(compiler, "cuda.c"))
+        options = f"-Wl,-S,-soname,{output.name},-z,defs"
+        compiler.run("-shared", options, *objects, "-o", output, *_LAUNCHER_LIBRARIES)
 
 
 @functools.cache
@@ -124,7 +144,9 @@ def _sources() -> str:
     return "\0".join(p.read_text() for p in sorted(RUNTIME.glob("*.[ch]")))
 
 
-def _cached_object(compiler: Compiler, key: str) -> Path:
+def _cached_object(compiler: Compiler, source: str) -> Path:
+    parts = (compiler.identity, *_COMPILE, source, _sources())
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     for folder in _cache_folders():
         path = folder / f"{key}.o"
         if path.is_file():
@@ -136,7 +158,7 @@ def _cached_object(compiler: Compiler, key: str) -> Path:
             continue
         os.close(descriptor)
         try:
-            compiler.run(*_COMPILE, "-c", RUNTIME / "runtime.c", "-o", name)
+            compiler.run(*_COMPILE, "-c", RUNTIME / source, "-o", name)
             os.replace(name, path)
         finally:
             Path(name).unlink(missing_ok=True)

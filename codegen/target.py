@@ -11,6 +11,7 @@ from typing import Any
 
 import tvm
 
+from loopwright.codegen.gpu_target import GPU_KINDS, named_gpu, this_gpu
 from loopwright.codegen.linker import architecture
 from loopwright.dsl.errors import TargetError
 from loopwright.schedule.target import Target
@@ -41,19 +42,26 @@ def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None
     "mtriple" and "mattr" where it is of another family. `threads` defaults to the processors
     that this process may use, or to the target's "num-cores".
 
+    "cuda" and "opencl" are this machine's GPU; {"kind": "cuda", "arch": "sm_90"} is another one,
+    and limits may be set by the names of `Gpu`'s fields. GPU targets take no `threads`.
+
     Raises `TargetError` for anything else.
     """
     if isinstance(target, Target):
-        return target if threads is None else _with_threads(target, threads)
+        return target if threads is None or target.gpu else _with_threads(target, threads)
     if isinstance(target, str):
+        if target in GPU_KINDS:
+            return this_gpu(target)
         if target not in ("cpu", "llvm", "c"):
             raise TargetError(
-                f'target {target!r} is not supported; use "cpu" (this machine), "c", or a mapping '
-                'such as {"kind": "llvm", "mcpu": "skylake-avx512"}'
+                f'target {target!r} is not supported; use "cpu" (this machine), "c", "cuda", '
+                '"opencl", or a mapping such as {"kind": "llvm", "mcpu": "skylake-avx512"}'
             )
         return _host("c" if target == "c" else "llvm", _checked(threads))
     if not isinstance(target, Mapping):
         raise TargetError(f"a target is a name or a mapping, not {type(target).__name__}")
+    if target.get("kind") in GPU_KINDS:
+        return named_gpu(target)
     return _explicit(target, _checked(threads))
 
 
@@ -126,7 +134,8 @@ def _explicit(config: Mapping[str, Any], threads: int) -> Target:
     unknown = sorted(set(config) - _KEYS)
     if unknown or config.get("kind") not in ("llvm", "c"):
         raise TargetError(
-            f'{dict(config)} is not a supported target: "kind" is "llvm" or "c", and the other '
+            f'{dict(config)} is not a supported target: "kind" is "llvm" or "c" (or, for '
+            'GPUs, "cuda" or "opencl"), and the other '
             f"keys are {', '.join(sorted(_KEYS - {'kind'}))}"
         )
     triple = str(config.get("mtriple", f"{architecture()}-unknown-linux-gnu"))

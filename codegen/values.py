@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.codegen.bindings import Bind
+from loopwright.codegen.bindings import Bind, dtype_of
 from loopwright.codegen.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.elementary import apply
 from loopwright.dsl.dtypes import is_float
@@ -75,6 +75,38 @@ class ValueEmitter:
         self.offset, self.linear, self.buffers, self.libm = offset, linear, buffers, libm
         self.shuffled = shuffled
 
+    # ---- how a machine computes; a GPU's differs ----
+
+    def of_half(self, stored: Any, dtype: str) -> Any:
+        """The float32 of a float16 or bfloat16 as its buffer holds it."""
+        return of_bfloat16(stored) if dtype == "bfloat16" else convert(stored, "float32")
+
+    def to_half(self, value: Any, dtype: str, bind: Bind) -> Any:
+        """A floating value rounded to float16 or bfloat16, as a buffer holds it."""
+        if dtype == "bfloat16":
+            return to_bfloat16(value, bind)
+        return convert(value, dtype, bind)
+
+    def function(self, op: str, value: Any, bind: Bind) -> Any:
+        """An elementary function, or "abs", of a float32 or float64."""
+        if self.libm:
+            return _libm(op, value, dtype_of(value))
+        return tirx.abs(value) if op == "abs" else apply(op, value, bind)
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        """One of two values."""
+        return tirx.Select(condition, yes, no)
+
+    def binary(self, op: str, parts: list[Any], bind: Bind) -> Any:
+        """An operator of two values of one type."""
+        return _BINARY[op](*parts)
+
+    def number(self, x: Const) -> Any:
+        """A constant, in the type that it is computed in."""
+        return _const(x)
+
+    # ---- what they mean, which is the same everywhere ----
+
     def stored(self, x: Expr, dtype: str, bind: Bind) -> Any:
         """A value as its buffer holds it; `bind` names what is used more than once."""
         if isinstance(x, Load) and x.dtype == dtype:
@@ -82,14 +114,12 @@ class ValueEmitter:
         value = self._emit(x, bind)
         if dtype == "bool":
             return tirx.Cast("uint8", value)
-        if dtype == "bfloat16":
-            return to_bfloat16(value, bind)
-        return convert(value, dtype, bind) if dtype in _HALVES else value
+        return self.to_half(value, dtype, bind) if dtype in _HALVES else value
 
     def _emit(self, x: Expr, bind: Bind) -> Any:
         """A value in the type that it is computed in: float32 for the halves."""
         if isinstance(x, Const):
-            return _const(x)
+            return self.number(x)
         if isinstance(x, Load):
             return self._load(x)
         if isinstance(x, Position):
@@ -97,19 +127,19 @@ class ValueEmitter:
             return tirx.IntImm("int32", value) if isinstance(value, int) else value
         parts = [self._emit(child, bind) for child in children(x)]
         if isinstance(x, Select):
-            return tirx.Select(*parts)
+            return self.choose(*parts)
         if isinstance(x, Cast):
-            return _cast(parts[0], x.x.dtype, x.type, bind)
+            return self._cast(parts[0], x.x.dtype, x.type, bind)
         if isinstance(x, Unary):
-            return _rounded(self._unary(x.op, parts[0], x.dtype, bind), x.dtype, bind)
+            return self._rounded(self._unary(x.op, parts[0], x.dtype, bind), x.dtype, bind)
         assert isinstance(x, Binary), x
         if x.op in COMPARISONS and x.x.dtype == "bool":
             parts = [tirx.Cast("uint8", part) for part in parts]
         if x.op in _WRAPPING and x.dtype in _WIDER:
             return _wrapped(x.op, parts, x.dtype)
-        value = _BINARY[x.op](*parts)
+        value = self.binary(x.op, parts, bind)
         exact = x.dtype == "bool" or x.op in ("min", "max")
-        return value if exact else _rounded(value, x.dtype, bind)
+        return value if exact else self._rounded(value, x.dtype, bind)
 
     def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
         if op == "not":
@@ -120,10 +150,8 @@ class ValueEmitter:
             return _wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
         if not is_float(dtype):
             assert op == "abs", op
-            return value if dtype == "uint8" else tirx.Select(value < 0, -value, value)
-        if self.libm:
-            return _libm(op, value, "float64" if dtype == "float64" else "float32")
-        return tirx.abs(value) if op == "abs" else apply(op, value, bind)
+            return value if dtype == "uint8" else self.choose(value < 0, -value, value)
+        return self.function(op, value, bind)
 
     def _element(self, x: Load) -> Any:
         """A value as its buffer holds it."""
@@ -137,9 +165,22 @@ class ValueEmitter:
         value = self._element(x)
         if x.dtype == "bool":
             return tirx.NE(value, tirx.IntImm("uint8", 0))
-        if x.dtype == "bfloat16":
-            return of_bfloat16(value)
-        return convert(value, "float32") if x.dtype in _HALVES else value
+        return self.of_half(value, x.dtype) if x.dtype in _HALVES else value
+
+    def _cast(self, value: Any, source: str, dtype: str, bind: Bind) -> Any:
+        if source == "bool":
+            value = tirx.Cast("int32", value)
+        if dtype in _HALVES:
+            return self._rounded(tirx.Cast("float32", value), dtype, bind)
+        if is_float(source) and dtype in ("int8", "uint8"):
+            value = tirx.Cast("int32", value)  # then wrap, as NumPy does
+        return tirx.Cast(dtype, value)
+
+    def _rounded(self, value: Any, dtype: str, bind: Bind) -> Any:
+        if dtype not in _HALVES:
+            return value
+        half = self.to_half(value, dtype, bind)
+        return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
 
 
 def _const(x: Const) -> Any:
@@ -172,21 +213,3 @@ def _libm(op: str, value: Any, dtype: str) -> Any:
         return one / _libm("sqrt", value, dtype)
     name = "fabs" if op == "abs" else op
     return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", value)
-
-
-def _cast(value: Any, source: str, dtype: str, bind: Bind) -> Any:
-    if source == "bool":
-        value = tirx.Cast("int32", value)
-    if dtype in _HALVES:
-        return _rounded(tirx.Cast("float32", value), dtype, bind)
-    if is_float(source) and dtype in ("int8", "uint8"):
-        value = tirx.Cast("int32", value)  # then wrap, as NumPy does
-    return tirx.Cast(dtype, value)
-
-
-def _rounded(value: Any, dtype: str, bind: Bind) -> Any:
-    if dtype == "bfloat16":
-        return of_bfloat16(bind(to_bfloat16(value, bind)))
-    if dtype not in _HALVES:
-        return value
-    return convert(convert(value, dtype, bind), "float32", bind)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from loopwright.costmodel.access import GPU_ROLES, Access, Statement, Touch
 from loopwright.costmodel.column import Real, most, real, total
 from loopwright.costmodel.context import Context, LoopContext, StoreContext, Walk
-from loopwright.costmodel.lanes import LANE, LANES, Warp
+from loopwright.costmodel.lanes import CHOSEN, LANES, Warp
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
@@ -85,6 +85,9 @@ class GpuWalk(Walk):
         )
         return node, statements
 
+    def mean(self, extent: Real, bound: Linear) -> Real:
+        return most(super().mean(extent, bound), 0.0)  # what is loaded ahead of the last chunk
+
     def let(self, let: Let) -> None:
         super().let(let)
         self.warp.let(let)
@@ -110,7 +113,8 @@ class GpuWalk(Walk):
             wide = most(access.item / access.rate, 4.0)
             access.gathers = self.warp.turns(buffer, index, access.item, wide)
         elif access.role != "register":
-            access.gathers = self.warp.sectors(buffer, index, access.item)
+            wide = access.item / access.rate
+            access.gathers = self.warp.sectors(buffer, index, access.item, wide)
 
     def _accesses(self, stmt: Stmt) -> list[Access] | None:
         """Those of a statement that only GPUs have."""
@@ -153,12 +157,12 @@ class GpuWalk(Walk):
         access = Access.of(buffer, self.role(buffer, written, True), slopes, None, 1.0)
         access.rate = 1.0 / _TILE
         along, across = (_ROW, _COLUMN) if axes[0] == len(at) - 1 else (_COLUMN, _ROW)
-        half = Warp({across: LANE % MATRIX, along: LANE // MATRIX * (MATRIX // 2)})
+        half = Warp({across: CHOSEN % MATRIX, along: CHOSEN // MATRIX * (MATRIX // 2)})
         if access.role == "shared":
             turns = half.turns(buffer, every, access.item, 16.0)
             access.gathers = turns * (_TILE * access.item / (16.0 * LANES))
         else:
-            access.gathers = half.sectors(buffer, every, access.item) * (access.item / 2.0)
+            access.gathers = half.sectors(buffer, every, access.item, 16.0) * (access.item / 2.0)
         for var in (_ROW, _COLUMN):
             access.widen(var, float(MATRIX))
         return access

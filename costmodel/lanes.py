@@ -1,11 +1,15 @@
 """What the lanes of one warp access together: transactions of global and of shared memory.
 
-The subscripts of an access are computed for the 32 lanes of a block's first warp, all other loops
-at their first iteration. Global memory moves *sectors* of 32 bytes: an operation of a warp takes
-as many transactions as there are sectors in which its lanes read or write. Shared memory has 32
-banks of 4 bytes, and gives one *word* of each at a time: lanes that want different words of one
-bank take turns. Lanes that want the same word share it. With wider accesses a word is what one
-lane wants, up to 16 bytes, and there are fewer banks of such words.
+The subscripts of an access are computed for lanes 0, 1, 2, 4, 8 and 16 of a block's first warp,
+all other loops at their first iteration. The others are taken to be sums of these: lane 5 is as
+far from lane 1 as lane 4 is from lane 0. That is exact where extents of threads are powers of two,
+and nearly so elsewhere.
+
+Global memory moves *sectors* of 32 bytes: an operation of a warp takes as many transactions as
+there are sectors in which its lanes read or write. Shared memory has 32 banks of 4 bytes, and
+gives one *word* of each at a time: lanes that want different words of one bank take turns.
+Lanes that want the same word share it. With wider accesses a word is what one lane wants, up to
+16 bytes, and there are fewer banks of such words.
 
 Numbers may be columns, traced ones too: everything is ufuncs, and `matmul` is one.
 """
@@ -18,19 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.costmodel.column import Real, real
+from loopwright.costmodel.column import Real, least, most, only, real, where
 from loopwright.schedule.tree import Buffer, Column, Let, Linear, Loop, Quotient, Var, variables
 
 LANES = 32
 SECTOR, BANKS = 32.0, 128.0  # bytes of a sector, and of one word of every bank
-LANE = np.arange(LANES)[:, None]
-_SHIFTS = (1, 2, 4, 8, 16)
+CHOSEN = np.array([[0], [1], [2], [4], [8], [16]])
+_APART = np.concatenate([-np.ones((5, 1)), np.eye(5)], axis=1)
+"""Takes the chosen lanes' numbers to how far those after the first are from it, one row each."""
 
 
 @dataclass
 class Warp:
-    """The values of variables in the lanes of a block's first warp: arrays of shape (32, n), or
-    (32, 1) where all configs agree. Variables that are not known are 0."""
+    """The values of variables in the chosen lanes of a block's first warp: arrays of shape (6, n),
+    or (6, 1) where all configs agree. Variables that are not known are 0."""
 
     known: dict[Var, Any] = field(default_factory=dict)
 
@@ -46,7 +51,7 @@ class Warp:
         before: Column = 1
         for inner in reversed(chain):
             extent = np.maximum(inner.extent, 1)
-            self.known[inner.var] = np.remainder(np.floor_divide(LANE, before), extent)
+            self.known[inner.var] = np.remainder(np.floor_divide(CHOSEN, before), extent)
             before = before * extent
 
     def let(self, let: Let) -> None:
@@ -54,19 +59,23 @@ class Warp:
         if self._moves(let.value):
             self.known[let.var] = np.minimum(self.value(let.value), let.limit)
 
-    def sectors(self, buffer: Buffer, index: Sequence[Linear], item: Real) -> Real:
-        """Sectors of a buffer in which the lanes are, whose items have so many bytes."""
+    def sectors(self, buffer: Buffer, index: Sequence[Linear], item: Real, wide: Real) -> Real:
+        """Sectors of a buffer in which the lanes are, each at `wide` bytes; an item has `item`."""
         if not any(map(self._moves, index)):
             return 1.0
-        return distinct(np.floor_divide(self._place(buffer, index) * item, SECTOR))
+        runs, length = spread(apart(self._place(buffer, index) * item), wide)
+        return runs * most(length / SECTOR, 1.0)
 
     def turns(self, buffer: Buffer, index: Sequence[Linear], item: Real, wide: Real) -> Real:
         """Turns that the lanes take at shared memory, where each wants `wide` bytes, at least 4;
         the conflicts are taken to be the same in all banks."""
         if not any(map(self._moves, index)):
             return 1.0
-        word = np.floor_divide(self._place(buffer, index) * item, wide)
-        return distinct(word) / distinct(np.remainder(word, BANKS / wide))
+        banks = BANKS / wide
+        words = [np.floor_divide(step, wide) for step in apart(self._place(buffer, index) * item)]
+        runs, length = spread(words, 1.0)
+        runs_of_banks, banks_of_run = spread([np.remainder(word, banks) for word in words], 1.0)
+        return runs * length / least(runs_of_banks * banks_of_run, banks)
 
     def _moves(self, value: Linear) -> bool:
         return any(var in self.known for var in variables(value))
@@ -92,24 +101,18 @@ class Warp:
         return total
 
 
-def distinct(numbers: Any) -> Real:
-    """How many different numbers the lanes have: an array of shape (n,) from one of (32, n).
-
-    A lane is compared with the first one and those that are a power of two before it: numbers
-    that come back in a warp do so after a power of two of lanes.
-    """
-    same = np.multiply(np.equal(np.matmul(_DIFFERENCES, numbers), 0.0), 1.0)
-    fresh = np.multiply(np.equal(np.matmul(_OF_LANE, same), 0.0), 1.0)
-    count = np.matmul(np.ones(LANES), fresh) + 1.0
-    return count.item() if isinstance(count, np.ndarray) and count.size == 1 else real(count)
+def apart(numbers: Any) -> list[Real]:
+    """How far lanes 1, 2, 4, 8 and 16 are from lane 0: shape (n,) each, from one of (6, n)."""
+    steps = (np.abs(np.matmul(row, numbers)) for row in _APART)
+    return [s.item() if isinstance(s, np.ndarray) and s.size == 1 else real(s) for s in steps]
 
 
-def _differences() -> Any:
-    """The matrix that takes, for every shift, from each lane's number that of an earlier lane; of
-    the first lanes, that of the very first, which so is never fresh."""
-    parts = [np.eye(LANES) - np.eye(LANES)[np.maximum(LANE[:, 0] - s, 0)] for s in _SHIFTS]
-    return np.concatenate(parts)
-
-
-_DIFFERENCES = _differences()
-_OF_LANE = np.tile(np.eye(LANES), len(_SHIFTS))
+def spread(steps: Sequence[Real], length: Real) -> tuple[Real, Real]:
+    """How many runs the sums of any of the steps form, and how long each of them is, where one
+    number by itself is a run of `length`: smaller steps make runs longer, others repeat them."""
+    runs: Real = 1.0
+    for step in steps:
+        near = step <= length
+        runs = runs * where(near, 1.0, 2.0)
+        length = length + only(near, step)
+    return runs, length

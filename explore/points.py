@@ -37,8 +37,8 @@ class Domain:
     Attributes
     ----------
     space: where they come from.
-    legal: which of a batch may be visited; None for all. Spaces that Loopwright derives have
-        legal points only; tables of recorded costs have gaps.
+    legal: which of a batch may be visited; None for all. Spaces of processors have legal points
+        only; those of GPUs have some that do not fit, and tables of recorded costs have gaps.
     """
 
     space: Space

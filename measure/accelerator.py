@@ -24,7 +24,7 @@ def name(target: Target) -> str:
     """What to call the device of a GPU's target."""
     found = facts(target)
     known = found.get("gpu", "an unknown GPU")
-    return f"{known}, {'CUDA' if target.kind == 'cuda' else found.get('opencl', 'OpenCL')}"
+    return f"{known}, {'CUDA' if target.kind == 'cuda' else 'OpenCL'}"
 
 
 def facts(target: Target) -> dict[str, str]:
@@ -62,7 +62,6 @@ def _opencl() -> dict[str, str]:
     found = device()
     return {
         "gpu": str(found.name).strip(),
-        "gpu memory": f"{found.global_mem_size / 2**30:.0f} GiB",
         "gpu driver": str(found.driver_version).strip(),
         "gpu clocks": f"{found.max_clock_frequency} MHz",
         "opencl": f"{found.platform.name} {found.platform.version}".strip(),

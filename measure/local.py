@@ -28,7 +28,7 @@ _BATCH = 64  # candidates that are built before the first of them runs
 _LEAST_MEMORY = 2 << 30
 _TOOLCHAIN = "a working TVM, a C compiler and a linker"
 _NEEDS = {
-    "cuda": "a working TVM, NVIDIA's driver, and nvcc of its toolkit on the PATH or in CUDA_HOME",
+    "cuda": "a working TVM, NVIDIA's driver, and nvcc (on the PATH, or of CUDA_HOME) or nvrtc",
     "opencl": "a working TVM, pyopencl, and an OpenCL driver for the device",
 }
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.cpu import unrolls
-from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.gpu_matrix import matrix_default, matrix_knobs, matrix_sketches
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Matrix, Rows, Tiled, Turned
 from loopwright.schedule.gpu_tiles import tiled_axes, tiled_default, tiled_knobs
 from loopwright.schedule.kernel import contiguous_axis, leaves, walk_order
 from loopwright.schedule.lower_flat import unrolled_axes
@@ -26,6 +28,8 @@ from loopwright.schedule.target import Gpu
 
 _THREADS = (32, 64, 128, 256, 512, 1024)
 _USUAL_UNROLL = 9  # a 3×3 window
+_LINE = 8  # elements of a line of memory
+_MUCH_REUSE = 8  # uses of an element by a block that repay stages
 _LONG = 32  # steps of a reduction that a team of threads shares
 
 
@@ -46,17 +50,20 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     (nest,) = group.nests
     flat = _flat(group)
     if nest.reducer is None:
-        return (flat,)
-    tiled = tuple(_tiled(group, context))
-    if any(kernel.sources for kernel in tiled):
+        return (*_turned(group, context.gpu), flat)
+    tiled: tuple[KernelSketch, ...] = (
+        *matrix_sketches(group, context.gpu),
+        *_tiled(group, context),
+    )
+    if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))
     if steps < _LONG:
-        return (*tiled, flat)
+        return (*tiled, flat) if _many_steps(nest) else (flat, *tiled)
     rows = Rows(group, nest.axes)
-    if _team_pays(nest, steps, context.gpu):
+    if _team_pays(nest, context.gpu):
         return (rows, *tiled, flat)
-    return (*tiled, flat, rows)
+    return (*tiled, flat, rows) if _many_steps(nest) else (flat, *tiled, rows)
 
 
 def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]:
@@ -70,6 +77,11 @@ def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]
             yield Knob("unroll", tuple(unrolls([extent(k) for k in axes])))
     elif isinstance(sketch, Tiled):
         yield from tiled_knobs(sketch, context.gpu)
+    elif isinstance(sketch, Turned):
+        yield Knob("threads", tuple((t,) for t in (64, 128, 256) if t <= context.gpu.most_threads))
+        yield Knob("tile", tuple(itertools.product((8, 16, 32, 64), repeat=2)))
+    elif isinstance(sketch, Matrix):
+        yield from matrix_knobs(sketch, context.gpu)
     elif isinstance(sketch, Rows):
         yield Knob("team", tuple(_teams(sketch, context.gpu)))
 
@@ -81,6 +93,10 @@ def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Ch
         return _flat_default(sketch, knobs, context.gpu)
     if isinstance(sketch, Tiled):
         return tiled_default(sketch, knobs, context.gpu)
+    if isinstance(sketch, Turned):
+        return {"threads": knobs["threads"][-1], "tile": (32, 32)}
+    if isinstance(sketch, Matrix):
+        return matrix_default(sketch, knobs, context.gpu)
     assert isinstance(sketch, Rows)
     return {"team": _usual_team(sketch, knobs["team"])}
 
@@ -100,7 +116,9 @@ def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
     pipelines = ["double", "plain"]
     copied = not sources and all(_copies(r, nest, tiled) for r in staged)
     if context.gpu.async_copies and copied:
-        pipelines.insert(0, "async")
+        # Elements of 4 bytes, one by one, cost more than vectors that go through registers.
+        slow = any(turned(r, tiled) for r in staged)
+        pipelines.insert(1 if slow else 0, "async")
     for pipeline in pipelines:
         yield Tiled(group, axes, tiled, chunked, staged, sources, pipeline)
 
@@ -112,10 +130,32 @@ def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
     return item_bytes(read.dtype) >= 4 or not turned(read, tiled)
 
 
+def _turned(group: Group, gpu: Gpu) -> Iterator[Turned]:
+    """Tiles in shared memory, if operands are contiguous along another axis than the result."""
+    (nest,) = group.nests
+    fast = contiguous_axis(nest)
+    if fast is None or nest.also or extent(fast) < _LINE:
+        return
+    found: dict[Index, list[Read]] = {}
+    for read in dict.fromkeys(r for r, _ in guarded_reads(nest.body)):
+        along = [a for a in nest.axes if stride(read.tensor, read.index, a) == 1]
+        across = stride(read.tensor, read.index, fast) not in (0, 1)
+        if across and along and extent(along[0]) >= _LINE and stageable(read, nest):
+            found.setdefault(along[0], []).append(read)
+    if found:
+        slow = max(found, key=lambda a: len(found[a]))
+        yield Turned(group, (slow, fast), tuple(found[slow]))
+
+
 def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
     """The operands that go through shared memory: those that threads of a block share."""
     reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body) if stageable(r, nest))
-    return tuple(r for r in reads if not set(tiled) <= set(_indices(r)))
+    return tuple(r for r in reads if not set(tiled) <= _indices(r) or _slides(r, nest, tiled))
+
+
+def _slides(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
+    """Whether a window of the read slides along the tile."""
+    return any({*p.indices()} & {*tiled} and {*p.indices()} & {*nest.reduce} for p in read.index)
 
 
 def _indices(read: Read) -> set[Index]:
@@ -130,13 +170,32 @@ def _flat(group: Group) -> Flat:
     return Flat(group, axes, axes[-count:] if fast is not None else ())
 
 
-def _team_pays(nest: Nest, steps: int, gpu: Gpu) -> bool:
+def _team_pays(nest: Nest, gpu: Gpu) -> bool:
     """Whether a team is better than a thread for each element: too few elements to keep the GPU
-    busy, or a reduction along which memory is contiguous."""
-    if has_reuse(nest) and nest.size >= gpu.multiprocessors * gpu.warp * 4:
-        return False
+    busy, or memory that is contiguous along the reduction and hardly used again."""
+    if nest.size * 8 < gpu.multiprocessors * gpu.warp:
+        return True
+    again = reuse(nest)
     along = any(stride(r.tensor, r.index, k) == 1 for r in nest.reads() for k in nest.reduce)
-    return along or nest.size * 8 < gpu.multiprocessors * gpu.warp
+    return along and again < _MUCH_REUSE
+
+
+def _many_steps(nest: Nest) -> bool:
+    """Whether there is so much arithmetic for each element in memory that caches alone will not
+    do."""
+    tensors = {r.tensor for r in nest.reads() if r.tensor is not nest.result}
+    elements = nest.size + sum(math.prod(tensor_shape(t)) for t in tensors)
+    return nest.steps > _MUCH_REUSE * elements
+
+
+def reuse(nest: Nest) -> int:
+    """How often a tile of the result that is as large as can be would use the elements of each
+    operand, at least."""
+    tiled = tiled_axes(nest, walk_order(nest))
+    if not has_reuse(nest) or len(tiled) < 2:
+        return 1
+    staged = staged_reads(nest, tiled)
+    return min(math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in staged)
 
 
 def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:
@@ -164,6 +223,12 @@ def _flat_default(
             if nest.reducer is None and fits and enough:
                 wanted[-1] = width
                 break
+        if len(wanted) == 2 and any(_slides(r, nest, sketch.tiled[:1]) for r in nest.reads()):
+            # Neighbours along the outer axis read the same rows, but threads are needed first.
+            each = nest.size // (gpu.multiprocessors * gpu.sm_threads // 2)
+            wanted[0] = max(
+                n for n in (1, 2, 4) if n <= max(1, min(each, extent(sketch.tiled[0])))
+            )
         chosen["tile"] = tuple(wanted)
     tiles = nest.size // math.prod(chosen.get("tile", ()))
     choices = [c for c in knobs["threads"] if c[0] <= 256]

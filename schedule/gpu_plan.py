@@ -43,9 +43,12 @@ def sources(
     """The element-wise nests that need no kernel of their own, since all that read them stage
     their results: padding, above all."""
     found = []
+    alone = {g.nests[0].out.name for g in groups if len(g.nests) == 1 and not g.shared}
     for nest in program:
         name = nest.out.name
-        if nest.out in workload.outputs or name in known_ahead or not can_inline(program, nest):
+        if nest.out in workload.outputs or not can_inline(program, nest):
+            continue
+        if name in known_ahead or name not in alone:
             continue
         readers = [g for g in groups if any(r.tensor.name == name for r in _reads(g))]
         if readers and all(_stages(group, nest.out) for group in readers):
@@ -60,12 +63,22 @@ def without(groups: tuple[Group, ...], gone: tuple[Nest, ...]) -> tuple[Group, .
     return tuple(g for g in groups if not {n.out.name for n in g.nests} <= names)
 
 
+def apart(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups with nests that share no loops each in a group of its own."""
+    return tuple(
+        part
+        for group in groups
+        for part in ([group] if group.shared else [Group((), (n,)) for n in group.nests])
+    )
+
+
 def relaid(
     groups: tuple[Group, ...], workload: Workload, known_ahead: frozenset[str]
 ) -> tuple[Group, ...]:
     """The groups with every constant that a tiled kernel would transpose re-laid out ahead.
 
-    `C[i, j] += A[i, k] * W[j, k]  ↦  W_turned[k, j] = W[j, k]; C[i, j] += A[i, k] * W_turned[k, j]`
+    `C[i, j] += A[i, k] * W[j, k]
+     ↦  W_turned[k, j] = W[j, k];  C[i, j] += A[i, k] * W_turned[k, j]`
     """
     taken = {t.name for t in (*workload.inputs, *workload.stages)}
     taken |= {n.out.name for g in groups for n in g.nests}
@@ -122,7 +135,7 @@ def _stages(group: Group, made: Tensor) -> bool:
 
 def _groups(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> Iterator[Group]:
     start = 0
-    for group in groups_of(program, program, outputs):
+    for group in groups_of(program, program, outputs, teams=True):
         stop = start + len(group.nests)
         if fits(group, gpu):
             yield finished(group)

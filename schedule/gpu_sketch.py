@@ -3,7 +3,8 @@
 A `KernelSketch` says what is chosen before any number; the sizes are left to knobs. `Flat` kernels
 give each thread a few elements of the result. `Rows` kernels give a team of threads a row, which
 they work on together, nest after nest. `Tiled` kernels give each block a tile of the result, and
-stage the operands of a reduction in shared memory. `Matrix` kernels are tiled for tensor cores.
+stage the operands of a reduction in shared memory. `Matrix` kernels are tiled for tensor cores,
+`Turned` ones for operands that lie another way than the result.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Flat:
         return self.group.nests[0]
 
     def __str__(self) -> str:
-        return "flat"
+        return f"flat {_numbers('tile', self.nest, self.tiled)}"
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,10 @@ class Tiled:
     def __str__(self) -> str:
         names = list(dict.fromkeys(self.nest.reads()))
         staged = ".".join(str(names.index(r)) for r in self.staged)
-        pad = " inline" if self.sources else ""
-        return f"tiled={self.pipeline} staged={staged or '-'}{pad}"
+        inline = " inline" * bool(self.sources)
+        tile = _numbers("tile", self.nest, self.tiled)
+        chunk = _numbers("chunk", self.nest, (self.chunked,))
+        return f"tiled={self.pipeline} {tile} {chunk} staged={staged}{inline}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,33 @@ class Matrix:
         return self.group.nests[0]
 
     def __str__(self) -> str:
-        return f"matrix={self.pipeline}"
+        return f"matrix={self.pipeline} {_numbers('tile', self.nest, (self.m, self.n))}"
 
 
-KernelSketch = Flat | Rows | Tiled | Matrix
+@dataclass(frozen=True)
+class Turned:
+    """An element-wise nest whose operands lie along another axis than its result: a block copies
+    tiles of them to shared memory first.
+
+    `tiled` are the axis along which the operands are contiguous, and that of the result.
+    """
+
+    group: Group
+    tiled: tuple[Index, Index]
+    staged: tuple[Read, ...]
+
+    @property
+    def nest(self) -> Nest:
+        return self.group.nests[0]
+
+    def __str__(self) -> str:
+        return f"turned {_numbers('tile', self.nest, self.tiled)}"
+
+
+KernelSketch = Flat | Rows | Tiled | Matrix | Turned
+
+
+def _numbers(label: str, nest: Nest, axes: tuple[Index, ...]) -> str:
+    """Axes by number: names may differ in equal workloads."""
+    names = [*nest.axes, *nest.reduce]
+    return f"{label}={'.'.join(str(names.index(a)) for a in axes) or '-'}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.workload import Workload, defined
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.gpu import (
     KernelContext,
@@ -14,21 +15,70 @@ from loopwright.schedule.gpu import (
     kernel_knobs,
     kernel_sketches,
 )
-from loopwright.schedule.gpu_plan import gpu_plan, gpu_program, relaid, sources, without
+from loopwright.schedule.gpu_plan import apart, gpu_plan, gpu_program, relaid, sources, without
 from loopwright.schedule.gpu_sketch import KernelSketch
+from loopwright.schedule.im2col import im2col
+from loopwright.schedule.nest import extent
 from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.rewrite import Program
 from loopwright.schedule.sketch import Knob, Sketch
-from loopwright.schedule.target import Gpu
+from loopwright.schedule.split import split_reduction
+from loopwright.schedule.target import Gpu, Target
+from loopwright.schedule.winograd import RESULTS, winograd
 
 _MOST_SKETCHES = 64
+_COLUMNS_BYTES = 16 << 20  # of a copy of all windows, half as much as is worth writing
+_BUSY = 4096  # elements of a result that keep a multiprocessor busy: a tile of 64×64
+_FEW = 256  # that leave it nearly idle
+_LONG = 1024  # steps of a reduction that is split if its results are so few
+_LEAST_STEPS = 32  # of one part
 
 
-def gpu_sketches(workload: Workload, gpu: Gpu) -> tuple[Sketch, ...]:
+def gpu_sketches(workload: Workload, target: Target) -> tuple[Sketch, ...]:
     """The sketches of a workload, the default one first."""
-    program = gpu_program(workload)
-    groups = gpu_plan(program, workload.outputs, gpu)
-    return tuple(sketches_of(workload, groups, gpu, program))
+    gpu = target.gpu
+    assert gpu is not None, target
+    found: list[Sketch] = []
+    for label, form in _splits(workload, gpu):
+        program = gpu_program(form)
+        groups = gpu_plan(program, form.outputs, gpu)
+        made = sketches_of(form, groups, gpu, program)
+        found += [replace(s, name=label + s.name) for s in made]
+    columns = im2col(workload, replace(target, l2_bytes=_COLUMNS_BYTES))
+    if columns is not None:
+        made = sketches_of(workload, columns, gpu)
+        found += [replace(s, name=f"im2col {s.name}") for s in made]
+    for results in RESULTS:
+        faster = winograd(workload, results)
+        if faster is not None:
+            groups, growth = faster
+            made = sketches_of(workload, groups, gpu)
+            label = f"winograd={results} "
+            found += [replace(s, name=label + s.name, growth=growth) for s in made]
+    return tuple(found)
+
+
+def _splits(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, Workload]]:
+    """The workload and its variants with a reduction split among blocks, where its results alone
+    do not keep the GPU busy; first those that are much too few."""
+    later: list[tuple[str, Workload]] = [("", workload)]
+    for number, stage in enumerate(workload.stages):
+        d = defined(stage)
+        size = math.prod(map(extent, d.axes))
+        steps = math.prod(map(extent, d.reduce))
+        wanted = min(gpu.multiprocessors * _BUSY // size, steps // _LEAST_STEPS)
+        most = 1 << max(wanted.bit_length() - 1, 0)
+        for parts in (most, most // 4):
+            form = split_reduction(workload, number, parts) if parts > 1 else None
+            if form is None:
+                continue
+            variant = (f"split{number}={parts} ", form)
+            few = size <= gpu.multiprocessors * _FEW and steps >= _LONG
+            if few and len(later) == 1:
+                yield variant
+            else:
+                later.append(variant)
+    yield from later
 
 
 def sketches_of(
@@ -36,6 +86,7 @@ def sketches_of(
 ) -> Iterator[Sketch]:
     """The sketches of the groups of a workload, or of an equal one. Nests of `program` whose
     results are staged by all who read them get no kernel, in the first of the sketches."""
+    groups = apart(groups)
     known = known_ahead(workload, groups)
     groups = relaid(groups, workload, known)
     known = known_ahead(workload, groups)

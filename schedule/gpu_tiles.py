@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from loopwright.schedule.target import Gpu
 _REGISTERS = (1, 2, 4, 8)
 _THREADS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_TILE = 64  # register tile of one virtual thread
-_LEAST_BLOCK, _MOST_BLOCK = 32, 512  # threads
+_MOST_BLOCK = 512  # threads
 _FULL_WARPS = 0.85  # share of the lanes of a block's warps that have work
 _CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 _UNROLLS = (1, 2, 4, 8, 16)
@@ -31,10 +32,12 @@ _MOST_STEPS = 64  # of a chunk with its windows, unrolled
 # memory and about 24 bytes of the second-level cache a cycle).
 _SHARED_ELEMENTS, _CACHE_BYTES = 0.25, 0.19
 _USUAL_WARPS = 8  # on a multiprocessor, each with a few independent multiply-adds
+_USUAL_THREADS = 192  # of a block
+_WIDE = 4  # elements of one load from shared memory
 _SPARE = 40  # registers for addresses, counters and what is on its way
 _USUAL_CHUNK = 16 << 10  # bytes of shared memory for one chunk
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def tiled_knobs(sketch: Tiled, gpu: Gpu) -> Iterator[Knob]:
@@ -55,29 +58,36 @@ def tiled_default(
 ) -> dict[str, Choice]:
     """The block and thread tiles that a model of the multiprocessor rates best, then a chunk that
     leaves room for more blocks."""
-    names = ("tile", "threads", "virtual")
-    tables = [np.array(knobs[name], np.int64) for name in names]
-    grid = np.indices([len(t) for t in tables]).reshape(len(tables), -1)
-    r, t, v = (table[at] for table, at in zip(tables, grid, strict=True))
-    best = int(np.argmax(_scores(sketch, r, t, v, gpu)))
-    chosen = {name: knobs[name][int(grid[d, best])] for d, name in enumerate(names)}
-    sizes = dict(
-        zip(
-            sketch.tiled,
-            (
-                min(extent(a), int(r[best, d] * t[best, d] * v[best, d]))
-                for d, a in enumerate(sketch.tiled)
-            ),
-            strict=True,
-        )
-    )
-    chosen["chunk"] = _usual_chunk(sketch, knobs["chunk"], sizes)
+    found = _best(sketch.nest, sketch.axes, sketch.tiled, sketch.staged, gpu)
+    chosen = dict(zip(("tile", "threads", "virtual"), found, strict=True))
+    spans = (math.prod(levels) for levels in zip(*found, strict=True))
+    sizes = {a: min(extent(a), n) for a, n in zip(sketch.tiled, spans, strict=True)}
+    chosen["chunk"] = _usual_chunk(sketch, knobs["chunk"], sizes, gpu)
     window = math.prod(chosen["chunk"][1:])
     wanted = [u for u in knobs["unroll"] if u[0] * window <= 8 and chosen["chunk"][0] % u[0] == 0]
     chosen["unroll"] = wanted[-1] if wanted else knobs["unroll"][0]
     if "slots" in knobs:
         chosen["slots"] = (3,)
     return chosen
+
+
+@functools.lru_cache(maxsize=256)
+def _best(
+    nest: Nest,
+    axes: tuple[Index, ...],
+    tiled: tuple[Index, ...],
+    staged: tuple[Read, ...],
+    gpu: Gpu,
+) -> tuple[Choice, Choice, Choice]:
+    """The best register tile, threads and virtual threads."""
+    extents = [extent(a) for a in tiled]
+    choices = (tuple(_tiles(extents)), tuple(_teams(extents, gpu)), tuple(_virtuals(extents)))
+    grid: Array = np.indices([len(c) for c in choices]).reshape(3, -1)
+    r, t, v = (np.array(c, np.int64)[at] for c, at in zip(choices, grid, strict=True))
+    scores = _scores(nest, axes, tiled, staged, (r, t, v), gpu)
+    best = int(np.argmax(scores))
+    tile, threads, virtual = (c[int(at)] for c, at in zip(choices, grid[:, best], strict=True))
+    return tile, threads, virtual
 
 
 def _tiles(extents: Sequence[int]) -> Iterator[Choice]:
@@ -92,18 +102,17 @@ def _tiles(extents: Sequence[int]) -> Iterator[Choice]:
 
 
 def _teams(extents: Sequence[int], gpu: Gpu) -> Iterator[Choice]:
-    """Threads along every axis: powers of two, and what divides the axis."""
-    least = min(_LEAST_BLOCK, math.prod(extents))
-    most = min(_MOST_BLOCK, gpu.most_threads)
+    """Threads along every axis: powers of two, and what divides the axis; warps that are full, as
+    far as there are such blocks."""
     spans = []
     for n in extents:
         odd = [d for d in (3, 5, 6, 7, 9, 10, 12, 14, 28) if n % d == 0]
         spans.append([t for t in sorted({*_THREADS, *odd}) if t <= n])
-    for counts in itertools.product(*spans):
-        total = math.prod(counts)
-        full = total / (-(-total // gpu.warp) * gpu.warp)
-        if least <= total <= most and (full >= _FULL_WARPS or total < gpu.warp):
-            yield counts
+    most = min(_MOST_BLOCK, gpu.most_threads)
+    counts = [c for c in itertools.product(*spans) if math.prod(c) <= most]
+    full = {c: math.prod(c) / (-(-math.prod(c) // gpu.warp) * gpu.warp) for c in counts}
+    least = min(_FULL_WARPS, max(full.values()))
+    yield from (c for c in counts if full[c] >= least)
 
 
 def _virtuals(extents: Sequence[int]) -> Iterator[Choice]:
@@ -123,63 +132,75 @@ def _chunks(sketch: Tiled) -> Iterator[Choice]:
             yield (size, *shape)
 
 
-def _scores(sketch: Tiled, r: Array, t: Array, v: Array, gpu: Gpu) -> Array:
-    """The share of the GPU's peak that tiles may reach, roughly: what tiles compute in vain,
-    multiprocessors without work, loads from shared memory and from the cache behind it, and too
-    few threads to hide their latency all cost."""
-    extents = np.array([extent(a) for a in sketch.tiled])
-    span = r * t
-    v = np.minimum(v, np.maximum(extents // span, 1))
-    whole = span * v
-    blocks_of = -(-extents // whole)
-    rest = math.prod(extent(a) for a in sketch.axes if a not in sketch.tiled)
-    blocks = blocks_of.prod(1) * rest
-    useful = (extents / (blocks_of * whole)).prod(1)
+def _scores(
+    nest: Nest,
+    axes: tuple[Index, ...],
+    tiled: tuple[Index, ...],
+    staged: tuple[Read, ...],
+    sizes: tuple[Array, Array, Array],
+    gpu: Gpu,
+) -> Array:
+    """The share of the GPU's peak that register tiles, threads and virtual threads may reach,
+    roughly. Beside its multiply-adds, a tile costs loads from shared memory and from the cache
+    behind it; lost is what tiles compute in vain, multiprocessors without work, and waiting where
+    there are too few warps to hide it."""
+    r, t, v = sizes
+    extents = np.array([extent(a) for a in tiled])
+    v = np.minimum(v, np.maximum(extents // (r * t), 1))
+    whole = r * t * v
+    counts = -(-extents // whole)
+    blocks = counts.prod(1) * math.prod(extent(a) for a in axes if a not in tiled)
+    useful = (extents / (counts * whole)).prod(1)
     threads = t.prod(1)
     warps = -(-threads // gpu.warp)
-    full = threads / (warps * gpu.warp)
-    own = r * v
+    own, block = r * v, np.minimum(whole, extents)
     accumulators = own.prod(1)
-    loads, bytes_ = _loads(sketch, own), _loads(sketch, np.minimum(whole, extents))
-    registers = accumulators + loads * accumulators + _SPARE
-    resident = np.minimum(
+    elements = np.zeros(len(r))  # for one step of a thread's tile
+    instructions = np.zeros(len(r))
+    bytes_ = np.zeros(len(r))
+    for read in staged:
+        used = np.array([a in _indices(read) for a in tiled])
+        count = own[:, used].prod(1)
+        fast = int(np.flatnonzero(used)[-1]) if used.any() else 0
+        width = np.gcd(r[:, fast], _WIDE) if _moves_alone(read, tiled[fast]) else np.ones(len(r))
+        elements += count
+        instructions += count / width * (1 + (r[:, fast] > _WIDE))  # conflicts of banks
+        bytes_ += block[:, used].prod(1) / block.prod(1) * item_bytes(read.dtype)
+    shared = elements / accumulators / _SHARED_ELEMENTS
+    cache = bytes_ / _CACHE_BYTES
+    cost = np.maximum(1, np.maximum(shared, cache)) + 0.2 * shared + 0.25 * cache
+    cost += instructions / accumulators
+    registers = accumulators + elements + _SPARE
+    fitting = np.minimum(
         gpu.sm_registers / (registers * warps * gpu.warp), gpu.sm_threads / threads
     )
-    resident = np.maximum(np.floor(resident), 0.25)
     each = blocks / gpu.multiprocessors
-    busy = each / np.ceil(each)
-    active = np.minimum(np.maximum(np.ceil(each), 1), resident) * warps
-    hidden = np.minimum(1, active * np.minimum(accumulators, 16) / (_USUAL_WARPS * 16)) ** 0.5
-    widest = max(item_bytes(x.dtype) for x in sketch.nest.reads())
-    fed = np.minimum(1, _SHARED_ELEMENTS / loads)
-    fed = np.minimum(fed, _CACHE_BYTES / (bytes_ * widest))
-    fast = np.minimum(t[:, -1] * r[:, -1], 32) / 32  # whole lines are written
-    illegal = (accumulators > 128) | (registers > gpu.registers - 20)
-    score = useful * full * busy * hidden * fed * (0.9 + 0.1 * fast)
-    score *= 1 + 0.02 * (r[:, -1] % 4 == 0) - 0.005 * np.log2(accumulators)
+    active = np.minimum(np.maximum(each, 1), np.maximum(np.floor(fitting), 1)) * warps
+    hidden = np.minimum(1, active / 4) * np.minimum(1, active / _USUAL_WARPS) ** 0.5
+    lines = np.minimum(t[:, -1] * r[:, -1], 32) / 32  # of the result, written as a whole
+    usual = 1 - 0.04 * np.abs(np.log2(threads / _USUAL_THREADS))
+    score = useful * threads / (warps * gpu.warp) * each / np.ceil(each) * hidden / cost
+    score *= (0.8 + 0.2 * lines) * usual
+    illegal = (accumulators > 64) | (registers > gpu.registers - 20) | (fitting < 1)
     return np.where(illegal, -1.0, score)
 
 
-def _loads(sketch: Tiled, sizes: Array) -> Array:
-    """Elements of the operands for one multiply-add of a tile of these sizes."""
-    total = np.zeros(len(sizes))
-    for read in sketch.staged:
-        used = _indices(read)
-        total += np.prod(
-            [sizes[:, d] for d, a in enumerate(sketch.tiled) if a in used]
-            or [np.ones(len(sizes))],
-            axis=0,
-        )
-    return np.maximum(total, 1) / sizes.prod(1)
+def _moves_alone(read: Read, axis: Index) -> bool:
+    """Whether a subscript is this axis alone, so that neighbours along it are neighbours in the
+    stage, wherever the window is."""
+    return any(p.plain() == axis for p in read.index)
 
 
-def _usual_chunk(sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int]) -> Choice:
-    """The largest chunk whose stages are small, at most 32 steps, with whole windows."""
+def _usual_chunk(
+    sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int], gpu: Gpu
+) -> Choice:
+    """A chunk of about 24 steps with whole windows, whose stages are small."""
+    most = min(_USUAL_CHUNK, gpu.shared_bytes // 4)
 
     def cost(choice: Choice) -> tuple[bool, bool, int, int]:
         names = (sketch.chunked, *sketch.windows)
         chunk = dict(zip(names, choice, strict=True))
-        large = _stage_bytes(sketch, {**sizes, **chunk}) > _USUAL_CHUNK
+        large = _stage_bytes(sketch, {**sizes, **chunk}) > most
         whole = all(chunk[k] == extent(k) for k in sketch.windows)
         steps = math.prod(choice)
         divides = extent(sketch.chunked) % choice[0] == 0

@@ -44,8 +44,8 @@ class Kernel:
     """One kernel while it is lowered. `local` are the tensors that live in shared memory, where
     each row of threads has its own, at the leading subscript `row`."""
 
-    def __init__(self, storage: Storage, part: str, gpu: Gpu, number: int) -> None:
-        self.storage, self.part, self.gpu, self.number = storage, part, gpu, number
+    def __init__(self, storage: Storage, part: str, gpu: Gpu) -> None:
+        self.storage, self.part, self.gpu = storage, part, gpu
         self.reach = Reach()
         self.local: dict[str, Buffer] = {}
         self.row = Linear()
@@ -68,8 +68,7 @@ class Kernel:
     def _name(self, name: str) -> str:
         count = self._names.get(name, 0)
         self._names[name] = count + 1
-        unique = f"{name}.{count}" if count else name
-        return f"{unique}@{self.number}" if self.number else unique
+        return f"{name}.{count}" if count else name
 
     def own(
         self, name: str, shape: tuple[Column, ...], dtype: str, scope: str = "register"

@@ -174,7 +174,7 @@ def _writes(
 
 def _write_lanes(
     nest: Nest, kernel: Kernel, at: Mapping[Index, Linear], tiled: list[tuple[Index, Column]]
-) -> Column | None:
+) -> Column:
     reads = accesses(nest, nest.epilogue)
     return vector_lanes(nest, kernel, at, tiled, [(nest.out, nest.index), *reads], nest.epilogue)
 
@@ -183,13 +183,13 @@ def vector_lanes(
     nest: Nest,
     kernel: Kernel,
     at: Mapping[Index, Linear],
-    tiled: list[tuple[Index, Column]],
+    tiled: Sequence[tuple[Index, Column]],
     touched: Sequence[tuple[Tensor, tuple[Affine, ...]]],
     value: Expr | None = None,
-) -> Column | None:
-    """The width of vectors along the last tiled axis; None without tiled axes."""
+) -> Column:
+    """The width of vectors along the last tiled axis; 1 without tiled axes."""
     if not tiled:
-        return None
+        return 1
     axis, size = tiled[-1]
     extents = extents_of(nest, at)
     if any(leaves(Read(t, i), extents) for t, i in touched):

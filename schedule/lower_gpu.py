@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loopwright.schedule.assemble import assembled, values_of
-from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled
+from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Rows, Tiled, Turned
 from loopwright.schedule.kernel import Kernel, linear, wrapped
 from loopwright.schedule.lower_flat import lower_flat
+from loopwright.schedule.lower_matrix import lower_matrix
 from loopwright.schedule.lower_rows import lower_rows
 from loopwright.schedule.lower_tiled import lower_tiled
+from loopwright.schedule.lower_turned import lower_turned
 from loopwright.schedule.sketch import Sketch
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Gpu
@@ -44,7 +46,7 @@ def lower_kernels(
     body: list[Stmt] = []
     for number, kernel in enumerate(sketch.kernels):
         ahead = kernel.group.nests[0].out.name in known_ahead
-        made = Kernel(storage, "prepare" if ahead else "body", gpu, number)
+        made = Kernel(storage, "prepare" if ahead else "body", gpu)
         stmts = _lowered(kernel, values_of(sketch, values, number), made)
         (prepare if ahead else body).extend(stmts)
     return assembled(n, sketch.workload, storage, prepare, body, _copied)
@@ -59,7 +61,9 @@ def _lowered(
         return lower_rows(sketch, values, kernel)
     if isinstance(sketch, Tiled):
         return lower_tiled(sketch, values, kernel)
-    raise NotImplementedError
+    if isinstance(sketch, Turned):
+        return lower_turned(sketch, values, kernel)
+    return lower_matrix(sketch, values, kernel)
 
 
 def _copied(source: Buffer, target: Buffer) -> Stmt:
@@ -72,7 +76,10 @@ def _copied(source: Buffer, target: Buffer) -> Stmt:
     for extent in reversed(source.shape):
         at.insert(0, Linear(((Remainder(rest, extent), 1),)))
         rest = Linear(((Quotient(rest, extent), 1),))
-    body = [Let(place, whole, total - 1), Store(target, tuple(at), Load(source, tuple(at)))]
+    body: list[Stmt] = [
+        Let(place, whole, total - 1),
+        Store(target, tuple(at), Load(source, tuple(at))),
+    ]
     blocks = ceildiv(total, _COPY_THREADS)
     loops = [(block, blocks, "block"), (thread, _COPY_THREADS, "thread")]
     return wrapped(body, loops)[0]

@@ -141,8 +141,8 @@ class _Rows:
         at = dict(self.at)
         for a, place in zip(order, numbers, strict=True):
             at[a] = place * sizes.get(a, 1)
-        body = thread_tile(nest, self.kernel, at, tiled, {})
-        return wrapped([clip, *lets, *body], [(turn, rounds, "serial")])
+        elements = thread_tile(nest, self.kernel, at, tiled, {})
+        return wrapped([clip, *lets, *elements], [(turn, rounds, "serial")])
 
     def _shared_reductions(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
         """All threads of the team reduce one element after another."""
@@ -174,7 +174,7 @@ class _Rows:
         touched = accesses(nest, nest.body)
         size: Column = extent(last)
         width = vector_lanes(nest, kernel, {**at, **start}, [(last, size)], touched, nest.body)
-        counts = [(f"{k.name}.at", extent(k)) for k in order[:-1]]
+        counts: list[tuple[str, Column]] = [(f"{k.name}.at", extent(k)) for k in order[:-1]]
         counts.append((f"{last.name}.at", extent(last) // width))
         total: Column = 1
         for _, count in counts:

@@ -22,7 +22,7 @@ What the chunks leave of a reduction follows as a shorter chunk, in code of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,18 +41,14 @@ from loopwright.schedule.kernel import (
     wrapped,
 )
 from loopwright.schedule.nest import extent
+from loopwright.schedule.pipeline import Pipeline, Values, product
 from loopwright.schedule.stage import Stage
 from loopwright.schedule.tree import (
     Allocate,
-    AsyncCommit,
-    AsyncWait,
-    Barrier,
     Buffer,
     Column,
     Linear,
     Load,
-    Loop,
-    Remainder,
     Stmt,
     Store,
     Var,
@@ -60,10 +56,8 @@ from loopwright.schedule.tree import (
 )
 from loopwright.schedule.verify_gpu import flat
 
-Values = Mapping[str, tuple[Column, ...]]
 MOST_ACCUMULATORS = 128
 _MOST_UNROLLED = 16  # steps of windows that are unrolled
-_HALVINGS = 6  # of a chunk that does not fit shared memory
 
 
 @dataclass(frozen=True)
@@ -111,16 +105,12 @@ def lower_tiled(sketch: Tiled, values: Values, kernel: Kernel) -> list[Stmt]:
     return _Tiled(sketch, values, kernel).lower()
 
 
-class _Tiled:
+class _Tiled(Pipeline):
     def __init__(self, sketch: Tiled, values: Values, kernel: Kernel) -> None:
-        self.sketch, self.nest, self.kernel, self.values = sketch, sketch.nest, kernel, values
-        self.levels = levels(sketch, values)
-        (self.slots,) = values.get("slots", (2 if sketch.pipeline == "double" else 1,))
-        self.chunk = self._chunk()
-        self.stages = self._stages(self.chunk, self.kernel)
-        self.bases: dict[Index, Linear] = {}
+        self.sketch, self.levels = sketch, levels(sketch, values)
+        names = (sketch.chunked, *sketch.windows)
+        super().__init__(sketch.nest, names, sketch.pipeline, values, kernel)
         self.own: dict[Index, Linear] = {}
-        self.thread, self.threads = Linear(), 1
         shape = tuple(self.levels[a].virtual * self.levels[a].register for a in self.sketch.tiled)
         self.acc = kernel.own("acc", shape, self.nest.result.dtype)
 
@@ -144,9 +134,9 @@ class _Tiled:
                 continue
             thread = kernel.var(f"{axis.name}.thread", level.threads)
             threads.append((thread, level.threads, "thread"))
-            limit = np.minimum(level.span, extent(axis)) - level.register
+            span: Column = np.minimum(level.span, extent(axis))
             let, self.own[axis] = kernel.let(
-                f"{axis.name}.own", linear((thread, level.register)), limit
+                f"{axis.name}.own", linear((thread, level.register)), span - level.register
             )
             inner.append(let)
             self.thread = self.thread * level.threads + linear((thread, 1))
@@ -158,27 +148,12 @@ class _Tiled:
         start = identity(self.nest.reducer, self.acc.dtype)
         init = self._tile("init", self.sketch.tiled, lambda at, to: [Store(self.acc, to, start)])
         allocate = [Allocate(s.buffer) for s in self.stages.values()]
-        return [Allocate(self.acc), *allocate, *init, *self._chunks(), *self._write()]
+        return [Allocate(self.acc), *allocate, *init, *self.chunks(), *self._write()]
 
     # The reduction
 
-    def _chunk(self) -> dict[Index, Column]:
-        """The extents of a chunk, halved until its stages fit shared memory."""
-        names = (self.sketch.chunked, *self.sketch.windows)
-        chunk: dict[Index, Column] = dict(zip(names, self.values["chunk"], strict=True))
-        for _ in range(_HALVINGS):
-            scratch = Kernel(self.kernel.storage, self.kernel.part, self.kernel.gpu, 0)
-            size: Column = 0
-            for stage in self._stages(chunk, scratch).values():
-                size = size + stage.bytes
-            large = np.greater(size, self.kernel.gpu.shared_bytes) * 1
-            wide = chunk[self.sketch.chunked]
-            smaller = np.maximum(wide // 2, 1)
-            chunk = {**chunk, self.sketch.chunked: wide + (smaller - wide) * large}
-        return chunk
-
-    def _stages(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
-        sizes = self._sizes(chunk)
+    def stages_of(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
+        sizes = self.sizes_of(chunk)
         sources = {n.out: n for n in self.sketch.sources}
         return {
             r: Stage(
@@ -187,120 +162,10 @@ class _Tiled:
             for r in self.sketch.staged
         }
 
-    def _sizes(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
+    def sizes_of(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
         return {**{a: level.block for a, level in self.levels.items()}, **chunk}
 
-    def _chunks(self) -> list[Stmt]:
-        """All chunks, and what they leave."""
-        pipelines = {"plain": self._plain, "double": self._double, "async": self._async}
-        chunked = self.sketch.chunked
-        size = self.chunk[chunked]
-        rest = extent(chunked) % size
-        whole = [(chunked, extent(chunked) // size)]
-        windows = [(k, extent(k) // self.chunk[k]) for k in self.sketch.windows]
-        stmts = pipelines[self.sketch.pipeline](self.chunk, [*whole, *windows], Linear())
-        short = {**self.chunk, chunked: np.maximum(rest, 1)}
-        start = Linear((), extent(chunked) - rest)
-        tail = self._plain(short, [(chunked, 1), *windows], start)
-        guard = self.kernel.var("rest", np.minimum(rest, 1))
-        return [*stmts, Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]
-
-    def _bases_of(
-        self,
-        step: Linear,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> tuple[list[Stmt], dict[Index, Linear]]:
-        """Where chunk number `step` begins."""
-        lets, numbers = self.kernel.decode(step, [(f"{k.name}.chunk", n) for k, n in counts])
-        bases = dict(self.bases)
-        for (k, _), number in zip(counts, numbers, strict=True):
-            bases[k] = number * chunk[k]
-        bases[self.sketch.chunked] = bases[self.sketch.chunked] + start
-        return lets, bases
-
-    def _plain(
-        self,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> list[Stmt]:
-        total = _product(n for _, n in counts)
-        step, slot = self.kernel.var("step", total), Linear()
-        lets, bases = self._bases_of(linear((step, 1)), chunk, counts, start)
-        sizes = self._sizes(chunk)
-        copies: list[Stmt] = []
-        for stage in self.stages.values():
-            copies += stage.copy(sizes, bases, self.thread, self.threads, slot)
-        wait: list[Stmt] = [Barrier()] if self.stages else []
-        body = [*lets, *copies, *wait, *self._compute(chunk, bases, slot), *wait]
-        return wrapped(body, [(step, total, "serial")])
-
-    def _double(
-        self,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> list[Stmt]:
-        total, sizes = _product(n for _, n in counts), self._sizes(chunk)
-        team = self.thread, self.threads
-        lets, bases = self._bases_of(Linear(), chunk, counts, start)
-        stmts: list[Stmt] = list(lets)
-        for stage in self.stages.values():
-            stmts += stage.copy(sizes, bases, *team, Linear())
-        step = self.kernel.var("step", total)
-        now, then = (Linear(((Remainder(Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
-        clip, after = self.kernel.let("next", Linear(((step, 1),), 1), total - 1)
-        lets, bases = self._bases_of(after, chunk, counts, start)
-        loads: list[Stmt] = []
-        puts: list[Stmt] = []
-        for stage in self.stages.values():
-            held, load = stage.fetch(sizes, bases, *team)
-            loads += [Allocate(held), *load]
-            puts += stage.put(held, sizes, bases, *team, then)
-        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
-        body = [clip, *lets, *loads, *here_lets, *self._compute(chunk, here, now), *puts]
-        return [*stmts, Barrier(), *wrapped([*body, Barrier()], [(step, total, "serial")])]
-
-    def _async(
-        self,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> list[Stmt]:
-        kernel, slots = self.kernel, self.slots
-        total, sizes = _product(n for _, n in counts), self._sizes(chunk)
-
-        def copies(number: Linear, slot: Linear) -> list[Stmt]:
-            lets, bases = self._bases_of(number, chunk, counts, start)
-            made: list[Stmt] = list(lets)
-            for stage in self.stages.values():
-                made += stage.copy_async(sizes, bases, self.thread, self.threads, slot)
-            return made
-
-        def slot(number: Linear) -> Linear:
-            return Linear(((Remainder(number, slots), 1),))
-
-        first = kernel.var("first", slots - 1)
-        clip, number = kernel.let("ahead", linear((first, 1)), total - 1)
-        head = [clip, *copies(number, slot(linear((first, 1)))), AsyncCommit()]
-        step = kernel.var("step", total)
-        later = Linear(((step, 1),), slots - 1)
-        clip, number = kernel.let("ahead", later, total - 1)
-        guard = kernel.var("more", 1)
-        more = Loop(guard, 1, "serial", (clip, *copies(number, slot(later))), later * -1 + total)
-        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
-        body: list[Stmt] = [AsyncWait(slots - 2), Barrier(), more, AsyncCommit(), *here_lets]
-        body += self._compute(chunk, here, slot(linear((step, 1))))
-        return [
-            *wrapped(head, [(first, slots - 1, "serial")]),
-            *wrapped(body, [(step, total, "serial")]),
-            AsyncWait(0),
-            Barrier(),
-        ]
-
-    def _compute(
+    def compute(
         self, chunk: Mapping[Index, Column], bases: Mapping[Index, Linear], slot: Linear
     ) -> list[Stmt]:
         """The steps of one chunk: operands into registers, and the updates."""
@@ -310,7 +175,7 @@ class _Tiled:
         (wanted,) = self.values["unroll"]
         size = chunk[self.sketch.chunked]
         factor = np.gcd(wanted, size)
-        few = _product(extent(k) for k in self.sketch.windows) <= _MOST_UNROLLED
+        few = product(extent(k) for k in self.sketch.windows) <= _MOST_UNROLLED
         for k in (self.sketch.chunked, *self.sketch.windows):
             if k == self.sketch.chunked:
                 var = self.kernel.var(k.name, size // factor)
@@ -467,10 +332,3 @@ def _slope(stage: Stage, axis: Index) -> int:
             if index == axis:
                 slope = coefficient if d == last else 0
     return slope
-
-
-def _product(numbers: object) -> Column:
-    total: Column = 1
-    for number in numbers:  # type: ignore[attr-defined]
-        total = total * number
-    return total

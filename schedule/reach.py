@@ -68,5 +68,6 @@ class Reach:
         inside = self.step(term.value)
         if isinstance(term, Remainder):
             return np.gcd(inside, term.divisor)
-        divides = np.equal(inside % term.divisor, 0) * 1
-        return divides * (inside // term.divisor) + (1 - divides)
+        divides: Column = np.equal(inside % term.divisor, 0) * 1
+        whole: Column = inside // term.divisor
+        return divides * whole + (1 - divides)

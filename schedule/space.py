@@ -109,7 +109,7 @@ class _Named:
 def _space(named: _Named, target: Target) -> Space:
     workload = named.workload
     if target.gpu is not None:
-        return Space(workload, target, gpu_sketches(workload, target.gpu))
+        return Space(workload, target, gpu_sketches(workload, target))
     sketches: list[Sketch] = []
     for label, form in split_reductions(workload, target):
         groups = plan(form)

@@ -3,8 +3,8 @@
 The operand is read at subscripts p_d = Σ coefficient · index + const. While a block computes a
 tile of B_i places along each index, p_d takes values in a box: from the *origin*, where all
 indices are at their bases (those with negative coefficients at their ends), over
-S_d = Σ |c|·(B_i - 1) + 1 places, in steps of g_d, the greatest common divisor of the coefficients. So windows that slide are
-staged once for all positions, and strides leave no gaps.
+S_d = Σ |c|·(B_i - 1) + 1 places, in steps of g_d, the greatest common divisor of the
+coefficients. So windows that slide are staged once for all positions, and strides leave no gaps.
 
 The axes of a stage are those of the tensor, the one along which neighbouring threads compute last,
 so that registers are loaded from it in vectors; its rows begin at multiples of 16 bytes. Where
@@ -14,18 +14,19 @@ padded, so that the threads that write a column write to different banks.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.dtypes import is_float, item_bytes
+from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.kernel import At, Kernel, extents_of, leaves, linear, nothing, wrapped
-from loopwright.schedule.nest import Nest
+from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.tree import (
     Allocate,
     AsyncCopy,
@@ -33,6 +34,7 @@ from loopwright.schedule.tree import (
     Column,
     Linear,
     Load,
+    Position,
     Stmt,
     Store,
     Var,
@@ -115,6 +117,7 @@ class Stage:
     sizes: places of the block's tile along every index.
     slots: copies of the stage, which take turns.
     source: an element-wise nest that makes the operand, computed here instead.
+    padded: whether rows are 16 bytes longer than need be, also if this is no transposition.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Stage:
         fast: tuple[Index, ...],
         slots: Column,
         source: Nest | None,
+        padded: bool = False,
     ) -> None:
         self.kernel, self.read, self.nest, self.source = kernel, read, nest, source
         self.axes = [_axis(read, d) for d in range(len(read.index))]
@@ -136,7 +140,7 @@ class Stage:
         counts = [self.axes[d].size(sizes) for d in self.order]
         if counts:
             counts[-1] = ceildiv(counts[-1], self.aligned) * self.aligned
-            counts[-1] = counts[-1] + (self.aligned if self.turned else 0)
+            counts[-1] = counts[-1] + (self.aligned if self.turned or padded else 0)
         self.slots = slots
         name = f"{read.tensor.name}_shared"
         self.buffer = kernel.own(name, (slots, *counts), read.dtype, "shared")
@@ -151,17 +155,32 @@ class Stage:
         where = [axis.place(self.sizes, local) for axis in self.axes]
         return (slot, *(where[d] for d in self.order))
 
+    def axis_of(self, index: Index) -> int:
+        """The axis of the buffer along which a plain index runs."""
+        d = next(d for d, p in enumerate(self.read.index) if p.plain() == index)
+        return self.order.index(d) + 1
+
     def copy(
-        self, sizes: Sizes, bases: At, thread: Linear, threads: Column, slot: Linear
+        self,
+        sizes: Sizes,
+        bases: At,
+        thread: Linear,
+        threads: Column,
+        slot: Linear,
+        fill: Index | None = None,
     ) -> list[Stmt]:
-        """Copy what a tile of these `sizes` at these `bases` reads, by all threads together."""
-        turn, rounds, lets, source, target, width = self._round(sizes, bases, thread, threads)
+        """Copy what a tile of these `sizes` at these `bases` reads, by all threads together; zeros
+        beyond the end of index `fill`."""
+        turn, rounds, lets, source, target, width = self._round(
+            sizes, bases, thread, threads, None if fill is None else 1
+        )
         kernel = self.kernel
+        value = self._value if fill is None else functools.partial(self._filled, fill)
         lane = kernel.var("lane", width)
         if self.turned:
             held = kernel.own("moved", (width,), self.buffer.dtype)
             here, back = linear((lane, 1)), kernel.var("lane", width)
-            load = Store(held, (here,), self._value(source, bases, here))
+            load = Store(held, (here,), value(source, here))
             store = Store(
                 self.buffer,
                 (slot, *self._lane(target, linear((back, 1)))),
@@ -175,7 +194,7 @@ class Stage:
         else:
             here = linear((lane, 1))
             place = (slot, *self._lane(target, here))
-            move = Store(self.buffer, place, self._value(source, bases, here))
+            move = Store(self.buffer, place, value(source, here))
             body = wrapped([move], [(lane, width, "vectorized")])
         return wrapped([*lets, *body], [(turn, rounds, "unrolled")])
 
@@ -187,7 +206,7 @@ class Stage:
         held = self.kernel.own("fetched", (rounds, width), self.buffer.dtype)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
-        load = Store(held, (linear((turn, 1)), here), self._value(source, bases, here))
+        load = Store(held, (linear((turn, 1)), here), self._value(source, here))
         body = [*lets, *wrapped([load], [(lane, width, "vectorized")])]
         return held, wrapped(body, [(turn, rounds, "unrolled")])
 
@@ -273,7 +292,16 @@ class Stage:
         last = self.order.index(len(self.order) - 1) if self.order else None
         return [p + lane if d == last else p for d, p in enumerate(places)]
 
-    def _value(self, source: list[Linear], bases: At, lane: Linear) -> Expr:
+    def _filled(self, fill: Index, source: list[Linear], lane: Linear) -> Expr:
+        """An element, or zero where a subscript that is the index `fill` leaves the tensor."""
+        d = next(d for d, p in enumerate(self.read.index) if p.plain() == fill)
+        where = (*source[:-1], source[-1] + lane)
+        inside = Binary("lt", Position(where[d]), Const(extent(fill), "int32"))
+        value = Load(self.kernel.buffer(self.read.tensor), where, True)
+        zero = Const(0.0 if is_float(value.dtype) else 0, value.dtype)
+        return Select(inside, value, zero)
+
+    def _value(self, source: list[Linear], lane: Linear) -> Expr:
         where = [*source[:-1], source[-1] + lane] if source else []
         if self.source is None:
             clamped = leaves(self.read, extents_of(self.nest, {}))

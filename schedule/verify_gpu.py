@@ -72,7 +72,8 @@ def gpu_problems(tree: Tree, gpu: Gpu) -> list[Problem]:
 
 def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
     """The place in row-major storage."""
-    total, step = Linear(), 1
+    total = Linear()
+    step: Column = 1
     for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
         total = total + position * step
         step = step * extent
@@ -157,16 +158,18 @@ class _GpuChecker:
             stmt = inner
         self.in_warp = {stmt.var}
         most = self.gpu.most_threads
+        threads = self.threads
         self._add(
-            np.greater(self.threads, most),
-            lambda i, n=self.threads: f"a block has {self._number(n, i)} threads; at most {most}",
+            np.greater(threads, most),
+            lambda i: f"a block has {self._number(threads, i)} threads; at most {most}",
         )
         self._block(stmt.body, SPARE_REGISTERS)
         limit = self.gpu.shared_bytes
+        shared = self.shared
         self._add(
-            np.greater(self.shared, limit),
-            lambda i, n=self.shared: (
-                f"a block has {self._number(n, i)} bytes of shared memory; at most {limit}"
+            np.greater(shared, limit),
+            lambda i: (
+                f"a block has {self._number(shared, i)} bytes of shared memory; at most {limit}"
             ),
         )
 
@@ -258,21 +261,22 @@ class _GpuChecker:
         reads = [x for x in walk(store.value) if isinstance(x, Load)]
         accesses = [(store.buffer, store.index), *((x.buffer, x.index) for x in reads)]
         for buffer, index in accesses:
-            bytes_ = loop.extent * item_bytes(buffer.dtype)
-            wide = np.greater(bytes_, self.gpu.vector_bytes) | np.not_equal(
-                loop.extent & (loop.extent - 1), 0
-            )
-            self._add(
-                wide,
-                lambda i, b=buffer: (
-                    f"loop {name} is a vector of {self._number(loop.extent, i)} elements of "
-                    f"{b.name}; powers of two up to {self.gpu.vector_bytes} bytes are allowed"
-                ),
-            )
+            self._width(buffer, loop)
             self._contiguous(buffer, index, loop)
         many = np.greater(loop.extent, 1)
         clamped = any(x.clamped for x in reads)
         self._add(many & clamped, lambda i: f"vector loop {name} holds a clamped load")
+
+    def _width(self, buffer: Buffer, loop: Loop) -> None:
+        most = self.gpu.vector_bytes
+        wide = np.greater(loop.extent * item_bytes(buffer.dtype), most)
+        self._add(
+            wide | np.not_equal(loop.extent & (loop.extent - 1), 0),
+            lambda i: (
+                f"loop {loop.var} is a vector of {self._number(loop.extent, i)} elements of "
+                f"{buffer.name}; powers of two up to {most} bytes are allowed"
+            ),
+        )
 
     def _contiguous(self, buffer: Buffer, index: tuple[Linear, ...], loop: Loop) -> None:
         """Private storage is registers, where nothing is ever unaligned."""
@@ -334,8 +338,11 @@ class _GpuChecker:
             self._memory(stmt.target, stmt.at, (stmt.rows, stmt.columns))
             self._touch([], (stmt.target, stmt.at))
         for tile, scopes in _tiles(stmt):
-            wrong = tile.scope not in scopes or tuple(tile.shape[-2:]) != (MATRIX, MATRIX)
-            self._add(wrong, lambda i, t=tile: f"{t.name} holds matrix tiles of a wrong scope")
+            self._scope(tile, scopes)
+
+    def _scope(self, tile: Buffer, scopes: tuple[str, ...]) -> None:
+        wrong = tile.scope not in scopes or tuple(tile.shape[-2:]) != (MATRIX, MATRIX)
+        self._add(wrong, lambda i: f"{tile.name} holds matrix tiles of a wrong scope")
 
     def _memory(self, buffer: Buffer, at: tuple[Linear, ...], axes: tuple[int, int]) -> None:
         last = len(buffer.shape) - 1
@@ -344,7 +351,7 @@ class _GpuChecker:
             return
         other = axes[1] if axes[0] == last else axes[0]
         item = item_bytes(buffer.dtype)
-        apart = math.prod(buffer.shape[other + 1 :]) * item  # type: ignore[arg-type]
+        apart = math.prod(buffer.shape[other + 1 :]) * item
         self._add(
             np.not_equal(apart % 16, 0),
             lambda i: f"rows of a matrix in {buffer.name} are no multiple of 16 bytes apart",

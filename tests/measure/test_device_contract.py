@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.replay import load_brute_forced
 from loopwright.measure.timing import Timing
+from loopwright.schedule.lower import lower
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
+from loopwright.schedule.verify import legal
 
 TABLE = """tile,unroll,time_ms
 1,1,4.0
@@ -34,6 +37,12 @@ def local(folder) -> tuple[Device, Space]:
     return device, space(product, device.target)
 
 
+def gpu(kind, folder) -> tuple[Device, Space]:
+    product = workload(ops.matmul(tensor("A", (24, 17)), tensor("B", (17, 40), constant=True)))
+    device = LocalDevice(kind, timing=Timing(cap=0.02), build_workers=1)
+    return device, space(product, device.target)
+
+
 def replayed(folder) -> tuple[Device, Space]:
     path = folder / "table.csv"
     path.write_text(TABLE)
@@ -41,7 +50,16 @@ def replayed(folder) -> tuple[Device, Space]:
     return device, device.space
 
 
-@pytest.fixture(scope="module", params=[local, replayed])
+opencl, cuda = functools.partial(gpu, "opencl"), functools.partial(gpu, "cuda")
+DEVICES = [
+    local,
+    replayed,
+    pytest.param(opencl, marks=pytest.mark.opencl, id="opencl"),
+    pytest.param(cuda, marks=pytest.mark.cuda, id="cuda"),
+]
+
+
+@pytest.fixture(scope="module", params=DEVICES)
 def both(request, tmp_path_factory):
     device, points = request.param(tmp_path_factory.mktemp("device"))
     with device:
@@ -60,12 +78,17 @@ def points(both):
 
 @pytest.fixture
 def configs(points):
-    """Two that work."""
+    """Two that work: the default, and one with another choice for a knob."""
+    default = points.default
     sketch = points.sketches[0]
-    other = next(k for k in sketch.knobs if len(k.choices) > 1)
-    at = sketch.default[sketch.knobs.index(other)]
-    changed = other.choices[(at + 1) % len(other.choices)]
-    return [points.default, points.default.replace(sketch, **{other.name: changed})]
+    changes = ((k.name, choice) for k in sketch.knobs for choice in k.choices)
+    others = (default.replace(sketch, **{name: choice}) for name, choice in changes)
+    return [default, next(c for c in others if c != default and fits(points, c))]
+
+
+def fits(points, config):
+    gpu = points.target.gpu
+    return gpu is None or legal(lower(points.sketches[0], points.target, config), gpu).all()
 
 
 def illegal(config: Config) -> Config:

@@ -6,6 +6,7 @@ begin as NaN, or as odd integers.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -116,32 +117,40 @@ class _Kernel:
         self.mask = outside
 
     def matrix(self, s: t.Stmt) -> None:
-        rows, columns = np.meshgrid(range(t.MATRIX), range(t.MATRIX), indexing="ij")
-        for r, c in zip(rows.flat, columns.flat):
-            if isinstance(s, t.MatrixFill):
-                self.write(s.tile, self.element(s.tile, s.index, r, c), np.float32(s.value))
-            elif isinstance(s, t.MatrixLoad):
-                value = self.read(s.source, self.near(s.source, s.at, s.rows, s.columns, r, c))
-                self.write(s.tile, self.element(s.tile, s.index, r, c), value)
-            elif isinstance(s, t.MatrixStore):
-                value = self.read(s.tile, self.element(s.tile, s.index, r, c))
-                self.write(s.target, self.near(s.target, s.at, s.rows, s.columns, r, c), value)
-            else:
-                assert isinstance(s, t.MatrixMultiply), s
-                place = self.element(s.tile, s.index, r, c)
-                total = self.read(s.tile, place)
-                for k in range(t.MATRIX):
-                    x = self.read(s.left, self.element(s.left, s.left_at, r, k))
-                    y = self.read(s.right, self.element(s.right, s.right_at, k, c))
-                    total = total + x.astype(np.float32) * y.astype(np.float32)
-                self.write(s.tile, place, total)
+        """A statement of warps: each thread has the tiles of its warp."""
+        if isinstance(s, t.MatrixFill):
+            self.write_tile(s.tile, self.tile(s.tile, s.index), np.float32(s.value))
+        elif isinstance(s, t.MatrixLoad):
+            value = self.read(s.source, self.near(s.source, s.at, s.rows, s.columns))
+            self.write_tile(s.tile, self.tile(s.tile, s.index), value)
+        elif isinstance(s, t.MatrixStore):
+            value = self.read(s.tile, self.tile(s.tile, s.index))
+            self.write_tile(s.target, self.near(s.target, s.at, s.rows, s.columns), value)
+        else:
+            assert isinstance(s, t.MatrixMultiply), s
+            place = self.tile(s.tile, s.index)
+            left = self.read(s.left, self.tile(s.left, s.left_at)).astype(np.float32)
+            right = self.read(s.right, self.tile(s.right, s.right_at)).astype(np.float32)
+            self.write_tile(s.tile, place, self.read(s.tile, place) + left @ right)
 
-    def element(self, tile: t.Buffer, index: Any, r: int, c: int) -> Any:
-        return self.offset(tile, (*index, t.Linear((), r), t.Linear((), c)))
+    def tile(self, b: t.Buffer, index: Any) -> Any:
+        """The places of a tile's elements, in two more axes."""
+        return self.near(b, (*index, t.Linear(), t.Linear()), len(index), len(index) + 1)
 
-    def near(self, b: t.Buffer, at: Any, rows: int, columns: int, r: int, c: int) -> Any:
-        moved = [p + (r if d == rows else c if d == columns else 0) for d, p in enumerate(at)]
-        return self.offset(b, tuple(moved))
+    def near(self, b: t.Buffer, at: Any, rows: int, columns: int) -> Any:
+        apart = [int(np.prod([int(x) for x in b.shape[d + 1 :]])) for d in (rows, columns)]
+        first = np.broadcast_to(self.offset(b, at), self.grid)[..., None, None]
+        down = np.arange(t.MATRIX)
+        last = [p + (t.MATRIX - 1) * (d in (rows, columns)) for d, p in enumerate(at)]
+        self.offset(b, tuple(last))  # stays inside
+        return first + down[:, None] * apart[0] + down * apart[1]
+
+    def write_tile(self, b: t.Buffer, place: Any, value: Any) -> None:
+        array, lead = self._storage(b)
+        shape = (*self.grid, t.MATRIX, t.MATRIX)
+        where = (*(x[..., None, None] for x in lead), place)
+        where = tuple(np.broadcast_to(x, shape) for x in where)
+        array[where] = np.broadcast_to(value, shape)
 
     def offset(self, b: t.Buffer, index: tuple[t.Linear, ...], clamped: bool = False) -> Any:
         place: Any = 0
@@ -177,6 +186,8 @@ class _Kernel:
 
     def read(self, b: t.Buffer, place: Any) -> Any:
         array, lead = self._storage(b)
+        if np.ndim(place) > 2:
+            lead = tuple(x[..., None, None] for x in lead)
         return array[(*lead, place)]
 
     def write(self, b: t.Buffer, place: Any, value: Any) -> None:
@@ -188,8 +199,7 @@ class _Kernel:
 
     def value(self, x: e.Expr) -> Any:
         if isinstance(x, t.Load):
-            value = self.read(x.buffer, self.offset(x.buffer, x.index, x.clamped))
-            return value
+            return self.read(x.buffer, self.offset(x.buffer, x.index, x.clamped))
         if isinstance(x, t.Position):
             return np.asarray(self.linear(x.value), np.int32)
         if isinstance(x, e.Const):
@@ -205,9 +215,7 @@ class _Kernel:
 
 
 def _erf(x: Any) -> Any:
-    from math import erf
-
-    return np.vectorize(erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
 
 
 _UNARY = {

@@ -1,0 +1,193 @@
+"""Operators on an NVIDIA GPU: Loopwright beside cuDNN, cuBLAS, torch.compile and TVM's dlight.
+
+    python benchmarks/gpu.py --trials 512 --json gpu.json --markdown gpu.md
+    python benchmarks/gpu.py --dry --arch sm_90          # where there is no GPU: builds alone
+
+Every contender works in a process of its own, rounds interleaved, the others stopped; all results
+are compared with float64 ones first. float32 is float32: no TF32. Work is timed by events, several
+runs in a CUDA graph where a contender can be captured, so that no one waits for Python. Data stays
+in the GPU's caches if it fits. It works in pieces: --json keeps results, the same command with
+--missing goes on, and tuning records stay in --records.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import click
+import numpy as np
+from contenders import gpu_contract
+from contenders.reference import reference
+from gpu_peak import NoGpuError, Roofline, roofline
+from outcomes import Outcome, load, mean, merged, outcome, save
+from peers import Peer, Processes
+from rich.console import Console
+from suites.gpu import GOALS, SUITES
+from suites.row import Row
+from tables import table
+
+import loopwright as lw
+from loopwright.measure.local import LocalDevice
+
+_PATIENCE = 1800.0  # seconds; torch.compile tries many kernels
+_PACKAGES = ("loopwright", "numpy", "torch", "triton", "apache-tvm")
+
+
+def ours(row: Row, processors: int, expected: str, trials: int, records: Path) -> Peer:
+    """Our contender, tuned now unless the store has as many trials."""
+    if not trials:
+        return gpu_contract.peer("ours", row, processors, expected)
+    found = lw.tune(row.request.workload, "cuda", trials, records=records)
+    return gpu_contract.peer("ours", row, processors, expected, config=found.config.to_json())
+
+
+def measure(
+    rows: Sequence[Row],
+    names: Sequence[str],
+    trials: int,
+    records: Path,
+    rounds: int,
+    top: Roofline,
+) -> Iterator[Outcome]:
+    """One row after the other, tuned first where that is asked for."""
+    processors = len(os.sched_getaffinity(0))
+    with Processes(_PATIENCE) as processes, tempfile.TemporaryDirectory() as folder:
+        for row in rows:
+            expected = f"{folder}/expected.npy"
+            np.save(expected, reference(row))
+            every = [ours(row, processors, expected, trials, records)]
+            every += [gpu_contract.peer(name, row, processors, expected) for name in names]
+            results = processes.compare(every, rounds)
+            yield outcome(
+                row,
+                1,
+                trials,
+                {name: r.samples for name, r in results.items()},
+                {n: r.facts["error"] for n, r in results.items() if "error" in r.facts},
+                {n: r.note for n, r in results.items() if r.failed},
+                top.peak(row.request.workload.inputs[0].dtype),
+            )
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """Geometric means beside their goals, then a table for each suite."""
+    parts = []
+    for suite in SUITES:
+        group = [o for o in outcomes if o.suite == suite]
+        if not group:
+            continue
+        goal = f", the goal {GOALS[suite]}" if suite in GOALS else ""
+        parts.append(f"### {suite}: {mean(o.ratio for o in group):.2f} of the best peer{goal}")
+        parts.append(table(group))
+    parts += [f"- {o.suite} {o.row}, {n}: {t}" for o in outcomes for n, t in o.notes.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def shown(o: Outcome) -> str:
+    times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in o.seconds.items())
+    failed = f"; failed: {', '.join(o.notes)}" if o.notes else ""
+    share = f"{o.share:.0%} of peak {o.bound}"
+    return f"{o.suite} {o.row}: {o.ratio:.2f} of {o.best}, {share}; ms: {times}{failed}"
+
+
+def about(top: Roofline) -> dict[str, object]:
+    """What a file of results tells beside them."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    with LocalDevice("cuda") as device:
+        machine = {**device.fingerprint(), "system": platform.platform()}
+    command = " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]])
+    peaks = {"FLOP/s": top.flops, "bytes/s": top.bandwidth}
+    return {"command": command, "machine": machine, "versions": versions, "peaks": peaks}
+
+
+def chosen(suites: Sequence[str], names: Sequence[str]) -> list[Row]:
+    """Rows of suites, those named if any are."""
+    if unknown := [s for s in suites if s not in SUITES]:
+        raise click.UsageError(f"no suite is called {unknown[0]!r}: {', '.join(SUITES)}")
+    rows = [row for suite in suites for row in SUITES[suite]()]
+    known = {row.name for row in rows}
+    if missing := [n for n in names if n not in known]:
+        raise click.UsageError(f"no row is called {missing[0]!r}: {', '.join(sorted(known))}")
+    return [row for row in rows if not names or row.name in names]
+
+
+def _listed(_: click.Context, __: click.Parameter, value: str) -> list[str]:
+    return [part for part in value.split(",") if part]
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(help=__doc__)
+@click.option("--suite", callback=_listed, default=",".join(SUITES), show_default=True)
+@click.option("--rows", callback=_listed, default="", help="Only these.")
+@click.option("--trials", default=512, show_default=True, help="0 is the default schedule.")
+@click.option("--records", type=_FILE, default="gpu.db", show_default=True)
+@click.option("--peers", callback=_listed, default=",".join(gpu_contract.PEERS), show_default=True)
+@click.option("--rounds", default=15, show_default=True)
+@click.option("--json", "json_", type=_FILE, help="Keep results here.")
+@click.option("--missing", is_flag=True, help="Leave out what the file of --json has.")
+@click.option("--tables", is_flag=True, help="Measure nothing: tables of the file of --json.")
+@click.option("--markdown", "markdown_", type=_FILE, help="Write tables here, not to the screen.")
+@click.option("--dry", is_flag=True, help="Build everything for --arch, run nothing.")
+@click.option("--arch", default="sm_90", show_default=True, help="For --dry.")
+def main(
+    suite: list[str],
+    rows: list[str],
+    trials: int,
+    records: Path,
+    peers: list[str],
+    rounds: int,
+    json_: Path | None,
+    missing: bool,
+    tables: bool,
+    markdown_: Path | None,
+    dry: bool,
+    arch: str,
+) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if unknown := [p for p in peers if p not in gpu_contract.PEERS]:
+        raise click.UsageError(
+            f"no peer is called {unknown[0]!r}: {', '.join(gpu_contract.PEERS)}"
+        )
+    work = chosen(suite, rows)
+    if dry:
+        import gpu_dry
+
+        click.echo("\t".join(gpu_dry.HEAD))
+        for line in gpu_dry.build(work, arch, peers):
+            click.echo("\t".join(line))
+        return
+    found = load(json_) if json_ else []
+    if not tables:
+        try:
+            top = roofline()
+        except NoGpuError as error:
+            raise click.ClickException(f"{error}; --dry builds everything without one") from error
+        console.print(f"{top.name}, {top.arch}", markup=False)
+        known = {o.key for o in found} if missing else set()
+        left = [row for row in work if row.key not in known]
+        for o in measure(left, peers, trials, records, rounds, top):
+            console.print(shown(o), markup=False)
+            found = merged(found, [o])
+            if json_:
+                save(json_, found, about(top))
+    if markdown_:
+        markdown_.write_text(markdown(found))
+    else:
+        click.echo(markdown(found))
+
+
+if __name__ == "__main__":
+    main()

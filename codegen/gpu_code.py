@@ -1,0 +1,121 @@
+"""What a GPU is asked to do: code, and launches of its kernels. No TVM: run workers read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loopwright.dsl.errors import LibraryError
+
+FORMAT = "loopwright-gpu-code"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a function.
+
+    Attributes
+    ----------
+    kernel: its name in the code.
+    arguments: its buffers, in the order of its parameters: numbers of those of its function,
+        arguments first and then workspaces.
+    grid, block: blocks, and threads of a block.
+    shared_bytes: shared memory of a block that is asked for at the launch.
+    """
+
+    kernel: str
+    arguments: tuple[int, ...]
+    grid: int
+    block: int
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a function of a library does: `launches`, one after the other, on as many `pointers` as
+    it has arguments, and on `workspaces` of that many bytes, which are not initialised."""
+
+    pointers: int
+    launches: tuple[Launch, ...]
+    workspaces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel needs of a GPU, as NVIDIA's assembler reports it: registers of a thread;
+    bytes of a thread's stack; bytes that it spills (stores and loads); shared bytes of a block."""
+
+    kernel: str
+    registers: int
+    stack: int
+    spills: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class GpuCode:
+    """Code for GPUs with what it needs to be run.
+
+    Attributes
+    ----------
+    language: "cuda" or "opencl".
+    arch: what the code was compiled for, such as "sm_90"; empty for OpenCL.
+    image: a cubin or a fat binary, which has PTX for newer GPUs too; or OpenCL source.
+    functions: plans by name: "main", and "prepare" where constants are laid out anew.
+    resources: what the kernels need, where that is known.
+    """
+
+    language: str
+    arch: str
+    image: bytes
+    functions: Mapping[str, Plan]
+    resources: tuple[Resources, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """One blob: a line of JSON, then the image."""
+        header = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "language": self.language,
+            "arch": self.arch,
+            "image": len(self.image),
+            "functions": {name: asdict(plan) for name, plan in self.functions.items()},
+            "resources": [asdict(r) for r in self.resources],
+        }
+        return json.dumps(header).encode() + b"\n" + self.image
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> GpuCode:
+        """The inverse of `to_bytes`. Raises `LibraryError` where `blob` is not its work."""
+        line, _, rest = blob.partition(b"\n")
+        try:
+            header = json.loads(line)
+            if header["format"] != FORMAT or header["schema"] != SCHEMA:
+                raise ValueError(f"it is {header['format']!r}, version {header['schema']}")
+            size = header["image"]
+            if len(rest) != size:
+                raise ValueError(f"its image has {len(rest)} bytes, not {size}")
+            return GpuCode(
+                header["language"],
+                header["arch"],
+                rest,
+                {name: _plan(p) for name, p in header["functions"].items()},
+                tuple(Resources(**r) for r in header["resources"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise LibraryError(f"not the code of a GPU library, or damaged: {error}") from error
+
+
+def _plan(data: Any) -> Plan:
+    launches = tuple(
+        Launch(**each | {"arguments": tuple(each["arguments"])}) for each in data["launches"]
+    )
+    return Plan(int(data["pointers"]), launches, tuple(map(int, data["workspaces"])))
+
+
+def resources(blob: bytes) -> list[dict[str, Any]]:
+    """What the kernels of a blob need, as far as the compiler told: `Resources` as plain dicts."""
+    return [asdict(each) for each in GpuCode.from_bytes(blob).resources]

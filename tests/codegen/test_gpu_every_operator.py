@@ -1,0 +1,125 @@
+"""Every operator, by its default schedule and by random configs, on a GPU's terms: run through
+OpenCL (on PoCL, where there is no GPU), and compiled for CUDA.
+
+The targets of both kinds have the limits of one NVIDIA GPU, tensor cores included, so that their
+spaces are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.build import compile_program, program
+from loopwright.codegen.gpu_code import resources
+from loopwright.codegen.target import resolve
+from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
+from loopwright.explore.legality import legal_points
+from loopwright.explore.points import Domain, Seen
+from loopwright.measure.checking import difference
+from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
+from tests.collection import WORKLOADS
+
+FEW = [
+    "matmul_of_odd_extents",
+    "matmul_in_float16_accumulated_in_float32",
+    "conv2d_with_stride_2_and_batch_2",
+    "depthwise_conv2d",
+    "softmax",
+]
+"""One of every kind of kernel; the others run with --slow."""
+RANDOM = 100
+ARCHITECTURES = ("sm_80", "sm_90")
+
+
+@functools.cache
+def opencl() -> Target:
+    return replace(cuda_alike(ARCHITECTURES[0]), kind="opencl")
+
+
+@functools.cache
+def cuda(arch: str) -> Target:
+    return resolve({"kind": "cuda", "arch": arch})
+
+
+def cuda_alike(arch: str) -> Target:
+    """A target of an architecture with the limits, and so the space, of the first one."""
+    gpu = cuda(ARCHITECTURES[0]).gpu
+    assert gpu is not None
+    return Target("cuda", gpu=replace(gpu, arch=arch))
+
+
+def cases(names):
+    every = dict.fromkeys([*names, *WORKLOADS])
+    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in every]
+
+
+@functools.cache
+def drawn(name: str):
+    """A workload of the collection with inputs and outputs."""
+    workload = WORKLOADS[name]()
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    return workload, inputs, evaluate(workload, inputs)
+
+
+def random_config(number: int):
+    """The name of a workload, and a legal config of its space."""
+    names = list(WORKLOADS)
+    name = names[number % len(names)]
+    points = space(WORKLOADS[name](), opencl())
+    domain = Domain(points, legal_points(points))
+    rng = np.random.default_rng(number + zlib.crc32(name.encode()))
+    found = domain.fresh(1, Seen(), rng)
+    return name, domain.configs(found)[0]
+
+
+def assert_right(name: str, config) -> None:
+    workload, inputs, expected = drawn(name)
+    library = lw.build(workload, config, opencl())
+    found = library(*inputs)
+    found = found if isinstance(found, tuple) else (found,)
+    points = space(workload, opencl())
+    growth = points.sketch((config or points.default).sketch).growth
+    assert difference(workload, found, expected, tolerance(workload, growth)) is None, config
+
+
+def spills(name: str, config, target: Target) -> int:
+    """Bytes that the kernels of a config spill, compiled by nvcc."""
+    (code,) = compile_program(program(WORKLOADS[name](), config, target))
+    found = resources(code)
+    assert found
+    return sum(r["spills"] for r in found)
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("name", cases(FEW))
+def test_the_default_schedule_of_an_operator_is_right(name):
+    assert_right(name, None)
+
+
+@pytest.mark.opencl
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(RANDOM))
+def test_a_random_config_is_right(number):
+    assert_right(*random_config(number))
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", cases(FEW[:2]))
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_nvcc_takes_the_default_schedule_of_an_operator_and_spills_nothing(name, arch):
+    assert spills(name, None, cuda(arch)) == 0
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(RANDOM))
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_nvcc_takes_a_random_config(number, arch):
+    spills(*random_config(number), cuda_alike(arch))

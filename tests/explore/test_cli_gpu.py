@@ -1,0 +1,74 @@
+"""The command line on GPUs: what is refused, compiling alone, and a search through OpenCL."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from loopwright.cli_records import devices
+from loopwright.cli_tune import replay, tune
+
+MATMUL = ["matmul", "a=40,24", "b=24,36"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--arch", "sm_90"], "--target cuda"),
+        (["--arch", "sm_90", "--target", "opencl"], "--target cuda"),
+        (["--compile-only"], "--target cuda"),
+        (["--target", "metal"], "metal"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+    result = CliRunner().invoke(tune, [*MATMUL, *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(("arch", "message"), [("sm_35", "too old"), ("hopper", "sm_90")])
+def test_an_architecture_that_is_none_or_too_old_is_an_error_with_a_remedy(arch, message):
+    options = ["--target", "cuda", "--arch", arch, "--compile-only"]
+    result = CliRunner().invoke(tune, [*MATMUL, *options])
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+@pytest.mark.nvcc
+def test_compiling_alone_tells_what_programs_use():
+    options = ["--target", "cuda", "--arch", "sm_90", "--compile-only", "--trials", "3"]
+    result = CliRunner().invoke(tune, [*MATMUL, *options])
+    assert result.exit_code == 0, result.output
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    head = next(n for n, line in enumerate(lines) if line[0] == "kernels")
+    assert lines[head][:4] == ["kernels", "registers", "spilled bytes", "shared bytes"]
+    assert len(lines) == head + 4
+    for kernels, registers, spilled, shared, *_ in lines[head + 1 :]:
+        assert int(kernels) >= 1
+        assert 8 <= int(registers) <= 255
+        assert int(spilled) == 0
+        assert int(shared) >= 0
+    assert "3 compiled, 0 failed, 0 spill" in result.output
+
+
+@pytest.mark.opencl
+def test_a_search_through_opencl_works_end_to_end(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    command = [*MATMUL, "--target", "opencl", "--trials", "2", "-o", "mm.so"]
+    result = runner.invoke(tune, command)
+    assert result.exit_code == 0, result.output
+    for word in ("on opencl", "default", "best", "trials     2", "mm.so"):
+        assert word in result.output
+    result = runner.invoke(replay, ["1"])
+    assert result.exit_code == 0, result.output
+    assert "its results are right" in result.output
+
+
+def test_devices_are_listed_with_what_is_missing():
+    result = CliRunner().invoke(devices, [])
+    assert result.exit_code == 0, result.output
+    assert "device:" in result.output
+    assert "llvm" in result.output
+    assert "cuda" in result.output
+    assert "opencl" in result.output.lower()

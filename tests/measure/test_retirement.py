@@ -1,0 +1,95 @@
+"""Workers whose GPU context a candidate broke are retired, and the innocent measured again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+from loopwright.measure.builder import Built, Task
+from loopwright.measure.device import Failure
+from loopwright.measure.frames import Frame
+from loopwright.measure.process import Reply
+from loopwright.measure.runner import Data, Runner
+from loopwright.measure.timing import Timing
+from loopwright.schedule.target import Gpu, Target
+from tests.measure import faults
+
+LOST = Failure("crash", "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+
+
+@dataclass
+class Worker:
+    """Lives on after a fault, but its context does not."""
+
+    answers: int = 0
+    lost: bool = False
+    loaded: dict[int, bytes] = field(default_factory=dict)
+
+    def answer(self, frame: Frame) -> Reply:
+        self.answers += 1
+        asked = frame.header
+        code = bytes(frame.blobs[0]) if asked["do"] in ("run", "load") else b""
+        if asked["do"] == "load":
+            self.loaded[asked["slot"]] = code
+        if asked["do"] == "sample":
+            code = self.loaded[asked["slot"]]
+        failed = self.lost or code == b"faulty"
+        self.lost = failed or code == b"harmful"  # found out by the next one
+        if failed:
+            return Reply(Frame({"failure": LOST.to_json()}), LOST, 0.0)
+        seconds = 1e-3 if asked["do"] == "sample" else (1e-3,)
+        return Reply(Frame({"seconds": seconds}), None, 0.0)
+
+
+class Workers:
+    """Stands for a pool of one."""
+
+    def __init__(self):
+        self.workers, self.hired = [], 0
+
+    def start(self):
+        if not self.workers:
+            self.workers.append(Worker())
+            self.hired += 1
+
+    def map(self, jobs):
+        return [self.workers[0].answer(job.frame) for job in jobs]
+
+    def close(self):
+        self.workers.clear()
+
+
+@pytest.fixture
+def workers():
+    return Workers()
+
+
+@pytest.fixture
+def data():
+    target = Target("cuda", gpu=Gpu(arch="sm_80"))
+    return Data(Task(faults.workload(), target), 0, (), (0.0, 0.0), 1.0)
+
+
+def run(workers, data, *codes):
+    runner = Runner(workers)
+    return [runner.run(data, Built(code, {}, None, 0.0), Timing()).failure for code in codes]
+
+
+def test_a_faulty_kernel_fails_alone(workers, data):
+    assert run(workers, data, b"good", b"faulty", b"good") == [None, LOST, None]
+    assert workers.hired == 3  # faulty had its second try in a fresh worker
+
+
+def test_a_kernel_that_suffers_from_the_one_before_is_measured_again(workers, data):
+    assert run(workers, data, b"harmful", b"good", b"good") == [None, None, None]
+    assert workers.hired == 2
+
+
+def test_a_faulty_finalist_takes_none_of_the_others_with_it(workers, data):
+    codes = (b"good", b"faulty", b"good", b"harmful", b"good")
+    candidates = [Built(code, {}, None, 0.0) for code in codes]
+    samples = Runner(workers).compare(data, candidates, Timing(), 4)
+    good, failed = (1e-3,) * 4, (math.inf,) * 4
+    assert samples == [good, failed, good, failed, good]
