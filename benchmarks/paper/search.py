@@ -12,6 +12,7 @@ from points import Legal, Remembered, every_number
 from recorded import Recorded
 
 from loopwright.costmodel.choice import make_model
+from loopwright.costmodel.ensemble import Ensemble
 from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import CostModel, Floats
@@ -92,12 +93,13 @@ def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
 
 
 def new_model(name: str, reads: str, seed: int, base: StoredModel | None = None) -> CostModel:
-    """A model of a name that reads these features."""
-    return (
-        GBTModel("rank", seed, reads=reads, base=base)
-        if name == "gbt"
-        else make_model(name, seed, base)
-    )
+    """A model of a name that reads these features, which boosted trees can be told."""
+    if name == "gbt-ensemble":
+        return Ensemble.of(lambda s: GBTModel("regression", s, reads=reads, base=base), seed)
+    if name.startswith("gbt"):
+        objective = "regression" if name == "gbt-regression" else "rank"
+        return GBTModel(objective, seed, reads=reads, base=base)
+    return make_model(name, seed, base)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ Curves = dict[tuple[str, str, int], list[float]]
 """By table, key of the setting, and seed: the optimum's cost over the lowest found, by trial."""
 
 MARKS = (16, 32, 64, 96, 128, 160)
-CLOSE = 0.95
+CLOSE = (0.95, 0.99)
 
 
 def stacked(curves: Curves, panel: Panel, setting: Setting) -> np.ndarray | None:
@@ -25,15 +25,27 @@ def stacked(curves: Curves, panel: Panel, setting: Setting) -> np.ndarray | None
 
 def summary(figure: Figure, curves: Curves) -> str:
     """A table in Markdown: for each panel and setting, the median of the speed found, as a share
-    of the table's best, after so many trials; and the median of the trials to 95 % of it."""
-    head = ["panel", "search", "seeds", *(f"{m}" for m in MARKS), "to 95 %"]
+    of the best in the table, after so many trials; and the median of the trials to 95 and 99 %."""
+    head = [
+        "panel",
+        "search",
+        "seeds",
+        *(f"{m}" for m in MARKS),
+        *(f"to {share:.0%}" for share in CLOSE),
+    ]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for panel in figure.panels:
         for setting in panel.settings:
             found = stacked(curves, panel, setting)
             if found is not None:
                 cells = [f"{np.median(found[:, m - 1]):.3f}" for m in MARKS]
-                row = [panel.title, setting.label, f"{len(found)}", *cells, _needed(found)]
+                row = [
+                    panel.title,
+                    setting.label,
+                    f"{len(found)}",
+                    *cells,
+                    *(_needed(found, share) for share in CLOSE),
+                ]
                 lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 
@@ -43,6 +55,6 @@ def trials_to(found: np.ndarray, share: float) -> list[float]:
     return [next((n for n, v in enumerate(c, 1) if v >= share), math.inf) for c in found]
 
 
-def _needed(found: np.ndarray) -> str:
-    middle = statistics.median(trials_to(found, CLOSE))
+def _needed(found: np.ndarray, share: float) -> str:
+    middle = statistics.median(trials_to(found, share))
     return f"{middle:g}" if math.isfinite(middle) else f"> {found.shape[1]}"
