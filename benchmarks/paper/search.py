@@ -39,7 +39,7 @@ class Setting:
         for what the model reads by itself.
     candidates, acquisition: λ of Eq. 3, and what is maximized.
     times: measurements for each trial that is counted ("GA x 2" of the paper's Figure 4).
-    sources: tables that a global model learns from first (Eq. 4).
+    sources: names of tables that a global model learns from first (Eq. 4).
     """
 
     label: str
@@ -78,7 +78,8 @@ def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     space = opened(table).space
     if setting.strategy != "annealing":
         return Tuner(space, setting.strategy, seed=seed, legal=legal)
-    sources = tuple(table.with_name(name) for name in setting.sources)
+    ending = "".join(table.suffixes)
+    sources = tuple(table.with_name(name + ending) for name in setting.sources)
     reads = setting.reads or make_model(setting.model).reads
     width = max(features(t, reads).width for t in (table, *sources))
     base = global_model(setting.model, reads, sources, width) if sources else None
