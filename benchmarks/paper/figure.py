@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy and torch: searche
 
 from drawing import draw
 from figures import FIGURES, Figure, Panel
-from search import curve
+from search import TRIALS, curve
 from summary import Curves, summary
 
 HERE = Path(__file__).resolve().parent
@@ -92,7 +92,7 @@ def read(path: Path, marks: Mapping[str, int]) -> Curves:
         return {}
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {
-        (table, key, seed): expanded(steps)
+        (table, key, seed): expanded(steps)[:TRIALS]
         for mark, table, key, seed, steps in lines
         if marks.get(table, mark) == mark
     }

@@ -21,7 +21,7 @@ from loopwright.explore.annealing import Schedule
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 
-TRIALS = 160
+TRIALS = 128
 BATCH = 16
 SCHEDULE = Schedule(chains=256, steps=8)
 """Spaces of about a thousand points need no two thousand chains."""

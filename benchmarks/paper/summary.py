@@ -12,7 +12,7 @@ from search import Setting
 Curves = dict[tuple[str, str, int], list[float]]
 """By table, key of the setting, and seed: the optimum's cost over the lowest found, by trial."""
 
-MARKS = (16, 32, 64, 96, 128, 160)
+MARKS = (16, 32, 64, 96, 128)
 CLOSE = (0.95, 0.99)
 
 
