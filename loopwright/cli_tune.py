@@ -31,11 +31,13 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 @click.command(cls=Command)
 @click.argument("what", required=False)
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--trials", type=click.IntRange(1), help="Candidates to measure.")
+@click.option(
+    "--trials", type=click.IntRange(0), help="Candidates to measure; with 0, a model chooses."
+)
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time to take.")
 @click.option(
     "--effort",
-    type=click.Choice(["quick", "normal", "thorough"]),
+    type=click.Choice(["instant", "quick", "normal", "thorough"]),
     help="The budget where none is given; normal, or quick if nothing is named.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides what is random.")
@@ -72,6 +74,13 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
     help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
 @click.option(
+    "--transfer",
+    default="auto",
+    show_default=True,
+    metavar="[auto|none|FILE]",
+    help="The global model to begin with: the shipped one and the store's records, none, or FILE.",
+)
+@click.option(
     "--growth",
     type=click.FloatRange(1),
     help="How much rounding errors may grow; 1 leaves Winograd's algorithms out. Any by default.",
@@ -91,6 +100,7 @@ def tune(
     strategy: str,
     model: str,
     acquisition: str,
+    transfer: str,
     growth: float | None,
     threads: int | None,
     records: Path,
@@ -117,13 +127,16 @@ def tune(
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.annealing import Schedule
+    from loopwright.explore.budget import Budget
     from loopwright.explore.callbacks import display, speed
     from loopwright.explore.tune import tune as run
     from loopwright.measure.peak import peak
 
     target = resolve("cpu", threads)
     click.echo(str(workload), err=True)
-    click.echo(f"on {target}, {target.threads} threads; measuring the machine's peak", err=True)
+    hasty = Budget.of(trials, minutes, effort or "quick").hasty
+    click.echo(f"on {target}, {target.threads} threads", err=True)
+    most = None if hasty else peak(target).flops  # which takes seconds to find out
     tuned = run(
         workload,
         target,
@@ -135,12 +148,13 @@ def tune(
         strategy=strategy,
         model=model,
         growth=growth,
-        callbacks=[display(peak(target).flops)],
+        callbacks=[display(most)],
+        transfer=None if transfer == "none" else transfer,
         schedule=Schedule(acquisition=acquisition),
     )
     path = tuned.library.export(output)
-    _say_result(tuned, peak(target).flops)
-    peer = peer_seconds(request, target.threads)
+    _say_result(tuned, most)
+    peer = None if hasty else peer_seconds(request, target.threads)
     if peer is not None:
         name, seconds = peer
         ratio = f"the best is {seconds / tuned.seconds:.2f} times as fast"
@@ -156,14 +170,15 @@ def _name(workload: Workload) -> str:
     return name if name.isidentifier() and name.isascii() else "kernel"
 
 
-def _say_result(tuned: Tuned, peak: float) -> None:
+def _say_result(tuned: Tuned, peak: float | None) -> None:
     from loopwright.explore.callbacks import failed, speed
     from loopwright.schedule.space import space
 
     default = space(tuned.workload, tuned.target).default
     flops = tuned.workload.flops
-    click.echo(f"default    {speed(flops, tuned.default, peak)}")
-    click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
+    if tuned.record is not None:
+        click.echo(f"default    {speed(flops, tuned.default, peak)}")
+        click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
     if math.isfinite(tuned.default):
         click.echo(f"speed-up   {tuned.speedup:.2f}")
     if tuned.tied:
@@ -171,13 +186,16 @@ def _say_result(tuned: Tuned, peak: float) -> None:
         click.echo(f"tied       with {len(tuned.tied)} of {len(tuned.finalists) - 1}{also}")
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
-    click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
+    if tuned.record is not None:
+        click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
 
 
 def _say_spent(tuned: Tuned) -> None:
     total = sum(tuned.spent.values())
     parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
-    shown = ", ".join(f"{name} {s:.1f} s ({s / total:.0%})" for name, s in parts if s >= 0.05)
+    shown = ", ".join(
+        f"{name} {s:.1f} s ({s / max(total, 1e-9):.0%})" for name, s in parts if s >= 0.05
+    )
     click.echo(f"time       {total:.1f} s: {shown}")
 
 
