@@ -25,7 +25,7 @@ TRIALS = 128
 BATCH = 16
 SCHEDULE = Schedule(chains=256, steps=8)
 """Spaces of about a thousand points need no two thousand chains."""
-_SOURCE = 400
+_SOURCE = 250
 """Records of a source table that a global model learns from, at most."""
 
 
@@ -106,7 +106,7 @@ def new_model(name: str, reads: str, seed: int, base: StoredModel | None = None)
 @functools.cache
 def global_model(name: str, reads: str, tables: tuple[Path, ...], width: int) -> StoredModel:
     """What the records of other tables teach, each a group of its own: f_global of Eq. 4."""
-    model = GBTModel("rank", 0, 400, reads=reads, depth=6) if name == "gbt" else make_model(name)
+    model = GBTModel("rank", 0, 200, reads=reads) if name == "gbt" else make_model(name)
     parts = [sampled(table, reads, width) for table in tables]
     groups = np.repeat(np.arange(len(parts)), [len(costs) for _, costs in parts])
     model.fit(joined([rows for rows, _ in parts]), np.concatenate([c for _, c in parts]), groups)
