@@ -139,7 +139,10 @@ def opened(table: Path) -> ReplayedDevice:
     """A recorded sub-space, or one of the brute-forced GPUs."""
     if table.name.endswith(".csv.gz"):
         return load_brute_forced(table)
-    return Recorded.load(table).device()
+    recorded = Recorded.load(table)
+    if recorded.missing:
+        print(f"{table.name}: {len(recorded.missing)} sketches are of another version, left out")
+    return recorded.device()
 
 
 @functools.cache
