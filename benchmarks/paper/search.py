@@ -23,8 +23,8 @@ from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 
 TRIALS = 128
 BATCH = 16
-SCHEDULE = Schedule(chains=256, steps=8)
-"""Spaces of about a thousand points need no two thousand chains."""
+FEW = Schedule(chains=256, steps=8)
+"""For tables of less points than there are chains by default."""
 _SOURCE = 250
 """Records of a source table that a global model learns from, at most."""
 
@@ -83,12 +83,13 @@ def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     reads = setting.reads or make_model(setting.model).reads
     width = max(features(t, reads).width for t in (table, *sources))
     base = global_model(setting.model, reads, sources, width) if sources else None
+    schedule = FEW if legal.size < Schedule().chains else Schedule()
     return Tuner(
         space,
         model=new_model(setting.model, reads, seed, base),
         seed=seed,
         representation=features(table, reads, width),
-        schedule=replace(SCHEDULE, candidates=setting.candidates, acquisition=setting.acquisition),
+        schedule=replace(schedule, candidates=setting.candidates, acquisition=setting.acquisition),
         legal=legal,
     )
 
