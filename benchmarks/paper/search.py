@@ -25,8 +25,9 @@ TRIALS = 128
 BATCH = 16
 FEW = Schedule(chains=256, steps=8)
 """For tables of less points than there are chains by default."""
-_SOURCE = 250
-"""Records of a source table that a global model learns from, at most."""
+_SOURCE, _SHARE = 250, 0.1
+"""Records of a source table that a global model learns from, at most; more where a share of the
+table is more."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,12 @@ class Setting:
     def key(self) -> str:
         """All but the label: settings of several figures with one key are one search."""
         reads = self.reads or make_model(self.model).reads
-        return json.dumps([*astuple(replace(self, label="", reads=reads))[1:]])
+        return json.dumps(astuple(replace(self, label="", reads=reads))[1:])
+
+    @property
+    def scratch(self) -> Setting:
+        """The same search with nothing known before."""
+        return replace(self, sources=())
 
 
 def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> list[float]:
@@ -118,7 +124,8 @@ def global_model(name: str, reads: str, tables: tuple[Path, ...], width: int) ->
 def sampled(table: Path, reads: str, width: int | None = None) -> tuple[Floats, Floats]:
     """Features and costs of some of what was measured, drawn by chance, always the same."""
     rows, costs = measured(table, reads, width)
-    chosen = np.random.default_rng(0).permutation(len(costs))[:_SOURCE]
+    most = max(_SOURCE, int(_SHARE * len(costs)))
+    chosen = np.random.default_rng(0).permutation(len(costs))[:most]
     return rows[chosen], costs[chosen]
 
 
