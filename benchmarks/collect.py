@@ -5,6 +5,8 @@
 Nothing else should run meanwhile. Most of the time goes into building, which does not mind: with
 --ahead visits are prepared, to wait on the shelf, and later ones without it take them from there.
 
+With --adopt FOLDER the records of the paper's figures are added, and nothing is measured.
+
 Workloads are drawn (`suites/drawn.py`), none of which the benchmarks measure, so that these can
 judge what was learned. They are visited in turns, each on one thread and on all; a visit measures
 a few configs, half of them chosen by the search that a user would run, half of them random. What
@@ -15,6 +17,7 @@ given. It prints one line for each visit.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from contextlib import ExitStack, closing
@@ -24,6 +27,7 @@ from pathlib import Path
 import click
 import numpy as np
 from paper.ahead import Shelf
+from paper.recorded import Recorded
 from suites import SUITES
 from suites.drawn import drawn
 from suites.row import Row
@@ -32,7 +36,7 @@ from loopwright.codegen.target import resolve
 from loopwright.explore.points import Seen
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.builder import Task
-from loopwright.measure.device import Device, DeviceError
+from loopwright.measure.device import Device, DeviceError, Failure, Measurement
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.machine import fingerprint, processors
 from loopwright.measure.reference import Limits
@@ -168,6 +172,26 @@ def visit(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end:
             )
 
 
+def adopt(folder: Path, store: RecordStore) -> int:
+    """Add what the paper's figures replay, see `paper/collect.py`; how many records were new."""
+    before = len(store)
+    for path in sorted(folder.glob("*.json.gz")):
+        table = Recorded.load(path)
+        about = table.space.workload, table.space.target, table.machine
+        store.merge(
+            Record.of(*about, _measurement(config, cost), session="paper")
+            for config, cost in table.costs.items()
+        )
+    return len(store) - before
+
+
+def _measurement(config: Config, cost: float) -> Measurement:
+    seconds, failure = (
+        ((cost,), None) if math.isfinite(cost) else ((), Failure("run", "it failed"))
+    )
+    return Measurement(config, seconds, failure, 0.0, 0.0, "warm", 1, 0.0)
+
+
 def _counts() -> tuple[int, ...]:
     """Numbers of threads: one, and all."""
     return tuple(sorted({1, len(processors())}))
@@ -181,6 +205,7 @@ def _counts() -> tuple[int, ...]:
 @click.option("--size", default=24, show_default=True, help="Configs of a visit.")
 @click.option("--shelf", type=click.Path(path_type=Path), help="Where prepared visits wait.")
 @click.option("--ahead", is_flag=True, help="Prepare visits, measure nothing.")
+@click.option("--adopt", "tables", type=click.Path(path_type=Path), help="Add paper/data instead.")
 def main(
     records: Path,
     seconds: float,
@@ -189,9 +214,13 @@ def main(
     size: int,
     shelf: Path | None,
     ahead: bool,
+    tables: Path | None,
 ) -> None:
     end = time.monotonic() + seconds
     with RecordStore(records) as store, tempfile.TemporaryDirectory() as own:
+        if tables is not None:
+            click.echo(f"{adopt(tables, store)} new records")
+            return
         work = ordered(jobs(workloads, _counts()), store, size, visits)
         if not work:
             click.echo(f"every workload has had {visits} visits")

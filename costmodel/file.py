@@ -143,7 +143,9 @@ def read_model(path: Path, kind: str | None = None) -> tuple[str, dict[str, Any]
     except OSError as error:
         raise ModelError(f"cannot read the model {path}: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"{path} is no model file, or cut short ({error!r}): get or save it again") from error
+        raise ModelError(
+            f"{path} is no model file, or cut short ({error!r}): get or save it again"
+        ) from error
 
 
 def numbers_to_text(values: Floats) -> dict[str, Any]:

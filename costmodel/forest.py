@@ -54,7 +54,7 @@ class Forest:
                 f"features of shape {rows.shape}; a TreeGRU reads loops of {width} columns each: "
                 'use the representation "tree", or "text" for the plain one'
             )
-        columns = rows.reshape(len(rows), -1, width)
+        columns = rows.reshape(len(rows), rows.shape[1] // width, width)
         extents, nesting = (columns[:, :, names.index(name)] for name in ("extent", "depth"))
         runs = extents > _ONCE
         depths, parents = _structure(extents > 0, runs, nesting.astype(np.int64))

@@ -11,12 +11,14 @@ from loopwright.costmodel.model import Floats, Integers
 Index = np.ndarray[Any, np.dtype[np.intp]]
 
 _MANY = 10  # groups from which on whole ones are held out
-_FEW = 100  # programs below which one alone is held out: too few to stop by
 _SHARE = 0.2
 
 
-def split(features: Floats, groups: Integers, rng: np.random.Generator) -> tuple[Index, Index]:
-    """The places of records to learn from, and of those that are held out.
+def split(
+    features: Floats, groups: Integers, rng: np.random.Generator, least: int = 100
+) -> tuple[Index, Index]:
+    """The places of records to learn from, and of those that are held out: a fifth, or no more
+    than one program where there are fewer than the `least` records, too few to stop by.
 
     Records of one program (equal features) stay together, since one that was seen says nothing
     about how well others are predicted; in a bootstrap sample most are repeated. Of many groups
@@ -26,7 +28,7 @@ def split(features: Floats, groups: Integers, rng: np.random.Generator) -> tuple
     if units.max(initial=0) + 1 < _MANY:
         units = _first_seen(features)
     order = rng.permutation(units.max(initial=-1) + 1)
-    count = int(_SHARE * len(order)) if len(features) >= _FEW else 1
+    count = int(_SHARE * len(order)) if len(features) >= least else 1
     held_out = np.isin(units, order[: max(count, 1)])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 

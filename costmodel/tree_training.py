@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,19 +26,21 @@ class Training:
 
     Attributes
     ----------
-    epochs: most passes over the records; `unchecked` where too few of them are held out.
-    patience: passes without a lower loss on the held-out records.
-    batch: records of a step, in blocks of `block` that are of one group.
-    rate: of Adam.
+    epochs: passes over the records, of which those after the best for held-out records are
+        forgotten.
+    patience: passes without a lower loss on the held-out records after which it ends.
+    least: records from which on some are held out.
+    steps: about so many make a pass; each sees 32 to 128 records, at least `block` of a group.
+    rate: of Adam at the beginning; it falls to 0 by a cosine.
     decay: of weights, apart from the gradient, as AdamW does it.
     """
 
-    epochs: int = 100
-    unchecked: int = 60
+    epochs: int = 40
     patience: int = 15
-    batch: int = 128
-    block: int = 64
-    rate: float = 5e-3
+    least: int = 200
+    steps: int = 16
+    block: int = 32
+    rate: float = 1e-2
     decay: float = 1e-3
 
 
@@ -69,7 +72,8 @@ def learn(
     rng: np.random.Generator,
 ) -> None:
     """Adjust the weights of a network; those that were best for held-out records are kept."""
-    seen, held_out = map(records.part, split(records.rows, records.groups, rng))
+    places = split(records.rows, records.groups, rng, training.least)
+    seen, held_out = map(records.part, places)
     losses = seen.loss(objective, rng), held_out.loss(objective, rng)
     checked = all(loss.informative for loss in losses)
     if not checked:
@@ -80,7 +84,9 @@ def learn(
         weight_decay=training.decay,
     )
     best, best_loss, waited = copy.deepcopy(network.state_dict()), np.inf, 0
-    for _ in range(training.epochs if checked else training.unchecked):
+    for epoch in range(training.epochs):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.5 * training.rate * (1 + math.cos(math.pi * epoch / training.epochs))
         _epoch(network, optimizer, seen, objective, training, rng)
         if not checked:
             continue
@@ -139,7 +145,8 @@ def _batches(groups: Integers, training: Training, rng: np.random.Generator) -> 
         members = rng.permutation(np.flatnonzero(groups == group))
         count = -(-len(members) // training.block)
         blocks += np.array_split(members, count)
-    per_batch = max(training.batch // training.block, 1)
+    wanted = min(max(len(groups) // training.steps, 32), 128)
+    per_batch = -(-wanted // training.block)
     order = rng.permutation(len(blocks))
     for start in range(0, len(order), per_batch):
         yield np.concatenate([blocks[i] for i in order[start : start + per_batch]])

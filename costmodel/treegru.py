@@ -63,7 +63,7 @@ class TreeGRU(StoredModel):
         objective: str = "rank",
         seed: int = 0,
         reads: str = "tree",
-        hidden: int = 64,
+        hidden: int = 32,
         slots: int = 8,
         base: StoredModel | None = None,
         training: Training | None = None,

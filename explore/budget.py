@@ -18,30 +18,35 @@ class Budget:
 
     Attributes
     ----------
-    trials: candidates measured.
+    trials: candidates measured; with 0, a model chooses alone.
     minutes: of wall time.
+    hasty: whether a global model chooses without walking far, and the best are not measured again
+        at the end.
     """
 
     trials: float = math.inf
     minutes: float = math.inf
+    hasty: bool = False
 
     @staticmethod
     def of(trials: int | None, minutes: float | None, effort: str = "normal") -> Budget:
         """What a user asked for: the preset `effort`, unless trials or minutes are given.
 
-        Raises `TuningError` for anything but a positive number or a known preset.
+        Raises `TuningError` for trials or minutes that cannot be, and for an unknown preset.
         """
         if effort not in EFFORTS:
             raise TuningError(f"effort = {effort!r}: use one of {', '.join(EFFORTS)}")
         whole = trials is None or (isinstance(trials, int) and not isinstance(trials, bool))
-        if not whole or (trials is not None and trials < 1):
-            raise TuningError(f"trials = {trials!r}: give an integer of at least 1")
+        if not whole or (trials is not None and trials < 0):
+            raise TuningError(f"trials = {trials!r}: give an integer of at least 0")
         if minutes is not None and not (_is_number(minutes) and minutes > 0):
             raise TuningError(f"minutes = {minutes!r}: give a positive number")
         if trials is None and minutes is None:
             return EFFORTS[effort]
         return Budget(
-            math.inf if trials is None else trials, math.inf if minutes is None else minutes
+            math.inf if trials is None else trials,
+            math.inf if minutes is None else minutes,
+            hasty=trials == 0,
         )
 
     def __str__(self) -> str:
@@ -55,6 +60,7 @@ def _is_number(value: object) -> bool:
 
 
 EFFORTS = {
+    "instant": Budget(8, 1, hasty=True),
     "quick": Budget(256, 2),
     "normal": Budget(1000, 15),
     "thorough": Budget(4000, 120),

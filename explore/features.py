@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from loopwright.costmodel.model import ModelError
-from loopwright.costmodel.representation import Representation, make_representation
+from loopwright.costmodel.representation import (
+    ContextRelation,
+    FlattenedTree,
+    Representation,
+    joined,
+    make_representation,
+)
 from loopwright.explore.points import Points
+from loopwright.schedule.lower import lower
 from loopwright.schedule.space import Space
 
 Rows = np.ndarray[Any, np.dtype[np.float32]]
@@ -37,17 +45,32 @@ class Features:
 
     def __call__(self, points: Points) -> Rows:
         """Shape (n, f); in as many calls of the representation as there are sketches."""
+        return self._by_sketch(points, self._of_sketch)
+
+    def directly(self, points: Points) -> Rows:
+        """The same without recording programs first, for features that look at loops: faster as
+        long as a sketch comes back a few times only. The last bits may differ."""
+        return self._by_sketch(points, self._lowered)
+
+    def _by_sketch(self, points: Points, rows_of: Callable[[int, Points], Rows]) -> Rows:
         order = np.argsort(points[:, 0], kind="stable")
         numbers, starts = np.unique(points[order, 0], return_index=True)
         parts = [
-            self._of_sketch(int(number), points[rows])
+            rows_of(int(number), points[rows])
             for number, rows in zip(numbers, np.split(order, starts[1:]), strict=True)
         ]
-        joined = np.concatenate(parts)
-        result = np.empty_like(joined)
-        result[order] = joined
+        together = joined(parts)
+        result = np.empty_like(together)
+        result[order] = together
         return result
 
     def _of_sketch(self, number: int, points: Points) -> Rows:
         knobs = len(self.space.sketches[number].knobs)
         return self.representation.features(self.space, number, points[:, 1 : 1 + knobs])
+
+    def _lowered(self, number: int, points: Points) -> Rows:
+        if not isinstance(self.representation, ContextRelation | FlattenedTree):
+            return self._of_sketch(number, points)
+        sketch, target = self.space.sketches[number], self.space.target
+        tree = lower(sketch, target, points[:, 1 : 1 + len(sketch.knobs)])
+        return self.representation.of_tree(tree, target, self.space.workload.flops)

@@ -115,6 +115,7 @@ def _spent(tuned: Tuned) -> str:
 
 def _machine(tuned: Tuned) -> str:
     r = tuned.record
+    assert r is not None  # a report is of measurements
     rows = [("target", r.target), ("threads", str(r.threads)), ("seed", str(r.seed))]
     rows += [(k, v) for k, v in (*r.machine.items(), *r.versions.items())]
     return _table(("", ""), rows)

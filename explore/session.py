@@ -52,6 +52,7 @@ class Session:
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"
         self._costs: dict[Config, float] = {}
+        self._earlier: dict[Config, Record] = {}
         self._pending: list[Measurement] = []
         self._stored = self._began
 
@@ -90,6 +91,7 @@ class Session:
         last = {r.config: r for r in found if hardware(r.machine) == here and self._fits(r.config)}
         self.history += (r.measurement for r in last.values())
         self._costs |= {config: r.cost for config, r in last.items()}
+        self._earlier = last
         self.resumed = len(last)
         if self.resumed:
             self.note(f"{self.resumed} trials of earlier sessions count; {self.store.path}")
@@ -127,7 +129,10 @@ class Session:
         self.note(f"rejected after a check: {failure}: {config}")
 
     def record(self, measurement: Measurement) -> Record:
-        """The record of a measurement, stored."""
+        """The record of a measurement, stored; one of an earlier session is there already."""
+        earlier = self._earlier.get(measurement.config)
+        if earlier is not None and earlier.measurement == measurement:
+            return earlier
         record = Record.of(
             self.workload,
             self.device.target,

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import CostModel
 from loopwright.dsl.workload import Workload
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback
-from loopwright.explore.finalists import Finalist, judge
+from loopwright.explore.instant import Instant
 from loopwright.explore.legality import by_sketch, legal_points
+from loopwright.explore.outcome import finish, unmeasured
 from loopwright.explore.points import Mask, Points
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike, Tuner
-from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.measure.device import Device
 from loopwright.measure.replay import ReplayedDevice
-from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
+from loopwright.transfer.base import AUTO, Transfer, find_base
 from loopwright.transfer.records import RecordStore
 
 SHARE, LEAST, MOST = 0.25, 16, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-HEAT, HEAT_ROUNDS = 24, 5
-FINALISTS, ROUNDS = 8, 20
-"""The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
-so many of the best, a quarter of all, are measured side by side, so many samples each; the better
-ones of them are measured again as finalists."""
 
 
 def tune(
@@ -51,6 +47,7 @@ def tune(
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
     *,
+    transfer: Transfer = AUTO,
     growth: float | None = None,
     batch: int | None = None,
     schedule: Schedule | None = None,
@@ -65,12 +62,18 @@ def tune(
     ----------
     target, threads: as for `codegen.build.build`; ignored if a device is given.
     trials, minutes: the budget; either, both (whichever ends first), or the preset `effort`:
-        "quick", "normal" or "thorough".
+        "quick", "normal" or "thorough". "instant" measures what a global model thinks the best
+        few, in seconds; with trials=0 nothing is measured, and the result is the best of earlier
+        sessions, or the global model's choice.
     records: path of the record store, None to keep nothing.
     seed: decides everything random; on a replayed device, the whole search.
     device: what measures, by default this machine. One that is given is not closed.
     strategy, model: see `Tuner`.
     callbacks: who is told how it goes; see `callbacks.display`.
+    transfer: the global model f̂(global) that the search begins with, and that its own model
+        corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
+        shipped for the target, trained further on the store's records of other workloads, for
+        model="gbt" on a real device. What is used is said.
     growth: how much larger rounding errors may be than those of the definition's own sums; any
         if None. With 1, Winograd's algorithms are left out.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
@@ -86,12 +89,24 @@ def tune(
         device = device or stack.enter_context(_local(target, threads))
         store = None if records is None else stack.enter_context(RecordStore(records))
         points = _space(workload, device, growth)
-        legal = _legal(device, points)
-        tuner = Tuner(points, strategy, model, seed, schedule=schedule, legal=legal)
         session = Session(workload, points, device, store, budget, callbacks, seed)
         with _shown(session):
-            end = _run(session, tuner, batch)
-            result = _finish(session, end)
+            base = _base(session, transfer, strategy, model)
+            if budget.hasty:
+                strategy = _hasty(session, strategy, base)
+            tuner = Tuner(
+                points,
+                strategy,
+                model,
+                seed,
+                schedule=schedule,
+                legal=_legal(device, points),
+                base=base,
+            )
+            if not budget.trials:
+                result = unmeasured(session, tuner)
+            else:
+                result = finish(session, _run(session, tuner, batch))
     for callback in callbacks:
         callback.finish(result)
     return result
@@ -126,85 +141,44 @@ def algorithm_1(session: Session, tuner: Tuner, batch: int | None = None) -> str
     return f"budget of {session.budget} used"
 
 
+def _base(
+    session: Session, transfer: Transfer, strategy: StrategyLike, model: str | CostModel
+) -> StoredModel | None:
+    """The global model that a search begins with, if it begins with one."""
+    fits = strategy == "annealing" and isinstance(model, str)
+    if transfer == AUTO:
+        if not fits or model != "gbt" or isinstance(session.device, ReplayedDevice):
+            return None
+    elif transfer is not None and not fits:
+        raise TuningError(
+            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' and a model that is "
+            "named: leave it out, or give base= to the model that you make"
+        )
+    with session.timed("starting"):
+        store = None if session.budget.hasty else session.store
+        base = find_base(transfer, session.workload, session.device.target, store)
+    for note in base.notes:
+        session.note(note)
+    return base.model
+
+
+def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:
+    """Who chooses when there is no time: the global model, if there is one."""
+    if base is not None:
+        return functools.partial(Instant, model=base)
+    session.note("there is no global model to choose by: rules of thumb do")
+    return strategy
+
+
 def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
     try:
-        with session.timed("starting"):
-            session.device.check()
+        if not session.budget.hasty:
+            with session.timed("starting"):
+                session.device.check()
         return algorithm_1(session, tuner, batch)
     except KeyboardInterrupt:
         return "interrupted"
-
-
-def _finish(session: Session, end: str) -> Tuned:
-    """Name the winner, by a comparison unless the user is in a hurry."""
-    finalists: list[Finalist] = []
-    try:
-        while session.ranked() and not finalists and end != "interrupted":
-            finalists = _compared(session)
-    except KeyboardInterrupt:
-        end = "interrupted"
-    if not session.ranked():
-        raise session.nothing_worked()
-    best = finalists[0].config if finalists else session.ranked()[0]
-    of_search = next(m for m in reversed(session.history) if m.config == best)
-    again = {f.config: session.record(_again(of_search, f)) for f in finalists}
-    costs = {f.config: f.cost for f in finalists}
-    default = session.space.default
-    return Tuned(
-        workload=session.workload,
-        target=session.device.target,
-        record=again[best] if again else session.record(of_search),
-        default=costs.get(default, session.cost(default)),
-        history=tuple(session.history),
-        resumed=session.resumed,
-        finalists=tuple(finalists),
-        spent=dict(session.spent),
-        end=end,
-    )
-
-
-def _compared(session: Session) -> list[Finalist]:
-    """The best few, measured side by side, the winner first and verified; those that fail now
-    are taken out of the ranking, and the list is empty if nothing is left of them."""
-    default = session.space.default
-    session.update("comparing the best")
-    heat = session.ranked()[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
-    if len(heat) > FINALISTS:
-        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
-    configs = heat[:FINALISTS]
-    if default in session.ranked() and default not in configs:
-        configs.append(default)
-    finalists = _side_by_side(session, configs, ROUNDS)
-    while finalists and (failure := session.verify(finalists[0].config)):
-        session.reject(finalists[0].config, failure)
-        left = {f.config: f.seconds for f in finalists[1:]}
-        finalists = judge(list(left), list(left.values()), default)
-    session.flush()
-    return finalists
-
-
-def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
-    """Measure configs in turns and rank them; those that fail now are rejected."""
-    with session.timed("comparing"):
-        samples = session.device.compare(session.workload, configs, rounds)
-    for config, seconds in zip(configs, samples, strict=True):
-        if not all(map(math.isfinite, seconds)):
-            session.reject(config, Failure("run", "it failed when it was measured again"))
-    return judge(configs, samples, session.space.default)
-
-
-def _again(measured: Measurement, finalist: Finalist) -> Measurement:
-    return Measurement(
-        config=finalist.config,
-        seconds=finalist.seconds,
-        failure=None,
-        build_seconds=0.0,
-        run_seconds=sum(finalist.seconds),
-        cache=measured.cache,
-        threads=measured.threads,
-        started=time.time(),
-    )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loopwright.dsl.workload import Workload
+from loopwright.explore.budget import TuningError
 from loopwright.explore.finalists import Finalist
 from loopwright.measure.device import Measurement
 from loopwright.schedule.sketch import Config
@@ -28,8 +29,9 @@ class Tuned:
 
     Attributes
     ----------
-    record: of the best config; its seconds are those of the final comparison, or of the search
-        if there was none.
+    config: the best one.
+    record: of it; its seconds are those of the final comparison, or of the search if there was
+        none. None if it was not measured.
     default: the default config's cost in seconds, measured beside the best one's where there was
         a comparison; infinite if the default failed.
     history: every candidate measured, in order; the first `resumed` in earlier sessions.
@@ -41,7 +43,8 @@ class Tuned:
 
     workload: Workload
     target: Target
-    record: Record
+    config: Config
+    record: Record | None
     default: float
     history: tuple[Measurement, ...]
     resumed: int
@@ -50,18 +53,13 @@ class Tuned:
     end: str
 
     @property
-    def config(self) -> Config:
-        """The best config."""
-        return self.record.config
-
-    @property
     def seconds(self) -> float:
-        """Its cost, the median of `record.seconds`."""
-        return self.record.cost
+        """Its cost, the median of `record.seconds`; nan if it was not measured."""
+        return math.nan if self.record is None else self.record.cost
 
     @property
     def speedup(self) -> float:
-        """How many times faster than the default; at least 1 up to noise."""
+        """How many times faster than the default; at least 1 up to noise; nan if not measured."""
         return self.default / self.seconds
 
     @property
@@ -90,9 +88,11 @@ class Tuned:
         return result
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write all of it as one HTML file that needs no other; its path."""
+        """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
+        nothing was measured."""
         from loopwright.explore.report import html
 
+        self._measured()
         path = Path(path)
         path.write_text(html(self), encoding="utf-8")
         return path
@@ -100,13 +100,23 @@ class Tuned:
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw the tuning curve, in the format of the suffix: .png, .svg, .pdf, …
 
-        Raises `TuningError` for a format that matplotlib does not know.
+        Raises `TuningError` if nothing was measured, and for a format that matplotlib does not
+        know.
         """
         from loopwright.explore.plot import plot
 
+        self._measured()
         return plot(self, Path(path))
 
+    def _measured(self) -> Record:
+        """The record; `TuningError` if there is none."""
+        if self.record is None:
+            raise TuningError("nothing was measured, so there is nothing to show: give it trials")
+        return self.record
+
     def __str__(self) -> str:
+        if self.record is None:
+            return f"{self.end}: {self.config}"
         return (
             f"{self.seconds * 1e3:.4g} ms, {self.speedup:.2f} times as fast as the default, after "
             f"{len(self.history)} trials ({self.end}): {self.config}"

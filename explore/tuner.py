@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from loopwright.costmodel.choice import make_model
+from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.representation import Representation
 from loopwright.explore.annealing import Annealing, Schedule
@@ -52,6 +53,7 @@ class Tuner:
         representation: Representation | None = None,
         schedule: Schedule | None = None,
         legal: Callable[[Points], np.ndarray[tuple[int], np.dtype[np.bool_]]] | None = None,
+        base: StoredModel | None = None,
     ) -> None:
         """
         Parameters
@@ -63,6 +65,8 @@ class Tuner:
             `ConfigVector` for a table of known costs, which has no loops.
         schedule: the numbers of "annealing".
         legal: which points may be asked for, if not all.
+        base: the global model of Eq. 4, which a model that is named goes on from; see
+            `transfer.base.find_base`.
 
         Raises `TuningError` for an unknown strategy, `ModelError` for an unknown model, or one
         that the schedule's acquisition cannot ask.
@@ -76,7 +80,7 @@ class Tuner:
         if callable(strategy):
             self.strategy = strategy(domain, rng)
         elif strategy == "annealing":
-            trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1)
+            trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1, base)
             features = Features(space, representation or trained.reads)
             self.strategy = Annealing(domain, rng, trained, features, schedule)
         elif strategy in (baselines := _baselines()):

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli_command import Group, show_details
+from loopwright.cli_command import Group as _Commands
+from loopwright.cli_command import show_details
+
+if TYPE_CHECKING:
+    from loopwright.transfer.dataset import Group
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_STORES = click.option(
+    "--records",
+    "stores",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    default=("tuning.db",),
+    show_default=True,
+    help="A record store; may be given several times.",
+)
+_TARGETS = click.option(
+    "--targets",
+    type=click.Choice(["family", "all"]),
+    default="family",
+    show_default=True,
+    help="Records of targets with this machine's architecture and vector features, or all.",
+)
 
 
-@click.group(cls=Group)
+@click.group(cls=_Commands)
 def model() -> None:
-    """Look into cost models that were saved."""
+    """Train cost models on records, judge them, look into their files."""
 
 
 @model.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=_FILE)
 @click.option(
     "--features", type=click.IntRange(0), default=12, show_default=True, help="How many to list."
 )
@@ -43,3 +67,95 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             numbers = all(isinstance(entry, (int, float)) for entry in value)
             value = f"{len(value)} numbers" if numbers else "\n".join(map(str, value))
         yield name, value
+
+
+@model.command()
+@_STORES
+@_TARGETS
+@click.option("-o", "--output", type=_FILE, default="model.json", show_default=True)
+@click.option("--model", "kind", type=click.Choice(["gbt", "treegru"]), default="gbt")
+@click.option("--base", type=_FILE, help="A model to go on from.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--note", help="Anything that should be known of it, kept in the file.")
+def train(
+    stores: tuple[Path, ...],
+    targets: str,
+    output: Path,
+    kind: str,
+    base: Path | None,
+    seed: int,
+    note: str | None,
+) -> None:
+    """Learn a global model from records of many workloads, to begin searches with:
+    `loopwright tune --transfer FILE`."""
+    from loopwright.transfer.training import load_global
+    from loopwright.transfer.training import train as trained
+
+    groups = _groups(stores, targets, "relation" if kind == "gbt" else "tree")
+    made = trained(groups, kind, seed, None if base is None else load_global(base))
+    if note:
+        made.about["note"] = note
+    made.save(output)
+    click.echo(
+        f"{output}: {made.describe()}, of {made.about['records']} records of "
+        f"{len(made.about['workloads'])} workloads; `loopwright model eval --records …` says how "
+        "well such a model ranks workloads that it has not seen"
+    )
+
+
+@model.command("eval")
+@click.argument("file", type=_FILE, required=False)
+@_STORES
+@_TARGETS
+@click.option(
+    "--hold-out",
+    type=click.Choice(["workload", "kind"]),
+    default="workload",
+    show_default=True,
+    help="What a model that judges a group has not seen: its workload, or any of its kind.",
+)
+@click.option("--folds", type=click.IntRange(2), default=5, show_default=True)
+@click.option("--model", "kind", type=click.Choice(["gbt", "treegru"]), default="gbt")
+@click.option("--seed", type=int, default=0, show_default=True)
+def evaluate(
+    file: Path | None,
+    stores: tuple[Path, ...],
+    targets: str,
+    hold_out: str,
+    folds: int,
+    kind: str,
+    seed: int,
+) -> None:
+    """Judge a model on workloads that it has not learned from.
+
+    With FILE, that model, on those of the records that it has not seen. Without, models that are
+    trained here, each with a part of the workloads held out.
+    """
+    from loopwright.transfer import evaluation
+    from loopwright.transfer.training import load_global
+    from loopwright.transfer.training import train as trained
+
+    loaded = None if file is None else load_global(file)
+    reads = loaded.reads if loaded else "relation" if kind == "gbt" else "tree"
+    groups = _groups(stores, targets, reads)
+    if loaded is not None:
+        seen = set(loaded.about["workloads"])
+        new = [g for g in groups if g.workload.key not in seen]
+        scores = evaluation.judged(loaded, new)
+    else:
+        scores = list(
+            evaluation.cross_validated(groups, lambda g: trained(g, kind, seed), hold_out, folds)
+        )
+    click.echo(evaluation.table(scores))
+
+
+def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
+    from loopwright.codegen.target import resolve
+    from loopwright.transfer.dataset import of_family, read_groups
+    from loopwright.transfer.records import RecordStore
+
+    with ExitStack() as stack:
+        opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]
+        if targets == "all":
+            return list(read_groups(opened, reads))
+        return list(read_groups(opened, reads, wanted=of_family(str(resolve("cpu")))))

@@ -41,11 +41,13 @@ _COMPILED = 16
 @click.command(cls=Command)
 @click.argument("what", required=False)
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--trials", type=click.IntRange(1), help="Candidates to measure.")
+@click.option(
+    "--trials", type=click.IntRange(0), help="Candidates to measure; with 0, a model chooses."
+)
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time to take.")
 @click.option(
     "--effort",
-    type=click.Choice(["quick", "normal", "thorough"]),
+    type=click.Choice(["instant", "quick", "normal", "thorough"]),
     help="The budget where none is given; normal, or quick if nothing is named.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides what is random.")
@@ -82,6 +84,13 @@ _COMPILED = 16
     help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
 @click.option(
+    "--transfer",
+    default="auto",
+    show_default=True,
+    metavar="[auto|none|FILE]",
+    help="The global model to begin with: the shipped one and the store's records, none, or FILE.",
+)
+@click.option(
     "--growth",
     type=click.FloatRange(1),
     help="How much rounding errors may grow; 1 leaves Winograd's algorithms out. Any by default.",
@@ -108,6 +117,7 @@ def tune(
     strategy: str,
     model: str,
     acquisition: str,
+    transfer: str,
     growth: float | None,
     target: str,
     arch: str | None,
@@ -142,6 +152,7 @@ def tune(
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.annealing import Schedule
+    from loopwright.explore.budget import Budget
     from loopwright.explore.callbacks import display, speed
     from loopwright.explore.tune import tune as run
 
@@ -153,7 +164,8 @@ def tune(
 
         report_use(workload, machine, trials or _COMPILED, seed, growth)
         return
-    peak = _peak(machine)
+    hasty = Budget.of(trials, minutes, effort or "quick").hasty
+    peak = None if hasty else _peak(machine)  # which takes seconds to find out
     tuned = run(
         workload,
         machine,
@@ -166,11 +178,13 @@ def tune(
         model=model,
         growth=growth,
         callbacks=[display(peak)],
+        transfer=None if transfer == "none" else transfer,
         schedule=Schedule(acquisition=acquisition),
     )
     path = tuned.library.export(output)
     _say_result(tuned, peak)
-    peer = peer_seconds(request, machine.threads) if target == "cpu" else None
+    known = target == "cpu" and not hasty
+    peer = peer_seconds(request, machine.threads) if known else None
     if peer is not None:
         name, seconds = peer
         ratio = f"the best is {seconds / tuned.seconds:.2f} times as fast"
@@ -204,8 +218,9 @@ def _say_result(tuned: Tuned, peak: float | None) -> None:
 
     default = space(tuned.workload, tuned.target).default
     flops = tuned.workload.flops
-    click.echo(f"default    {speed(flops, tuned.default, peak)}")
-    click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
+    if tuned.record is not None:
+        click.echo(f"default    {speed(flops, tuned.default, peak)}")
+        click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
     if math.isfinite(tuned.default):
         click.echo(f"speed-up   {tuned.speedup:.2f}")
     if tuned.tied:
@@ -213,13 +228,16 @@ def _say_result(tuned: Tuned, peak: float | None) -> None:
         click.echo(f"tied       with {len(tuned.tied)} of {len(tuned.finalists) - 1}{also}")
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
-    click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
+    if tuned.record is not None:
+        click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
 
 
 def _say_spent(tuned: Tuned) -> None:
     total = sum(tuned.spent.values())
     parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
-    shown = ", ".join(f"{name} {s:.1f} s ({s / total:.0%})" for name, s in parts if s >= 0.05)
+    shown = ", ".join(
+        f"{name} {s:.1f} s ({s / max(total, 1e-9):.0%})" for name, s in parts if s >= 0.05
+    )
     click.echo(f"time       {total:.1f} s: {shown}")
 
 

@@ -40,7 +40,7 @@ class Base:
 
 def shipped_path(target: Target) -> Path | None:
     """The file of the model that comes with the package for a target; None if there is none."""
-    if target.triple.startswith("x86_64"):
+    if target.gpu is None and target.triple.startswith("x86_64"):
         for feature, name in _X86.items():
             if feature in target.features:
                 path = SHIPPED / f"{name}.json"

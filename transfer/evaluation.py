@@ -91,6 +91,24 @@ class Summary:
         )
 
 
+def table(scores: Sequence[Score]) -> str:
+    """The means by kind of workload, and of all, as lines of text."""
+    by_kind: dict[str, list[Score]] = {}
+    for s in scores:
+        by_kind.setdefault(s.kind, []).append(s)
+    head = ["groups", "records", "accuracy", "(clear)", "recall@8", *(f"regret@{k}" for k in TOPS)]
+    lines = [" ".join(f"{title:>9}" for title in head) + "  kind"]
+    ordered = sorted(by_kind.items(), key=lambda pair: -len(pair[1]))
+    return "\n".join(lines + [_line(found, name) for name, found in (*ordered, ("all", scores))])
+
+
+def _line(scores: Sequence[Score], name: str) -> str:
+    s = Summary.of(scores)
+    numbers = [s.accuracy, s.clear, s.recall, *s.regret]
+    cells = [f"{s.groups:>9}", f"{s.records:>9}", *(f"{x:>9.3f}" for x in numbers)]
+    return " ".join(cells) + f"  {name}"
+
+
 def judged(model: CostModel, groups: Sequence[Group]) -> list[Score]:
     """The scores of a model on groups that are large enough, and in which something worked."""
     return [Score.of(g, model.predict(g.features)) for g in groups if _tells(g)]

@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy and torch: searche
 
 from drawing import draw
 from figures import FIGURES, Figure, Panel
-from search import curve
+from search import TRIALS, curve
 from summary import Curves, summary
 
 HERE = Path(__file__).resolve().parent
@@ -42,16 +42,21 @@ def main() -> None:
     parser.add_argument("--draw", type=Path, help="where to draw, by default docs/paper")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--labels", nargs="+", help="run these settings only")
+    parser.add_argument("--tables", nargs="+", help="search these tables only")
     options = parser.parse_args()
     figure = FIGURES[options.figure]
     options.results.mkdir(parents=True, exist_ok=True)
     results = options.results / "searches.jsonl"
-    tables = {p.table: found for p in figure.panels if (found := _table(p, options))}
+    tables = {
+        p.table: found
+        for p in figure.panels
+        if (found := _table(p, options)) and p.table in (options.tables or [p.table])
+    }
     marks = {table: zlib.crc32(path.read_bytes()) for table, path in tables.items()}
     curves = read(results, marks)
     settings = {s.key: s for p in figure.panels for s in p.settings
                 if not options.labels or s.label in options.labels}  # fmt: skip
-    wanted = [j for j in jobs(figure, options.seeds)
+    wanted = [j for j in dict.fromkeys(jobs(figure, options.seeds))
               if j[0] in tables and j[1] in settings and j not in curves]  # fmt: skip
     with ProcessPoolExecutor(options.jobs) as pool, results.open("a", encoding="utf-8") as file:
         running = {
@@ -92,7 +97,7 @@ def read(path: Path, marks: Mapping[str, int]) -> Curves:
         return {}
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {
-        (table, key, seed): expanded(steps)
+        (table, key, seed): expanded(steps)[:TRIALS]
         for mark, table, key, seed, steps in lines
         if marks.get(table, mark) == mark
     }

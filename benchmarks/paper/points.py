@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from loopwright.costmodel.representation import Numbers, Representation, resized
@@ -43,6 +45,12 @@ class Legal:
 
     def __init__(self, device: ReplayedDevice) -> None:
         self._device, self._masks = device, dict[int, Mask]()
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Points in the table."""
+        every = enumerate(self._device.space.sketches)
+        return sum(int(self.of_sketch(n, every_number(s)).sum()) for n, s in every)
 
     def __call__(self, points: Points) -> Mask:
         found = np.zeros(len(points), np.bool_)

@@ -12,6 +12,7 @@ from points import Legal, Remembered, every_number
 from recorded import Recorded
 
 from loopwright.costmodel.choice import make_model
+from loopwright.costmodel.ensemble import Ensemble
 from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import CostModel, Floats
@@ -20,12 +21,13 @@ from loopwright.explore.annealing import Schedule
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 
-TRIALS = 160
+TRIALS = 128
 BATCH = 16
-SCHEDULE = Schedule(chains=256, steps=8)
-"""Spaces of about a thousand points need no two thousand chains."""
-_SOURCE = 400
-"""Records of a source table that a global model learns from, at most."""
+FEW = Schedule(chains=256, steps=8)
+"""For tables of less points than there are chains by default."""
+_SOURCE, _SHARE = 250, 0.1
+"""Records of a source table that a global model learns from, at most; more where a share of the
+table is more."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Setting:
         for what the model reads by itself.
     candidates, acquisition: λ of Eq. 3, and what is maximized.
     times: measurements for each trial that is counted ("GA x 2" of the paper's Figure 4).
-    sources: tables that a global model learns from first (Eq. 4).
+    sources: names of tables that a global model learns from first (Eq. 4).
     """
 
     label: str
@@ -54,7 +56,12 @@ class Setting:
     def key(self) -> str:
         """All but the label: settings of several figures with one key are one search."""
         reads = self.reads or make_model(self.model).reads
-        return json.dumps([*astuple(replace(self, label="", reads=reads))[1:]])
+        return json.dumps(astuple(replace(self, label="", reads=reads))[1:])
+
+    @property
+    def scratch(self) -> Setting:
+        """The same search with nothing known before."""
+        return replace(self, sources=())
 
 
 def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> list[float]:
@@ -77,33 +84,36 @@ def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     space = opened(table).space
     if setting.strategy != "annealing":
         return Tuner(space, setting.strategy, seed=seed, legal=legal)
-    sources = tuple(table.with_name(name) for name in setting.sources)
+    ending = "".join(table.suffixes)
+    sources = tuple(table.with_name(name + ending) for name in setting.sources)
     reads = setting.reads or make_model(setting.model).reads
     width = max(features(t, reads).width for t in (table, *sources))
     base = global_model(setting.model, reads, sources, width) if sources else None
+    schedule = FEW if legal.size < Schedule().chains else Schedule()
     return Tuner(
         space,
         model=new_model(setting.model, reads, seed, base),
         seed=seed,
         representation=features(table, reads, width),
-        schedule=replace(SCHEDULE, candidates=setting.candidates, acquisition=setting.acquisition),
+        schedule=replace(schedule, candidates=setting.candidates, acquisition=setting.acquisition),
         legal=legal,
     )
 
 
 def new_model(name: str, reads: str, seed: int, base: StoredModel | None = None) -> CostModel:
-    """A model of a name that reads these features."""
-    return (
-        GBTModel("rank", seed, reads=reads, base=base)
-        if name == "gbt"
-        else make_model(name, seed, base)
-    )
+    """A model of a name that reads these features, which boosted trees can be told."""
+    if name == "gbt-ensemble":
+        return Ensemble.of(lambda s: GBTModel("regression", s, reads=reads, base=base), seed)
+    if name.startswith("gbt"):
+        objective = "regression" if name == "gbt-regression" else "rank"
+        return GBTModel(objective, seed, reads=reads, base=base)
+    return make_model(name, seed, base)
 
 
 @functools.cache
 def global_model(name: str, reads: str, tables: tuple[Path, ...], width: int) -> StoredModel:
     """What the records of other tables teach, each a group of its own: f_global of Eq. 4."""
-    model = GBTModel("rank", 0, 400, reads=reads, depth=6) if name == "gbt" else make_model(name)
+    model = GBTModel("rank", 0, 200, reads=reads) if name == "gbt" else make_model(name)
     parts = [sampled(table, reads, width) for table in tables]
     groups = np.repeat(np.arange(len(parts)), [len(costs) for _, costs in parts])
     model.fit(joined([rows for rows, _ in parts]), np.concatenate([c for _, c in parts]), groups)
@@ -114,7 +124,8 @@ def global_model(name: str, reads: str, tables: tuple[Path, ...], width: int) ->
 def sampled(table: Path, reads: str, width: int | None = None) -> tuple[Floats, Floats]:
     """Features and costs of some of what was measured, drawn by chance, always the same."""
     rows, costs = measured(table, reads, width)
-    chosen = np.random.default_rng(0).permutation(len(costs))[:_SOURCE]
+    most = max(_SOURCE, int(_SHARE * len(costs)))
+    chosen = np.random.default_rng(0).permutation(len(costs))[:most]
     return rows[chosen], costs[chosen]
 
 
@@ -136,7 +147,10 @@ def opened(table: Path) -> ReplayedDevice:
     """A recorded sub-space, or one of the brute-forced GPUs."""
     if table.name.endswith(".csv.gz"):
         return load_brute_forced(table)
-    return Recorded.load(table).device()
+    recorded = Recorded.load(table)
+    if recorded.missing:
+        print(f"{table.name}: {len(recorded.missing)} sketches are of another version, left out")
+    return recorded.device()
 
 
 @functools.cache

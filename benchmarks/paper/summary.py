@@ -12,8 +12,10 @@ from search import Setting
 Curves = dict[tuple[str, str, int], list[float]]
 """By table, key of the setting, and seed: the optimum's cost over the lowest found, by trial."""
 
-MARKS = (16, 32, 64, 96, 128, 160)
-CLOSE = 0.95
+MARKS = (16, 32, 64, 96, 128)
+CLOSE = (0.95, 0.99)
+OF_SCRATCH = (0.95, 0.99, 1.0)
+"""Shares of the median speed that a search from scratch ends with."""
 
 
 def stacked(curves: Curves, panel: Panel, setting: Setting) -> np.ndarray | None:
@@ -24,18 +26,42 @@ def stacked(curves: Curves, panel: Panel, setting: Setting) -> np.ndarray | None
 
 
 def summary(figure: Figure, curves: Curves) -> str:
-    """A table in Markdown: for each panel and setting, the median of the speed found, as a share
-    of the table's best, after so many trials; and the median of the trials to 95 % of it."""
-    head = ["panel", "search", "seeds", *(f"{m}" for m in MARKS), "to 95 %"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for panel in figure.panels:
-        for setting in panel.settings:
-            found = stacked(curves, panel, setting)
-            if found is not None:
-                cells = [f"{np.median(found[:, m - 1]):.3f}" for m in MARKS]
-                row = [panel.title, setting.label, f"{len(found)}", *cells, _needed(found)]
-                lines.append("| " + " | ".join(row) + " |")
+    """Tables in Markdown. For each panel and setting, the median of the speed found, as a share
+    of the best in the table, after so many trials, and of the trials to 95 and 99 %. Where there
+    is transfer, also the trials until it is as fast as the search from scratch is at its end.
+    """
+    pairs = [(p, s) for p in figure.panels for s in p.settings]
+    results = [(p, s, found) for p, s in pairs if (found := stacked(curves, p, s)) is not None]
+    marks, close = [f"{m}" for m in MARKS], [f"to {share:.0%}" for share in CLOSE]
+    lines = _head("panel", "search", "seeds", *marks, *close)
+    for panel, setting, found in results:
+        cells = [f"{np.median(found[:, m - 1]):.3f}" for m in MARKS]
+        needed = [_needed(found, share) for share in CLOSE]
+        lines.append(_row(panel.title, setting.label, f"{len(found)}", *cells, *needed))
+    learned = [(p, s, found) for p, s, found in results if s.sources]
+    if learned:
+        lines += [
+            "",
+            *_head("panel", "search", *(f"{share:.0%} of scratch" for share in OF_SCRATCH)),
+        ]
+    for panel, setting, found in learned:
+        scratch = stacked(curves, panel, setting.scratch)
+        if scratch is not None:
+            end = float(np.median(scratch[:, -1]))
+            cells = [
+                f"{_needed(found, share * end)} against {_needed(scratch, share * end)}"
+                for share in OF_SCRATCH
+            ]
+            lines.append(_row(panel.title, setting.label, *cells))
     return "\n".join(lines)
+
+
+def _head(*cells: str) -> list[str]:
+    return [_row(*cells), "|---" * len(cells) + "|"]
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def trials_to(found: np.ndarray, share: float) -> list[float]:
@@ -43,6 +69,6 @@ def trials_to(found: np.ndarray, share: float) -> list[float]:
     return [next((n for n, v in enumerate(c, 1) if v >= share), math.inf) for c in found]
 
 
-def _needed(found: np.ndarray) -> str:
-    middle = statistics.median(trials_to(found, CLOSE))
+def _needed(found: np.ndarray, share: float) -> str:
+    middle = statistics.median(trials_to(found, share))
     return f"{middle:g}" if math.isfinite(middle) else f"> {found.shape[1]}"

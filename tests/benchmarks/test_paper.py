@@ -137,7 +137,7 @@ SETTINGS = (
     Setting("genetic × 2", "genetic", times=2),
     Setting("GBT"),
     Setting("config vector", reads="config"),
-    Setting("transfer", sources=("C7.json.gz",)),
+    Setting("transfer", sources=("C7",)),
 )
 
 
@@ -161,7 +161,7 @@ def test_two_measurements_a_trial_are_every_second_of_one(table):
 
 
 def test_a_model_of_the_same_table_knows_it_from_the_start(table):
-    learned = Setting("transfer", sources=("C7.json.gz",))
+    learned = Setting("transfer", sources=("C7",))
     assert curve(learned, table, 0, 16)[-1] > curve(Setting("random", "random"), table, 0, 16)[-1]
 
 

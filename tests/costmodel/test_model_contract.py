@@ -37,7 +37,7 @@ def make(name, monkeypatch):
     if "treegru" in name:
         from loopwright.costmodel.tree_training import Training
 
-        few = Training(epochs=8, unchecked=4)
+        few = Training(epochs=6)
 
         class Small(TreeGRU):
             def __init__(self, *args, **options):
@@ -190,7 +190,9 @@ class TestLearning:
         before = base.predict(x)
         model.fit(x, 1 / costs, groups)
         assert np.array_equal(base.predict(x), before)
-        assert pairwise_accuracy(model.predict(x), 1 / costs) > pairwise_accuracy(before, 1 / costs)
+        assert pairwise_accuracy(model.predict(x), 1 / costs) > pairwise_accuracy(
+            before, 1 / costs
+        )
 
     def test_a_base_that_reads_other_features_is_refused(self, make, records):
         base, *_ = self.fitted(make, records)
@@ -202,12 +204,18 @@ class TestLearning:
         model, x, *_ = self.fitted(make, records)
         model.about["machine"] = "a typewriter"
         model.save(tmp_path / "model.json")
-        for loaded in (load_model(tmp_path / "model.json"), type(model).load(tmp_path / "model.json")):
+        for loaded in (
+            load_model(tmp_path / "model.json"),
+            type(model).load(tmp_path / "model.json"),
+        ):
             assert np.array_equal(loaded.predict(x), model.predict(x))
             assert (loaded.reads, loaded.describe()) == (model.reads, model.describe())
             assert loaded.importance() == model.importance()
             assert loaded.about == {
-                "records": 100, "failures": 0, "groups": 2, "machine": "a typewriter"
+                "records": 100,
+                "failures": 0,
+                "groups": 2,
+                "machine": "a typewriter",
             }
         assert [p.name for p in tmp_path.iterdir()] == ["model.json"]
 

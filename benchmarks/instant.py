@@ -1,0 +1,118 @@
+"""Instant tuning against a search: how fast the choice is, and how soon it is there.
+
+    python benchmarks/instant.py [--suite resnet] [--rows C2,C6] [--threads 2] [--trials 128]
+
+For every row: the best of a search without transfer (from the store, or searched now), the global
+model's choice (trials=0), and the best of eight (effort="instant"), all three and the default then
+measured side by side. Times include building, but neither imports nor the start of Python; the
+rows are none that the shipped model learned from. Geometric means come last.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from suites import SUITES, select
+from suites.row import Row
+
+import loopwright as lw
+from loopwright.explore.tune import tune
+from loopwright.explore.tuned import Tuned
+from loopwright.measure.local import LocalDevice
+
+ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Result:
+    """Speeds relative to the search's best, and seconds until each choice was there, built."""
+
+    row: str
+    default: float
+    chosen: float
+    instant: float
+    choosing: float
+    measuring: float
+
+
+def compared(row: Row, threads: int, trials: int, records: Path, transfer: str) -> Result:
+    """One row."""
+    work = row.request.workload
+    best = tune(work, threads=threads, trials=trials, records=records, transfer=None)
+    chosen, choosing = timed(
+        lambda: tune(work, threads=threads, trials=0, records=None, transfer=transfer)
+    )
+    instant, measuring = timed(
+        lambda: tune(work, threads=threads, effort="instant", records=None, transfer=transfer)
+    )
+    configs = [best.config, lw.space(work, threads=threads).default, chosen.config, instant.config]
+    with LocalDevice("cpu", threads) as device:
+        samples = device.compare(work, configs, ROUNDS)
+    reference, *others = (float(np.median(s)) for s in samples)
+    return Result(row.key, *(reference / s for s in others), choosing, measuring)
+
+
+def timed(search: Callable[[], Tuned]) -> tuple[Tuned, float]:
+    """What a search found, and the seconds until it could be called."""
+    start = time.perf_counter()
+    tuned = search()
+    _ = tuned.library
+    return tuned, time.perf_counter() - start
+
+
+def shown(r: Result) -> str:
+    return (
+        f"{r.row:<28} default {r.default:5.2f}  trials=0 {r.chosen:5.2f} in {r.choosing:5.2f} s  "
+        f"instant {r.instant:5.2f} in {r.measuring:5.2f} s"
+    )
+
+
+def means(results: list[Result]) -> Result:
+    def mean(values: list[float]) -> float:
+        return statistics.geometric_mean(values)
+
+    columns = zip(*((r.default, r.chosen, r.instant, r.choosing, r.measuring) for r in results))
+    return Result("geometric mean", *(mean(list(c)) for c in columns))
+
+
+@click.command(help=__doc__)
+@click.option("--suite", default="resnet", show_default=True, help="Some, with commas.")
+@click.option("--rows", default="", help="Only these: ROW or SUITE:ROW, with commas.")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--trials", default=128, show_default=True, help="Of the search.")
+@click.option("--records", type=click.Path(path_type=Path), default="instant.db")
+@click.option("--transfer", default="auto", show_default=True, help="Or a model file.")
+@click.option("--seconds", type=float, help="No row begins later.")
+@click.option("--skip", default=0, help="Leave so many rows out.")
+def main(
+    suite: str,
+    rows: str,
+    threads: int,
+    trials: int,
+    records: Path,
+    transfer: str,
+    seconds: float | None,
+    skip: int,
+) -> None:
+    try:
+        chosen = select(suite.split(","), [r for r in rows.split(",") if r])
+    except ValueError as error:
+        raise click.UsageError(f"{error}; suites: {', '.join(SUITES)}") from error
+    begun, results = time.monotonic(), []
+    for row in chosen[skip:]:
+        if seconds is not None and time.monotonic() - begun > seconds:
+            break
+        results.append(compared(row, threads, trials, records, transfer))
+        click.echo(shown(results[-1]))
+    if results:
+        click.echo(shown(means(results)))
+
+
+if __name__ == "__main__":
+    main()

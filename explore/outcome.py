@@ -1,0 +1,114 @@
+"""How a search ends: the best few compared, the winner verified and recorded."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from loopwright.explore.finalists import Finalist, judge
+from loopwright.explore.instant import Instant
+from loopwright.explore.session import Session
+from loopwright.explore.tuned import Tuned
+from loopwright.explore.tuner import Tuner
+from loopwright.measure.device import Failure, Measurement
+from loopwright.schedule.sketch import Config
+
+HEAT, HEAT_ROUNDS = 24, 5
+FINALISTS, ROUNDS = 8, 20
+"""The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
+so many of the best, a quarter of all, are measured side by side, so many samples each; the better
+ones of them are measured again as finalists."""
+
+
+def finish(session: Session, end: str) -> Tuned:
+    """Name the winner, by a comparison unless the user is in a hurry."""
+    finalists: list[Finalist] = []
+    try:
+        compared = end != "interrupted" and not session.budget.hasty
+        while compared and session.ranked() and not finalists:
+            finalists = _compared(session)
+    except KeyboardInterrupt:
+        end = "interrupted"
+    if not session.ranked():
+        raise session.nothing_worked()
+    best = finalists[0].config if finalists else session.ranked()[0]
+    return _result(session, best, end, finalists)
+
+
+def _result(
+    session: Session, config: Config, end: str, finalists: Sequence[Finalist] = ()
+) -> Tuned:
+    """What there is to say of the winner; finalists are recorded."""
+    of_search = next((m for m in reversed(session.history) if m.config == config), None)
+    again = {f.config: session.record(_again(of_search, f)) for f in finalists if of_search}
+    costs = {f.config: f.cost for f in finalists}
+    default = session.space.default
+    return Tuned(
+        workload=session.workload,
+        target=session.device.target,
+        config=config,
+        record=again.get(config) or (of_search and session.record(of_search)),
+        default=costs.get(default, session.cost(default)),
+        history=tuple(session.history),
+        resumed=session.resumed,
+        finalists=tuple(finalists),
+        spent=dict(session.spent),
+        end=end,
+    )
+
+
+def _compared(session: Session) -> list[Finalist]:
+    """The best few, measured side by side, the winner first and verified; those that fail now
+    are taken out of the ranking, and the list is empty if nothing is left of them."""
+    default = session.space.default
+    session.update("comparing the best")
+    heat = session.ranked()[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
+    if len(heat) > FINALISTS:
+        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
+    configs = heat[:FINALISTS]
+    if default in session.ranked() and default not in configs:
+        configs.append(default)
+    finalists = _side_by_side(session, configs, ROUNDS)
+    while finalists and (failure := session.verify(finalists[0].config)):
+        session.reject(finalists[0].config, failure)
+        left = {f.config: f.seconds for f in finalists[1:]}
+        finalists = judge(list(left), list(left.values()), default)
+    session.flush()
+    return finalists
+
+
+def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
+    """Measure configs in turns and rank them; those that fail now are rejected."""
+    with session.timed("comparing"):
+        samples = session.device.compare(session.workload, configs, rounds)
+    for config, seconds in zip(configs, samples, strict=True):
+        if not all(map(math.isfinite, seconds)):
+            session.reject(config, Failure("run", "it failed when it was measured again"))
+    return judge(configs, samples, session.space.default)
+
+
+def _again(measured: Measurement, finalist: Finalist) -> Measurement:
+    return Measurement(
+        config=finalist.config,
+        seconds=finalist.seconds,
+        failure=None,
+        build_seconds=0.0,
+        run_seconds=sum(finalist.seconds),
+        cache=measured.cache,
+        threads=measured.threads,
+        started=time.time(),
+    )
+
+
+def unmeasured(session: Session, tuner: Tuner) -> Tuned:
+    """The best of earlier sessions, or what the strategy would try first, nothing measured: the
+    global model's choice, or the default config where there is no such model."""
+    session.resume()
+    if session.ranked():
+        return _result(session, session.ranked()[0], "nothing was measured")
+    if isinstance(tuner.strategy, Instant):
+        with session.timed("choosing"):
+            (config,) = tuner.strategy.domain.configs(tuner.strategy.choose(1))
+        return _result(session, config, "chosen by a global model, nothing was measured")
+    return _result(session, session.space.default, "the default schedule, nothing was measured")

@@ -1,0 +1,52 @@
+"""`loopwright model`."""
+
+import pytest
+from click.testing import CliRunner
+
+from loopwright.cli_model import model
+from loopwright.costmodel.gbt import GBTModel
+from tests.costmodel.records import data
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a command over a saved model; its exit code and output."""
+    saved = GBTModel(reads="config")
+    saved.fit(*data(60))
+    saved.about |= {"machine": "a typewriter", "targets": {"cpu": 2}, "probe": [1.0, 2.5, 3.0]}
+    saved.save(tmp_path / "model.json")
+    (tmp_path / "broken.json").write_text((tmp_path / "model.json").read_text()[:-9])
+
+    def invoke(*args):
+        result = CliRunner().invoke(model, [args[0], str(tmp_path / args[1]), *args[2:]])
+        return result.exit_code, result.output
+
+    return invoke
+
+
+def test_a_card_says_what_a_model_is_and_what_it_learned_from(run):
+    code, output = run("show", "model.json")
+    assert code == 0
+    lines = dict(line.split(":", 1) for line in output.splitlines() if ":" in line[:14])
+    assert lines["model"].strip() == "120 boosted trees, rank objective"
+    assert lines["reads"].strip() == "config"
+    assert [lines[n].strip() for n in ("records", "failures", "groups")] == ["60", "0", "2"]
+    assert lines["machine"].strip() == "a typewriter"
+    assert lines["targets"].strip() == "cpu: 2"
+    assert lines["probe"].strip() == "3 numbers"
+
+
+def test_a_card_lists_the_features_that_matter_most_first(run):
+    _, output = run("show", "model.json", "--features", "3")
+    shares = [float(word[:-1]) for word in output.split() if word.endswith("%")]
+    assert len(shares) == 3
+    assert shares == sorted(shares, reverse=True)
+    assert "feature 0" in output
+    assert "importance" not in run("show", "model.json", "--features", "0")[1]
+
+
+def test_a_damaged_file_is_an_error_with_a_remedy(run):
+    code, output = run("show", "broken.json")
+    assert code == 1
+    assert "broken.json is no model file, or cut short" in output
+    assert "get or save it again" in output

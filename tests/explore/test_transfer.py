@@ -1,0 +1,150 @@
+"""Searches that begin with a global model, and those that measure little or nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.model import ModelError
+from loopwright.explore.annealing import Schedule
+from loopwright.explore.budget import TuningError
+from loopwright.explore.callbacks import Callback
+from loopwright.explore.tune import tune
+from loopwright.measure.device import Device, Measurement
+from loopwright.transfer.dataset import read_groups
+from loopwright.transfer.records import RecordStore
+from loopwright.transfer.training import train
+from tests.transfer.examples import MACHINE, matmul
+from tests.transfer.learned import AVX2, costs, filled, points
+
+NEW = (40, 24, 56)
+QUICK = Schedule(chains=64, steps=2)
+
+
+class Featured(Device):
+    """Costs follow from the features of programs."""
+
+    def __init__(self):
+        self.target, self.name, self.measured, self.compared = AVX2, "made up", [], False
+
+    def fingerprint(self):
+        return dict(MACHINE)
+
+    def check(self):
+        pass
+
+    def measure(self, workload, configs):
+        self.measured += configs
+        for config, cost in zip(configs, costs(points(*NEW), list(configs)), strict=True):
+            yield Measurement(config, (float(cost),) * 3, None, 0.0, 0.0, "warm", 2, 1e9)
+
+    def verify(self, workload, config):
+        return None
+
+    def compare(self, workload, configs, rounds):
+        self.compared = True
+        return [(float(c),) * rounds for c in costs(points(*NEW), list(configs))]
+
+
+class Notes(Callback):
+    def __init__(self):
+        self.heard = []
+
+    def note(self, text):
+        self.heard.append(text)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("global")
+    with RecordStore(filled(folder / "r.db", count=60)) as store:
+        train(list(read_groups([store]))).save(folder / "global.json")
+    return folder / "global.json"
+
+
+def run(device, **options):
+    settings = {"records": None, "schedule": QUICK, "transfer": None, **options}
+    return tune(matmul(*NEW), device=device, **settings)
+
+
+def test_the_first_batch_is_chosen_by_the_global_model(file):
+    with_it, without = Featured(), Featured()
+    notes = Notes()
+    tuned = run(with_it, trials=16, transfer=file, callbacks=[notes])
+    run(without, trials=16)
+    assert with_it.measured[0] == points(*NEW).default  # still candidate 0
+    of = points(*NEW)
+    assert sorted(costs(of, with_it.measured))[8] < sorted(costs(of, without.measured))[8]
+    assert str(file) in notes.heard[0]
+    assert tuned.seconds <= tuned.default
+
+
+def test_the_local_model_goes_on_from_the_global_one(file):
+    device = Featured()
+    tuned = run(device, trials=48, transfer=file)
+    assert len(tuned.history) == 48
+    best = min(costs(points(*NEW), device.measured))
+    assert tuned.seconds == pytest.approx(best)
+
+
+def test_a_model_that_is_given_and_a_path_to_transfer_from_exclude_each_other(file):
+    with pytest.raises(TuningError, match="a model that is named"):
+        run(Featured(), trials=8, transfer=file, model=GBTModel())
+    with pytest.raises(TuningError, match="annealing"):
+        run(Featured(), trials=8, transfer=file, strategy="random")
+    with pytest.raises(ModelError, match="cannot read"):
+        run(Featured(), trials=8, transfer="missing.json")
+
+
+def test_without_trials_the_global_model_chooses_and_nothing_is_measured(file):
+    device = Featured()
+    tuned = run(device, trials=0, transfer=file)
+    assert device.measured == []
+    assert tuned.record is None
+    assert math.isnan(tuned.seconds)
+    assert "nothing was measured" in str(tuned)
+    of = points(*NEW)
+    chosen, default = costs(of, [tuned.config, of.default])
+    assert chosen < default
+    with pytest.raises(TuningError, match="give it trials"):
+        tuned.report("nowhere.html")
+    with pytest.raises(TuningError, match="give it trials"):
+        tuned.plot("nowhere.png")
+
+
+def test_without_trials_and_a_model_the_default_is_chosen_and_said_to_be():
+    notes = Notes()
+    tuned = run(Featured(), trials=0, callbacks=[notes])
+    assert tuned.config == points(*NEW).default
+    assert "rules of thumb" in notes.heard[0]
+
+
+def test_without_trials_the_best_of_earlier_sessions_is_chosen(file, tmp_path):
+    store = tmp_path / "r.db"
+    earlier = run(Featured(), trials=16, records=store)
+    tuned = run(Featured(), trials=0, records=store, transfer=file)
+    assert tuned.config == earlier.config
+    assert tuned.record is not None
+    with RecordStore(store) as opened:
+        count = len(opened)
+    run(Featured(), trials=0, records=store, transfer=file)
+    with RecordStore(store) as opened:
+        assert len(opened) == count
+
+
+def test_an_instant_search_measures_eight_and_compares_nothing(file):
+    device = Featured()
+    tuned = run(device, effort="instant", transfer=file)
+    assert len(device.measured) == len(set(device.measured)) == 8
+    assert device.measured[0] == points(*NEW).default
+    assert not device.compared
+    assert not tuned.finalists
+    assert tuned.seconds == min(costs(points(*NEW), device.measured))
+    assert tuned.speedup > 1
+
+
+def test_the_same_seed_gives_the_same_choice(file):
+    chosen = [run(Featured(), trials=0, transfer=file, seed=3).config for _ in range(2)]
+    assert chosen[0] == chosen[1]

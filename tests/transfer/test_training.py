@@ -1,0 +1,186 @@
+"""Global models: what they learn, how they are judged, which files are refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from loopwright import cli_model
+from loopwright.costmodel.file import load_model
+from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.model import ModelError, RandomModel
+from loopwright.costmodel.probe import probe, same_features
+from loopwright.transfer import base as choice
+from loopwright.transfer.base import find_base, shipped_path
+from loopwright.transfer.dataset import read_groups
+from loopwright.transfer.evaluation import Score, Summary, cross_validated, judged, table
+from loopwright.transfer.records import RecordStore
+from loopwright.transfer.training import load_global, train
+from tests.transfer.examples import AVX512, matmul
+from tests.transfer.learned import AVX2, SIZES, filled
+
+NEW = (40, 24, 56)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with RecordStore(filled(tmp_path_factory.mktemp("records") / "r.db")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def groups(store):
+    return list(read_groups([store]))
+
+
+@pytest.fixture(scope="module")
+def file(groups, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "global.json"
+    train(groups).save(path)
+    return path
+
+
+def test_a_global_model_ranks_a_workload_that_it_has_not_seen(file, tmp_path):
+    with RecordStore(filled(tmp_path / "new.db", [NEW], 60)) as new:
+        (score,) = judged(load_global(file), list(read_groups([new])))
+    assert score.accuracy > 0.8
+    assert score.regret[1] < 1.2
+
+
+def test_a_model_remembers_what_it_learned_from(file, groups):
+    about = load_model(file).about
+    assert about["workloads"] == sorted(matmul(*size).key for size in SIZES)
+    assert about["kinds"] == {"2 sum 1 mul(read, read)": len(SIZES)}
+    assert about["records"] == sum(len(g.costs) for g in groups)
+    assert about["targets"] == [str(AVX2)]
+    assert same_features("relation", about["probe"])
+
+
+def test_a_model_of_other_features_is_refused_with_a_remedy(groups, tmp_path):
+    other = train(groups)
+    other.about["probe"][3] += 0.5
+    other.save(tmp_path / "old.json")
+    with pytest.raises(ModelError, match=r"another version.*model\s+train.*transfer=None"):
+        load_global(tmp_path / "old.json")
+    assert not same_features("relation", None)
+    assert not same_features("relation", "damaged")
+    assert not same_features("relation", probe("relation")[1:])
+
+
+def test_too_few_records_are_an_error(groups):
+    with pytest.raises(ModelError, match="no records"):
+        train([])
+    with pytest.raises(ModelError, match="one of gbt, treegru"):
+        train(groups, "forest")
+
+
+@pytest.mark.parametrize("by", ["workload", "kind"])
+def test_who_judges_a_group_has_not_seen_it(groups, by, monkeypatch):
+    if by == "kind":  # all are matrix products: pretend otherwise
+        monkeypatch.setattr(
+            type(groups[0]), "kind", property(lambda g: f"size {g.workload.key[:1] > '8'}")
+        )
+    seen = []
+
+    def trained(part):
+        seen.append({g.workload.key if by == "workload" else g.kind for g in part})
+        return RandomModel()
+
+    names = {g.workload.key if by == "workload" else g.kind for g in groups}
+    if len(names) < 2:
+        pytest.skip("the keys of all sizes begin alike")
+    scores = list(cross_validated(groups, trained, by))
+    assert len(scores) == len(groups)
+    assert all(len(part) < len(names) for part in seen)
+    assert set().union(*seen) == names
+    with pytest.raises(ModelError, match="'workload' or 'kind'"):
+        list(cross_validated(groups, trained, "colour"))
+
+
+def test_scores_are_what_they_say(groups):
+    group = groups[0]
+    perfect = Score.of(group, -group.costs)
+    assert (perfect.accuracy, perfect.recall, perfect.regret) == (1.0, 1.0, (1.0, 1.0, 1.0))
+    worst = Score.of(group, group.costs)
+    assert worst.accuracy == 0.0
+    assert worst.regret[0] == pytest.approx(group.costs.max() / group.costs.min())
+    summary = Summary.of([perfect, worst])
+    assert summary.accuracy == 0.5
+    assert summary.regret[0] == pytest.approx(math.sqrt(worst.regret[0]))
+    assert "all" in table([perfect, worst]).splitlines()[-1]
+    with pytest.raises(ModelError, match="nothing to judge by"):
+        Summary.of([])
+
+
+def test_no_transfer_begins_with_nothing(store):
+    assert find_base(None, matmul(*NEW), AVX2, store).model is None
+
+
+def test_a_file_is_used_and_a_damaged_one_is_an_error(file, store, tmp_path):
+    found = find_base(file, matmul(*NEW), AVX2, store)
+    assert found.model.ready
+    assert str(file) in found.notes[0]
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(file.read_text()[:-100])
+    with pytest.raises(ModelError, match=r"damaged\.json"):
+        find_base(damaged, matmul(*NEW), AVX2, store)
+
+
+def test_auto_takes_the_shipped_model_and_the_records_of_others(file, store, monkeypatch):
+    monkeypatch.setattr(choice, "SHIPPED", file.parent)
+    file.rename(file.parent / "x86-avx2.json")
+    try:
+        found = find_base("auto", matmul(*NEW), AVX2, store)
+        alone = find_base("auto", matmul(*NEW), AVX2)
+    finally:
+        (file.parent / "x86-avx2.json").rename(file)
+    assert "shipped" in found.notes[0]
+    assert "4 other workloads" in found.notes[1]
+    assert isinstance(found.model, GBTModel)
+    assert found.model.base is not None
+    assert "shipped" in alone.notes[0]
+    assert len(alone.notes) == 1
+
+
+def test_auto_leaves_out_the_workload_itself_and_other_families(store, monkeypatch, tmp_path):
+    monkeypatch.setattr(choice, "SHIPPED", tmp_path)
+    assert "3 other workloads" in find_base("auto", matmul(*SIZES[0]), AVX2, store).notes[0]
+    assert find_base("auto", matmul(*SIZES[0]), AVX512, store) == choice.Base()
+
+
+def test_auto_goes_on_without_a_shipped_model_that_is_damaged(monkeypatch, tmp_path):
+    monkeypatch.setattr(choice, "SHIPPED", tmp_path)
+    (tmp_path / "x86-avx2.json").write_text("{")
+    found = find_base("auto", matmul(*NEW), AVX2)
+    assert found.model is None
+    assert "goes on without" in found.notes[0]
+
+
+def test_the_shipped_models_are_small_and_of_these_features():
+    files = list(choice.SHIPPED.glob("*.json"))
+    assert files
+    for path in files:
+        assert path.stat().st_size < 3e6
+        assert len(load_global(path).about["workloads"]) > 50
+    assert shipped_path(AVX2) in files
+
+
+def test_the_command_line_trains_and_judges(store, tmp_path):
+    def called(*args):
+        result = CliRunner().invoke(cli_model.model, [str(a) for a in args])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    options = ("--records", store.path, "--targets", "all")
+    path = tmp_path / "m.json"
+    said = called("train", *options, "-o", path, "--note", "a test")
+    assert f"{len(SIZES)} workloads" in said
+    assert load_model(path).about["note"] == "a test"
+    new = filled(tmp_path / "new.db", [NEW])
+    assert "1" in called("eval", path, "--records", new, "--targets", "all").splitlines()[-1]
+    lines = called("eval", *options, "--folds", 2).splitlines()
+    assert lines[-1].split()[0] == str(len(SIZES))
+    seen = CliRunner().invoke(cli_model.model, ["eval", str(path), *map(str, options)])
+    assert "nothing to judge by" in seen.output
