@@ -395,12 +395,13 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
 
 def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
     """Cache lines that a step of the tile reads single elements from, of operands that do not
-    stay in the second-level cache: neighbours share one."""
+    stay in the second-level cache: neighbours share one, and so do steps along a row."""
     total = 0
     for read in dict.fromkeys(sketch.nest.reads()):
         packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
         large = _touched(sketch.nest, read) > context.target.l2_bytes // 2
-        if packed or not large or sketch.vector in _indices(read):
+        near = any(stride(read.tensor, read.index, k) == 1 for k in sketch.nest.reduce)
+        if packed or near or not large or sketch.vector in _indices(read):
             continue
         sizes = dict(zip(sketch.tile, tile, strict=True))
         steps = {a: stride(read.tensor, read.index, a) for a in sketch.tiled}
