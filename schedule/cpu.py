@@ -136,7 +136,8 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     if axis in nest.reduce:
         return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
     if stride(nest.out, nest.index, axis) != 1:
-        cost += _SCATTER / math.prod(extent(k) for k in nest.reduce)
+        large = nest.size * item_bytes(nest.out.dtype) > context.target.l2_bytes
+        cost += _SCATTER * (3 if large else 1) / math.prod(extent(k) for k in nest.reduce)
     return cost
 
 
@@ -202,7 +203,9 @@ def _packings(
         (always if forced or ahead else maybe).append(packed)
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
+    blocks = [b for p in (*vectors, *always) if (b := _block(nest, p, vector, context))][:1]
     options = [
+        *((*(p for p in always if p.index != block.index), block) for block in blocks),
         *((*(p for p in always if p != panel), replace(panel, local=True)) for panel in panels),
         *([(*always, *vectors)] if vectors else []),
         tuple(always),
@@ -238,6 +241,21 @@ def _fits_a_panel(
     return not set(packed.outer) & set(tiled) and depth * widest <= context.target.l2_bytes // 2
 
 
+def _block(
+    nest: Nest, packed: Packed, vector: Index | None, context: NestContext
+) -> Packed | None:
+    """A panel that also spans the axis along which its operand is contiguous, so that whole cache
+    lines are copied; None if that is no axis of the result, or the panel is too large."""
+    if packed.axis != vector or packed.tensor.name in context.known_ahead:
+        return None
+    near = [a for a in packed.outer if stride(packed.tensor, packed.index, a) == 1]
+    size = math.prod(extent(a) for a in (*near, *packed.inner)) * item_bytes(packed.tensor.dtype)
+    if not near or size * min(extent(packed.axis), _PANEL_LANES) > context.target.l2_bytes // 2:
+        return None
+    outer = tuple(a for a in packed.outer if a not in near)
+    return replace(packed, outer=outer, inner=(*near, *packed.inner), local=True)
+
+
 def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
     used = _indices(read)
     outer = tuple(a for a in nest.axes if a in used and a != axis)
@@ -255,13 +273,19 @@ def _orders(
     inside = (*rest, *tiled, vector)
     outside = (*rest, vector, *tiled)
     if any(p.local for p in packed):
-        return [outside]
+        within = {a for p in packed if p.local for a in p.inner}
+        return [tuple(sorted(outside, key=lambda a: _level(a, vector, tiled, within)))]
     if not tiled or not has_reuse(nest):
         return [inside]
     if _mostly_written(nest):
         return list(dict.fromkeys([nest.axes, outside, inside]))
     # A sliding window reuses rows, not columns: along the rows, they stay in the nearest cache.
     return [inside, outside] if sliding(nest, vector, tiled) else [outside, inside]
+
+
+def _level(axis: Index, vector: Index, tiled: tuple[Index, ...], within: set[Index]) -> int:
+    """How far inside a middle loop stands where there are panels, which span the axes `within`."""
+    return (axis == vector) + 2 * (axis in within) + 3 * (axis in tiled)
 
 
 def _mostly_written(nest: Nest) -> bool:
@@ -371,12 +395,13 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
 
 def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
     """Cache lines that a step of the tile reads single elements from, of operands that do not
-    stay in the second-level cache: neighbours share one."""
+    stay in the second-level cache: neighbours share one, and so do steps along a row."""
     total = 0
     for read in dict.fromkeys(sketch.nest.reads()):
         packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
         large = _touched(sketch.nest, read) > context.target.l2_bytes // 2
-        if packed or not large or sketch.vector in _indices(read):
+        near = any(stride(read.tensor, read.index, k) == 1 for k in sketch.nest.reduce)
+        if packed or near or not large or sketch.vector in _indices(read):
             continue
         sizes = dict(zip(sketch.tile, tile, strict=True))
         steps = {a: stride(read.tensor, read.index, a) for a in sketch.tiled}
@@ -399,7 +424,8 @@ def _default_blocks(
         again = 0 if panels else _read_again(nest, axis) // target.l2_bytes
         return again, (axis == sketch.vector) != panels
 
-    for axis in sorted(nest.axes, key=cost):
+    spanned = {a for p in sketch.packed if p.local for a in p.inner}
+    for axis in sorted((a for a in nest.axes if a not in spanned), key=cost):
         parts = min(blocks[axis], wanted)
         blocks[axis] = -(-blocks[axis] // parts)
         wanted = -(-wanted // parts)

@@ -107,10 +107,15 @@ class NestLowering:
         index = (*(place[a] for a in packed.inner), Linear(((lane, 1),)))
         source = self.storage.touch(packed.tensor, self.part)
         value = Load(source, tuple(to_linear(p, place) for p in packed.index))
+        near = [loop for a, loop in zip(packed.inner, loops, strict=True) if a in self.axes]
+        far = [loop for loop in loops if loop not in near]
         contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
         kind = "vectorized" if contiguous else "serial"
-        body: Stmt = Loop(lane, tile, kind, (Store(buffer, index, value),))
-        for var, count in reversed(loops):
+        body: Stmt = Store(buffer, index, value)
+        for var, count in reversed(near):  # innermost: whole cache lines are read
+            body = Loop(var, count, "serial", (body,))
+        body = Loop(lane, tile, kind, (body,))
+        for var, count in reversed(far):
             body = Loop(var, count, "serial", (body,))
         return [Allocate(buffer), body]
 

@@ -50,7 +50,8 @@ class Packed:
 
     The operand is read as `tensor[index]`. The copy has axes [outer…, tile of `axis`, inner…,
     within the tile]; its last tile overlaps the one before it where tiles do not divide. A `local`
-    copy is made inside of the nest, one tile at a time: [inner…, within the tile].
+    copy is made inside of the nest, one tile at a time: [inner…, within the tile]. Its inner axes
+    may include one of the result, whose middle loop then stands inside of the copy.
     """
 
     tensor: Tensor
@@ -104,9 +105,14 @@ class NestSketch:
                 parts.append(f"{label}={'.'.join(str(names.index(a)) for a in axes)}")
         reads = list(dict.fromkeys(r.tensor for r in self.nest.reads()))
         if self.packed:
-            packs = (f"{reads.index(p.tensor)}{'local' * p.local}" for p in self.packed)
+            packs = (f"{reads.index(p.tensor)}{_kind(p, self.nest)}" for p in self.packed)
             parts.append(f"pack={'.'.join(packs)}")
         return " ".join(parts)
+
+
+def _kind(packed: Packed, nest: Nest) -> str:
+    spans = any(a in nest.axes for a in packed.inner)
+    return "block" if spans else "local" * packed.local
 
 
 @dataclass(frozen=True)

@@ -285,6 +285,11 @@ def contraction_of_four_axes():
 
 
 @case
+def contraction_that_transposes():
+    return lw.einsum("aebd,ce->dcba", T("A", 17, 6, 3, 13), T("B", 11, 6))
+
+
+@case
 def sum_of_everything():
     A, S = T("A", 67, 1031), lw.tensor("S")
     i, j = lw.indices("i j")

@@ -55,6 +55,7 @@ def test_a_row_of_a_batch_is_the_tree_of_that_config(name):
         "global_avg_pool2d",
         "max_pool2d",
         "transposition_with_a_cast",
+        "contraction_that_transposes",
     ],
 )
 def test_the_default_tree_reads_as_expected(name, golden):
