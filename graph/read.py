@@ -91,10 +91,10 @@ def _check_fixed(value: Any) -> None:
     dims = value.type.tensor_type.shape.dim
     shown = [d.dim_param or (str(d.dim_value) if d.dim_value else "?") for d in dims]
     if any(not d.dim_value for d in dims):
-        example = ", ".join(str(d.dim_value or 1) for d in dims)
+        example = tuple(d.dim_value or 1 for d in dims)
         raise ModelError(
             f"input {value.name} has the open shape ({', '.join(shown)}): give its shape, e.g. "
-            f'inputs={{"{value.name}": ({example},)}}'
+            f'inputs={{"{value.name}": {example}}}'
         )
 
 

@@ -72,7 +72,7 @@ def _walk(stmt: Any, loops: dict[Any, int]) -> Iterator[Block]:
             yield from _walk(each, loops)
     elif isinstance(stmt, tirx.For):
         if stmt.kind != tirx.ForKind.SERIAL or extent(stmt.min):
-            raise NotSayable("it is scheduled already: a loop is not serial")
+            raise NotSayable("a loop is not serial: it is scheduled already, or made by hand")
         yield from _walk(stmt.body, {**loops, stmt.loop_var: extent(stmt.extent)})
     elif isinstance(stmt, s_tir.SBlockRealize):
         yield _block(stmt, loops)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loopwright.cli_graph import is_model, tune_model
 from loopwright.cli_peers import peer_seconds
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.errors import LoopwrightError
@@ -68,6 +69,11 @@ class _Command(click.Command):
     type=click.FloatRange(1),
     help="How much rounding errors may grow; 1 leaves Winograd's algorithms out. Any by default.",
 )
+@click.option("--tasks", "chosen", metavar="1,3-5", help="Of a model: the tasks to tune.")
+@click.option(
+    "--share", type=click.FloatRange(0, 1), help="Of a model: the share of its FLOPs to tune."
+)
+@click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
 @_THREADS
 @_RECORDS
 @click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
@@ -83,6 +89,9 @@ def tune(
     strategy: str,
     model: str,
     growth: float | None,
+    chosen: str | None,
+    share: float | None,
+    shapes: tuple[str, ...],
     threads: int | None,
     records: Path,
     output: Path | None,
@@ -92,14 +101,21 @@ def tune(
     r"""Find the fastest program for WHAT on this machine, and export it.
 
     \b
-    WHAT is an operator with shapes, an einsum string with sizes, or a Python file:
+    WHAT is an operator with shapes, an einsum string with sizes, a Python file, or a model:
       loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
       loopwright tune "ij,jk->ik" i=512 j=512 k=512
       loopwright tune my.py:workload
+      loopwright tune model.onnx --minutes 30
 
     Without it, a convolution of ResNet-18 is tuned in about two minutes and exported to c6.so.
     The same command again goes on where it ended; Ctrl-C ends it with what was found.
     """
+    if what and is_model(what):
+        tune_model(
+            Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
+            records, seed, threads,
+        )  # fmt: skip
+        return
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
     output = output or Path("c6.so" if what is None else f"{_name(workload)}.so")
