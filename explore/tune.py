@@ -92,7 +92,7 @@ def tune(
         session = Session(workload, points, device, store, budget, callbacks, seed)
         with _shown(session):
             end = _run(session, tuner, batch)
-            result = _finish(session, end)
+            result = finish(session, end)
     for callback in callbacks:
         callback.finish(result)
     return result
@@ -137,7 +137,7 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
         return "interrupted"
 
 
-def _finish(session: Session, end: str) -> Tuned:
+def finish(session: Session, end: str) -> Tuned:
     """Name the winner, by a comparison unless the user is in a hurry."""
     finalists: list[Finalist] = []
     try:

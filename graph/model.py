@@ -18,10 +18,11 @@ from loopwright.codegen.library import Library
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError
 from loopwright.graph.compose import Composed, compose
-from loopwright.graph.network import network
+from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
 from loopwright.graph.read import Inputs, read_model
 from loopwright.graph.tasks import Work, work_of
+from loopwright.graph.virtual import VirtualModel, build_virtual
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
@@ -140,7 +141,7 @@ _MAIN = ctypes.CFUNCTYPE(
 
 
 def import_model(model: Any, inputs: Inputs, target: Target) -> Work:
-    """A model's steps and tasks. Raises `ModelError`."""
+    """A model's steps and tasks. Raises `ModelError`, `NotPlannable` among them."""
     return work_of(network(fused(read_model(model, inputs), target)))
 
 
@@ -152,8 +153,11 @@ def build_model(
     records: str | os.PathLike[str] | None = None,
     policy: str = "exact",
     name: str = "model",
-) -> TunedModel:
+) -> TunedModel | VirtualModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
+
+    A model with control flow, or with operators that need TVM's run-time, becomes a
+    `VirtualModel`.
 
     Parameters
     ----------
@@ -166,9 +170,13 @@ def build_model(
     Raises `ModelError`, `BuildError`.
     """
     machine = resolve(target, threads)
-    work = import_model(model, inputs, machine)
-    found = {} if records is None else best_records(work, machine, records, policy)
-    return build_work(work, machine, found, name)
+    module = fused(read_model(model, inputs), machine)
+    try:
+        work = work_of(network(module))
+        found = {} if records is None else best_records(work, machine, records, policy)
+        return build_work(work, machine, found, name)
+    except NotPlannable as reason:
+        return build_virtual(module, machine, records, policy, str(reason))
 
 
 def build_work(

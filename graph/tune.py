@@ -15,6 +15,7 @@ from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback
 from loopwright.explore.session import Session
+from loopwright.explore.tune import finish
 from loopwright.explore.tuner import Tuner
 from loopwright.graph.model import TunedModel, best_records, build_work, import_model
 from loopwright.graph.read import Inputs
@@ -26,6 +27,8 @@ from loopwright.transfer.records import RecordStore
 
 BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
+COMPARED = 3 * BATCH
+"""Candidates of a task from which on the best of them are measured again, side by side."""
 RECENT = 2
 """Batches over which the rate of improvement is taken."""
 
@@ -38,6 +41,7 @@ class TaskState:
     ----------
     curve: the lowest cost in seconds after each batch; infinite while nothing worked.
     exhausted: whether nothing is left to measure.
+    measured: how many candidates this search measured.
     """
 
     task: Task
@@ -45,6 +49,7 @@ class TaskState:
     tuner: Tuner
     curve: list[float] = field(default_factory=list)
     exhausted: bool = False
+    measured: int = 0
 
     @property
     def best(self) -> float:
@@ -76,6 +81,7 @@ class TaskState:
         self.tuner.tell([m.config for m in measured], [m.cost for m in measured])
         self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
         self.exhausted = self.tuner.exhausted
+        self.measured += len(measured)
         return len(measured)
 
 
@@ -151,6 +157,9 @@ def search(
             for line in _rounds(states, budget):
                 if tell is not None:
                     tell(line)
+            for state in states:
+                if state.measured >= COMPARED:
+                    finish(state.session, "budget used")
         except KeyboardInterrupt:
             if tell is not None:
                 tell("interrupted: what was measured is kept")
