@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from loopwright.codegen.export import load
     from loopwright.codegen.library import Library
     from loopwright.explore.tune import tune
+    from loopwright.graph.model import build_model
+    from loopwright.graph.tir import from_tir
+    from loopwright.graph.tune import tune_model
 
 __version__ = "0.1.0"
 
@@ -44,9 +47,12 @@ __version__ = "0.1.0"
 _LATER = {
     "Library": ("loopwright.codegen.library", "Library"),
     "build": ("loopwright.codegen.build", "build"),
+    "build_model": ("loopwright.graph.model", "build_model"),
+    "from_tir": ("loopwright.graph.tir", "from_tir"),
     "load": ("loopwright.codegen.export", "load"),
     "space": ("loopwright.codegen.build", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
+    "tune_model": ("loopwright.graph.tune", "tune_model"),
 }
 
 
@@ -63,12 +69,14 @@ __all__ = [
     "Workload",
     "abs",
     "build",
+    "build_model",
     "cast",
     "einsum",
     "equal",
     "erf",
     "exp",
     "floor",
+    "from_tir",
     "indices",
     "load",
     "log",
@@ -86,6 +94,7 @@ __all__ = [
     "tanh",
     "tensor",
     "tune",
+    "tune_model",
     "where",
     "workload",
 ]

@@ -3,6 +3,7 @@
 import click
 
 from loopwright import __version__
+from loopwright.cli_graph import build, profile, run, tasks
 from loopwright.cli_model import model
 from loopwright.cli_records import devices, records
 from loopwright.cli_tune import bench, replay, tune
@@ -14,7 +15,7 @@ def main() -> None:
     """Find fast programs for tensor computations."""
 
 
-for command in (tune, bench, replay, records, devices, model):
+for command in (tune, bench, replay, records, devices, model, tasks, build, run, profile):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.cli_command import Command
+from loopwright.cli_graph import is_model, tune_model
 from loopwright.cli_peers import peer_seconds
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.workload import Workload
@@ -102,6 +103,11 @@ _COMPILED = 16
     is_flag=True,
     help="Run nothing: show what programs use of a GPU, as nvcc tells, --trials of them.",
 )
+@click.option("--tasks", "chosen", metavar="1,3-5", help="Of a model: the tasks to tune.")
+@click.option(
+    "--share", type=click.FloatRange(0, 1), help="Of a model: the share of its FLOPs to tune."
+)
+@click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
 @_THREADS
 @_RECORDS
 @click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
@@ -122,6 +128,9 @@ def tune(
     target: str,
     arch: str | None,
     compile_only: bool,
+    chosen: str | None,
+    share: float | None,
+    shapes: tuple[str, ...],
     threads: int | None,
     records: Path,
     output: Path | None,
@@ -131,15 +140,22 @@ def tune(
     r"""Find the fastest program for WHAT on this machine, and export it.
 
     \b
-    WHAT is an operator with shapes, an einsum string with sizes, or a Python file:
+    WHAT is an operator with shapes, an einsum string with sizes, a Python file, or a model:
       loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
       loopwright tune "ij,jk->ik" i=512 j=512 k=512
       loopwright tune my.py:workload
       loopwright tune matmul a=512,512 b=512,512 --target cuda --arch sm_90 --compile-only
+      loopwright tune model.onnx --minutes 30
 
     Without it, a convolution of ResNet-18 is tuned in about two minutes and exported to c6.so.
     The same command again goes on where it ended; Ctrl-C ends it with what was found.
     """
+    if what and is_model(what):
+        tune_model(
+            Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
+            records, seed, threads,
+        )  # fmt: skip
+        return
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
     output = output or Path("c6.so" if what is None else f"{_name(workload)}.so")

@@ -1,0 +1,220 @@
+"""`TunedModel`: a whole network as one library; and `build_model`, which makes it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.arrays import address, empty
+from loopwright.codegen.library import Library
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import LibraryError
+from loopwright.graph.compose import Composed, compose
+from loopwright.graph.network import NotPlannable, network
+from loopwright.graph.passes import fused
+from loopwright.graph.read import Inputs, read_model
+from loopwright.graph.tasks import Work, work_of
+from loopwright.graph.virtual import VirtualModel, build_virtual
+from loopwright.measure.machine import fingerprint
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.target import Target
+from loopwright.transfer.records import Record, RecordStore
+
+
+@dataclass(frozen=True, eq=False)
+class TunedModel:
+    """A network, compiled.
+
+    ::
+
+        model(x)                     # NumPy in, NumPy out; torch in, torch out
+        model.export("net.so")       # with net.h and net.json: needs libc alone; `lw.load` loads it
+
+    Attributes
+    ----------
+    work: its steps and tasks.
+    composed: its library and how that was made.
+    records: the record that each tuned task was built by, by the workload's key.
+    """
+
+    work: Work
+    composed: Composed
+    target: Target
+    records: Mapping[str, Record]
+
+    @property
+    def library(self) -> Library:
+        """What runs it."""
+        return self.composed.library
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One line for everything that TVM's path was kept for, or that is not tuned."""
+        return (*self.work.notes(), *self.composed.notes)
+
+    @property
+    def estimate(self) -> float | None:
+        """The sum of the recorded times of all tasks, in seconds; None if one has no record."""
+        tasks = self.work.tasks
+        if any(t.workload.key not in self.records for t in tasks):
+            return None
+        return sum(t.count * self.records[t.workload.key].cost for t in tasks)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Computes. Inputs are arrays in the model's order, or by name.
+
+        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; a
+        tuple where the model returns one. Raises `ShapeError` for a wrong input.
+        """
+        torch = sys.modules.get("torch")
+        is_torch = torch is not None and any(
+            isinstance(x, torch.Tensor) for x in (*inputs, *named.values())
+        )
+        if is_torch:
+            inputs = tuple(map(_detached, inputs))
+            named = {name: _detached(x) for name, x in named.items()}
+        result = self.library(*inputs, **named)
+        outputs = result if isinstance(result, tuple) else (result,)
+        if is_torch:
+            outputs = tuple(map(_to_torch, outputs))
+        return outputs if self.work.network.several else outputs[0]
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Writes NAME.so with the weights inside, NAME.h and NAME.json."""
+        return self.library.export(path)
+
+    def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
+        """The median seconds of every entry of the plan, by the name of its function, "copy" for
+        copies; on random data if no inputs are given."""
+        library = self.library
+        parameters = library.signature.main_parameters
+        given = list(inputs) or [_random(p.shape, p.dtype) for p in library.signature.inputs]
+        arrays = [empty(p) for p in parameters]
+        for array, value in zip(arrays, given):
+            array[...] = np.asarray(value)
+        steps = self.composed.steps
+        samples = [self._times(arrays, len(steps)) for _ in range(calls)]
+        names = ["copy" if n < 0 else self.work.network.steps[n].function for n in steps]
+        medians = [statistics.median(s[i] for s in samples) * 1e-9 for i in range(len(steps))]
+        return list(zip(names, medians))
+
+    def _times(self, arrays: list[Any], count: int) -> list[int]:
+        """Nanoseconds of every entry in one call: `main` takes them where a packed function has
+        its closure."""
+        binary = self.library._binary
+        if binary is None:
+            raise LibraryError("a model for another machine cannot be profiled here")
+        times = (ctypes.c_int64 * max(count, 1))()
+        tensors = [_Tensor(data=address(a)) for a in arrays]
+        packed = (_Any * len(tensors))(
+            *(_Any(7, 0, ctypes.addressof(tensor)) for tensor in tensors)
+        )
+        main = _MAIN(binary.table.main)
+        if main(ctypes.addressof(times), packed, len(tensors), ctypes.byref(_Any())):
+            raise LibraryError("the call failed: no memory for the arrays between steps")
+        return list(times)
+
+
+class _Tensor(ctypes.Structure):
+    """DLPack's DLTensor; the plan reads its first member."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("rest", ctypes.c_byte * 40))
+
+
+class _Any(ctypes.Structure):
+    """lw_any of runtime.h."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("pad", ctypes.c_uint32), ("value", ctypes.c_void_p))
+
+
+_MAIN = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+)
+
+
+def import_model(model: Any, inputs: Inputs, target: Target) -> Work:
+    """A model's steps and tasks. Raises `ModelError`, `NotPlannable` among them."""
+    return work_of(network(fused(read_model(model, inputs), target)))
+
+
+def build_model(
+    model: Any,
+    inputs: Inputs = None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    threads: int | None = None,
+    records: str | os.PathLike[str] | None = None,
+    policy: str = "exact",
+    name: str = "model",
+) -> TunedModel | VirtualModel:
+    """Compile a model by the best records there are, and by default schedules elsewhere.
+
+    A model with control flow, or with operators that need TVM's run-time, becomes a
+    `VirtualModel`.
+
+    Parameters
+    ----------
+    model, inputs: as for `read_model`.
+    target, threads: as for `lw.build`.
+    records: path of a record store.
+    policy: whose records may serve, see `transfer.lookup.POLICIES`.
+    name: what the C functions of an export are called.
+
+    Raises `ModelError`, `BuildError`.
+    """
+    machine = resolve(target, threads)
+    module = fused(read_model(model, inputs), machine)
+    try:
+        work = work_of(network(module))
+        found = {} if records is None else best_records(work, machine, records, policy)
+        return build_work(work, machine, found, name)
+    except NotPlannable as reason:
+        return build_virtual(module, machine, records, policy, str(reason))
+
+
+def build_work(
+    work: Work, target: Target, records: Mapping[str, Record], name: str = "model"
+) -> TunedModel:
+    """Compile imported steps by records."""
+    configs: dict[str, Config] = {key: record.config for key, record in records.items()}
+    return TunedModel(work, compose(work, configs, target, name), target, dict(records))
+
+
+def best_records(
+    work: Work, target: Target, records: str | os.PathLike[str], policy: str = "exact"
+) -> dict[str, Record]:
+    """The best record of every task that has one, by the workload's key."""
+    machine = fingerprint()
+    found = {}
+    with RecordStore(records, create=False) as store:
+        for task in work.tasks:
+            record = store.best(task.workload, target, policy, machine=machine)
+            if record is not None:
+                found[task.workload.key] = record
+    return found
+
+
+def _detached(x: Any) -> Any:
+    torch = sys.modules["torch"]
+    return x.detach().cpu() if isinstance(x, torch.Tensor) else x
+
+
+def _to_torch(x: Any) -> Any:
+    torch = sys.modules["torch"]
+    if x.dtype.name == "bfloat16":  # torch knows no such type of NumPy's
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def _random(shape: tuple[int, ...], dtype: str) -> Any:
+    rng = np.random.default_rng(0)
+    if dtype.startswith(("float", "bfloat")):
+        return rng.standard_normal(shape)
+    return rng.integers(0, 2, shape)

@@ -1,0 +1,153 @@
+"""Models in: ONNX, torch, and Relax, as one Relax module of fixed shapes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm import IRModule, relax, tirx
+
+from loopwright.graph.errors import ModelError
+
+Inputs = Sequence[Any] | Mapping[str, Any] | None
+
+
+def read_model(model: Any, inputs: Inputs = None) -> Any:
+    """The model as a Relax module whose function "main" takes the inputs alone.
+
+    Parameters
+    ----------
+    model: the path of an ONNX file, or a `ModelProto`; a `torch.nn.Module`, in inference mode
+        whatever its own; an `ExportedProgram` of torch; or a Relax `IRModule`.
+    inputs: example arrays, in order or by name; for ONNX and Relax, shapes will do. A
+        torch.nn.Module needs them, an ONNX model does where its shapes are open.
+
+    Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        return _fixed(_from_onnx(_onnx_file(Path(model)), inputs))
+    if isinstance(model, IRModule):
+        return _fixed(_from_relax(model))
+    kind = type(model)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if name.endswith(".ModelProto"):
+        return _fixed(_from_onnx(model, inputs))
+    if name.startswith("torch.export") and hasattr(model, "graph_module"):
+        return _fixed(_from_program(model))
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        return _fixed(_from_program(_exported(model, inputs)))
+    raise ModelError(
+        f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
+        "torch.export, or a Relax IRModule"
+    )
+
+
+def _onnx_file(path: Path) -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ModelError(f"{path}: ONNX models need the package onnx: pip install onnx") from error
+    if not path.is_file():
+        raise ModelError(f"{path}: there is no such file")
+    try:
+        return onnx.load(str(path))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: its weights are missing: {error}") from error
+    except Exception as error:  # of protobuf, whose version decides the class
+        raise ModelError(f"{path} is no ONNX model, or is damaged: {error}") from error
+
+
+def _from_onnx(model: Any, inputs: Inputs) -> Any:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    known = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in known]
+    shapes = _named_shapes(inputs, names)
+    for value in model.graph.input:
+        if value.name in names and value.name not in shapes:
+            _check_fixed(value)
+    try:
+        return from_onnx(model, shape_dict={n: list(s) for n, s in shapes.items()} or None)
+    except Exception as error:  # TVM's errors have no root of their own
+        raise ModelError(f"TVM cannot import this ONNX model: {_reason(error)}") from error
+
+
+def _named_shapes(inputs: Inputs, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    if inputs is None:
+        return {}
+    if not isinstance(inputs, Mapping):
+        if len(inputs) > len(names):
+            raise ModelError(f"{len(inputs)} inputs given; the model takes {', '.join(names)}")
+        inputs = dict(zip(names, inputs))
+    unknown = [n for n in inputs if n not in names]
+    if unknown:
+        raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
+    return {name: tuple(map(int, getattr(x, "shape", x))) for name, x in inputs.items()}
+
+
+def _check_fixed(value: Any) -> None:
+    dims = value.type.tensor_type.shape.dim
+    shown = [d.dim_param or (str(d.dim_value) if d.dim_value else "?") for d in dims]
+    if any(not d.dim_value for d in dims):
+        example = tuple(d.dim_value or 1 for d in dims)
+        raise ModelError(
+            f"input {value.name} has the open shape ({', '.join(shown)}): give its shape, e.g. "
+            f'inputs={{"{value.name}": {example}}}'
+        )
+
+
+def _exported(module: Any, inputs: Inputs) -> Any:
+    import torch
+
+    if inputs is None:
+        raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
+
+    def tensor(x: Any) -> Any:
+        return x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
+
+    named = isinstance(inputs, Mapping)
+    args = () if isinstance(inputs, Mapping) else tuple(map(tensor, inputs))
+    words = {n: tensor(x) for n, x in inputs.items()} if isinstance(inputs, Mapping) else None
+    training = module.training
+    try:
+        return torch.export.export(module.eval(), args, words if named else None)
+    except Exception as error:  # of many kinds
+        raise ModelError(f"torch.export cannot export the model: {_reason(error)}") from error
+    finally:
+        module.train(training)
+
+
+def _from_program(program: Any) -> Any:
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        return from_exported_program(program, unwrap_unit_return_tuple=True)
+    except Exception as error:  # TVM's errors have no root of their own
+        raise ModelError(f"TVM cannot import this torch program: {_reason(error)}") from error
+
+
+def _from_relax(module: Any) -> Any:
+    functions = [v.name_hint for v, f in module.functions.items() if isinstance(f, relax.Function)]
+    if "main" not in functions:
+        raise ModelError(f'the module has no Relax function "main", only {functions or "none"}')
+    return module
+
+
+def _fixed(module: Any) -> Any:
+    """The module, if the shapes of its inputs are known. Raises `ModelError` with the remedy."""
+    for p in module["main"].params:
+        shape = getattr(p.ty, "shape", None)
+        if shape is None or any(not isinstance(n, tirx.IntImm) for n in shape):
+            shown = "of unknown shape" if shape is None else f"with the open shape {list(shape)}"
+            raise ModelError(
+                f"input {p.name} is {shown}: give example inputs, or for torch.export leave "
+                "dynamic_shapes out; programs are made for fixed shapes"
+            )
+    return module
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines and type(error).__module__.startswith("tvm") else "\n".join(lines)

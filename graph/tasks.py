@@ -1,0 +1,96 @@
+"""What there is to tune in a network: the distinct workloads of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loopwright.dsl.workload import Workload
+from loopwright.graph.errors import NotSayable
+from loopwright.graph.network import Network, Step
+from loopwright.graph.tir import Imported, import_function
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Equal work in a network, tuned once.
+
+    Attributes
+    ----------
+    workload: the work, with the names of the first step that does it.
+    steps: the numbers of the steps that do it.
+    """
+
+    workload: Workload
+    name: str
+    steps: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How often it is done in one call of the network."""
+        return len(self.steps)
+
+    @property
+    def flops(self) -> int:
+        """Of all of its steps together."""
+        return self.count * self.workload.flops
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """The steps of a network as the notation says them.
+
+    Attributes
+    ----------
+    imported: for each step, its function as a workload, or the reason why it is none.
+    tasks: the distinct workloads, those with the most arithmetic first.
+    """
+
+    network: Network
+    imported: tuple[Imported | str, ...]
+    tasks: tuple[Task, ...]
+
+    @property
+    def foreign(self) -> dict[str, str]:
+        """The functions that keep TVM's path, with the reasons."""
+        pairs = zip(self.network.steps, self.imported)
+        return {step.function: said for step, said in pairs if isinstance(said, str)}
+
+    def notes(self) -> list[str]:
+        """One line for each function that cannot be tuned."""
+        return [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
+
+
+def work_of(network: Network) -> Work:
+    """The workloads of a network's steps; arguments that are constants are known ahead."""
+    known: dict[tuple[str, tuple[int, ...]], Imported | str] = {}
+    imported = []
+    for step in network.steps:
+        key = (step.function, constants_of(step))
+        if key not in known:
+            known[key] = _import(network.functions[step.function], key[1])
+        imported.append(known[key])
+    groups: dict[str, list[int]] = {}
+    for number, said in enumerate(imported):
+        if isinstance(said, Imported):
+            groups.setdefault(said.workload.key, []).append(number)
+    tasks = []
+    for numbers in groups.values():
+        first = imported[numbers[0]]
+        assert isinstance(first, Imported)
+        name = network.steps[numbers[0]].function
+        tasks.append(Task(first.workload, name, tuple(numbers)))
+    ordered = sorted(tasks, key=lambda t: (-t.flops, t.steps))
+    return Work(network, tuple(imported), tuple(ordered))
+
+
+def constants_of(step: Step) -> tuple[int, ...]:
+    """The numbers of the parameters that a step gives constants to."""
+    return tuple(n for n, value in enumerate(step.args) if value.data is not None)
+
+
+def _import(function: Any, constants: tuple[int, ...]) -> Imported | str:
+    try:
+        return import_function(function, constants)
+    except NotSayable as reason:
+        return str(reason)

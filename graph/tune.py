@@ -1,0 +1,224 @@
+"""`tune_model`: one budget, shared by the tasks of a whole network."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from loopwright.codegen.target import resolve
+from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.callbacks import Callback
+from loopwright.explore.outcome import finish
+from loopwright.explore.session import Session
+from loopwright.explore.tuner import Tuner
+from loopwright.graph.model import TunedModel, best_records, build_work, import_model
+from loopwright.graph.read import Inputs
+from loopwright.graph.tasks import Task, Work
+from loopwright.measure.device import Device
+from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
+from loopwright.transfer.records import RecordStore
+
+BATCH = 16
+"""Candidates that are measured of a task before another may have its turn."""
+COMPARED = 3 * BATCH
+"""Candidates of a task from which on the best of them are measured again, side by side."""
+RECENT = 2
+"""Batches over which the rate of improvement is taken."""
+
+
+@dataclass
+class TaskState:
+    """How far the search of one task is.
+
+    Attributes
+    ----------
+    curve: the lowest cost in seconds after each batch; infinite while nothing worked.
+    exhausted: whether nothing is left to measure.
+    measured: how many candidates this search measured.
+    """
+
+    task: Task
+    session: Session
+    tuner: Tuner
+    curve: list[float] = field(default_factory=list)
+    exhausted: bool = False
+    measured: int = 0
+
+    @property
+    def best(self) -> float:
+        """The lowest cost so far, in seconds."""
+        return self.curve[-1] if self.curve else math.inf
+
+    @property
+    def expected_gain(self) -> float:
+        """Seconds of the network that the next batch may save: count × time × recent rate.
+
+        The rate is the share of its time that a task lost per batch lately; where there is too
+        little to tell, it is taken to be large, in the order of arithmetic.
+        """
+        if self.exhausted:
+            return -math.inf
+        if not self.curve or math.isinf(self.best):
+            return math.inf if len(self.curve) < RECENT else 0.0
+        batches = min(RECENT, len(self.curve) - 1)
+        if batches < RECENT:
+            rate = 0.5 / (1 + batches)
+        else:
+            rate = (1 - self.best / self.curve[-1 - batches]) / batches
+        return self.task.count * self.best * max(rate, 0.02 / len(self.curve))
+
+    def advance(self, trials: int) -> int:
+        """Measure one more batch; how many candidates that were."""
+        configs = self.tuner.ask(trials)
+        measured = self.session.measure(configs)
+        self.tuner.tell([m.config for m in measured], [m.cost for m in measured])
+        self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
+        self.exhausted = self.tuner.exhausted
+        self.measured += len(measured)
+        return len(measured)
+
+
+Tell = Callable[[str], None]
+
+
+def tune_model(
+    model: Any,
+    inputs: Inputs = None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    minutes: float | None = None,
+    trials: int | None = None,
+    records: str | os.PathLike[str] = "tuning.db",
+    effort: str = "normal",
+    threads: int | None = None,
+    *,
+    seed: int = 0,
+    only: Sequence[int] | None = None,
+    device: Device | None = None,
+    tell: Tell | None = None,
+) -> TunedModel:
+    """Tune all work of a network together, and compile it by what was found.
+
+    Every measurement goes to the record store as soon as it is made: the same call again goes on
+    from there, equal work in other models is known already, and Ctrl-C ends the search with what
+    was found.
+
+    Parameters
+    ----------
+    model, inputs: see `graph.read.read_model`.
+    target, threads: as for `lw.build`.
+    minutes, trials, effort: the budget of the whole network; trials of earlier sessions do not
+        count.
+    records: path of the record store.
+    only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
+    device: what measures, by default this machine. One that is given is not closed.
+    tell: is given one line of text for every batch.
+
+    Raises `ModelError`, `TuningError`, `BuildError`.
+    """
+    budget = Budget.of(trials, minutes, effort)
+    machine = resolve(target, threads) if device is None else device.target
+    work = import_model(model, inputs, machine)
+    search(work, machine, budget, records, seed=seed, only=only, device=device, tell=tell)
+    return build_work(work, machine, best_records(work, machine, records))
+
+
+def search(
+    work: Work,
+    target: Target,
+    budget: Budget,
+    records: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    only: Sequence[int] | None = None,
+    device: Device | None = None,
+    tell: Tell | None = None,
+) -> list[TaskState]:
+    """Spend a budget on the tasks of a network; what became of each."""
+    tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
+    if not tasks:
+        return []
+    with ExitStack() as stack:
+        if device is None:
+            from loopwright.measure.local import LocalDevice
+
+            device = stack.enter_context(LocalDevice(target))
+        store = stack.enter_context(RecordStore(records))
+        device.check()
+        callbacks: Sequence[Callback] = ()
+        states = [_state(task, device, store, budget, callbacks, seed) for task in tasks]
+        try:
+            for line in _rounds(states, budget):
+                if tell is not None:
+                    tell(line)
+            for state in states:
+                if state.measured >= COMPARED:
+                    finish(state.session, "budget used")
+        except KeyboardInterrupt:
+            if tell is not None:
+                tell("interrupted: what was measured is kept")
+        finally:
+            for state in states:
+                state.session.flush()
+    return states
+
+
+def _rounds(states: list[TaskState], budget: Budget) -> Iterator[str]:
+    began, done = time.monotonic(), 0
+    while (left := budget.trials - done) > 0:
+        if time.monotonic() - began >= 60 * budget.minutes:
+            return
+        state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
+        if state.expected_gain == -math.inf:
+            return
+        before = state.best
+        done += state.advance(int(min(BATCH, left)))
+        known = [s.task.count * s.best for s in states if math.isfinite(s.best)]
+        yield (
+            f"{done} trials, {time.monotonic() - began:.0f} s: {state.task.name} × "
+            f"{state.task.count}: {_ms(before)} to {_ms(state.best)}; "
+            f"{len(known)} of {len(states)} tasks, {_ms(sum(known))} in all"
+        )
+
+
+def _task(work: Work, number: int) -> Task:
+    if not 0 <= number < len(work.tasks):
+        raise TuningError(f"there is no task {number}: the model has {len(work.tasks)}, from 0")
+    return work.tasks[number]
+
+
+def _state(
+    task: Task,
+    device: Device,
+    store: RecordStore,
+    budget: Budget,
+    callbacks: Sequence[Callback],
+    seed: int,
+) -> TaskState:
+    points = space(task.workload, device.target)
+    tuner = Tuner(points, seed=seed)
+    unlimited = Budget(minutes=budget.minutes)
+    session = Session(task.workload, points, device, store, unlimited, callbacks, seed)
+    earlier = session.resume()
+    tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
+    curve = [min(session.cost(m.config) for m in earlier)] if earlier else []
+    return TaskState(task, session, tuner, curve, tuner.exhausted)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms" if math.isfinite(seconds) else "–"
+
+
+def measured(model: TunedModel, seconds: float = 0.5) -> float:
+    """The median seconds of a whole call on random data, warm."""
+    from loopwright.graph.model import random_inputs
+    from loopwright.measure.timing import Timer, Timing
+
+    call = model.library.prepare_call(*random_inputs(model.library))
+    return statistics.median(Timer(call, Timing(relative=0.02, cap=seconds)).run())

@@ -1,0 +1,74 @@
+"""The Relax pass: our programs inside of TVM's own pipeline."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from loopwright.codegen.target import resolve, tvm_target
+from loopwright.graph.apply import apply
+from loopwright.graph.tir import import_function
+from loopwright.measure.device import Measurement
+from loopwright.measure.machine import fingerprint
+from loopwright.schedule.space import space
+from loopwright.transfer.records import Record, RecordStore
+
+
+@pytest.fixture
+def module():
+    """relu(x @ w) with constant w, then the sine, which the notation lacks."""
+    w = np.random.default_rng(0).standard_normal((13, 37)).astype(np.float32)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((7, 13), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, relax.const(w)))))
+            out = builder.emit_output(relax.op.nn.softmax(builder.emit(relax.op.sin(y))))
+        builder.emit_func_output(out)
+    x = np.random.default_rng(1).standard_normal((7, 13)).astype(np.float32)
+    y = np.exp(np.sin(np.maximum(x @ w, 0)))
+    return relax.get_pipeline("zero")(builder.get()), x, y / y.sum(1, keepdims=True)
+
+
+def _run(module, x, tmp_path):
+    executable = tvm.compile(module, tvm_target(resolve("cpu", 1)))
+    executable.export_library(str(tmp_path / "model.so"))
+    loaded = tvm.runtime.load_module(str(tmp_path / "model.so"))
+    results = []
+    for each in (executable, loaded):
+        machine = relax.VirtualMachine(each, tvm.cpu())
+        results.append(machine["main"](tvm.runtime.tensor(x)).numpy())
+    np.testing.assert_array_equal(*results)
+    return results[0]
+
+
+def _tir(module):
+    names = [v.name_hint for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)]
+    return sorted(names)
+
+
+def test_functions_that_can_be_said_become_ours_and_the_others_stay(module, tmp_path):
+    before, x, wanted = module
+    after = apply(threads=1, defaults=True)(before)
+    assert len(_tir(after)) == 1
+    assert "sin" in _tir(after)[0]
+    np.testing.assert_allclose(_run(after, x, tmp_path), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_without_a_record_nothing_changes(module):
+    before, _, _ = module
+    assert _tir(apply(threads=1)(before)) == _tir(before)
+
+
+def test_a_function_with_a_record_is_replaced(module, tmp_path):
+    before, x, wanted = module
+    name = next(n for n in _tir(before) if "matmul" in n)
+    target = resolve("cpu", 1)
+    workload = import_function(before[name], [1]).workload
+    config = space(workload, target).sample(np.random.default_rng(0))
+    measured = Measurement(config, (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(workload, target, fingerprint(), measured, seed=0, session="s")])
+    after = apply(tmp_path / "r.db", threads=1)(before)
+    assert set(_tir(before)) - set(_tir(after)) == {name}
+    np.testing.assert_allclose(_run(after, x, tmp_path), wanted, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,28 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopwright.graph.arena import ALIGNMENT, Lifetime, place
+
+_LIVES = st.lists(
+    st.tuples(st.integers(1, 5000), st.integers(0, 9), st.integers(0, 9)), max_size=12
+)
+
+
+@given(_LIVES)
+def test_arrays_that_live_together_never_share_a_byte(drawn):
+    lives = [Lifetime(k, n, min(a, b), max(a, b)) for k, (n, a, b) in enumerate(drawn)]
+    offsets, size = place(lives)
+    for one in lives:
+        assert offsets[one.key] % ALIGNMENT == 0
+        assert offsets[one.key] + one.nbytes <= size
+        for other in lives[: one.key]:
+            together = one.first <= other.last and other.first <= one.last
+            low, high = sorted((one, other), key=lambda x: offsets[x.key])
+            if together:
+                assert offsets[low.key] + low.nbytes <= offsets[high.key]
+
+
+def test_arrays_that_never_meet_share_one_place():
+    offsets, size = place([Lifetime(0, 100, 0, 1), Lifetime(1, 100, 2, 3)])
+    assert offsets == {0: 0, 1: 0}
+    assert size == 128

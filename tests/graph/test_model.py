@@ -1,0 +1,232 @@
+"""Whole models: in from torch, ONNX and Relax, out as one library that equals the original."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import ShapeError
+from loopwright.graph.errors import ModelError
+from loopwright.graph.model import build_model, import_model
+from loopwright.measure.device import Measurement
+from loopwright.measure.machine import fingerprint
+from loopwright.transfer.records import Record, RecordStore
+
+pytestmark = [pytest.mark.torch, pytest.mark.onnx]
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+
+    class Net(nn.Module):
+        """A bit of everything: folded batch norm, a residual, reshapes, equal work twice."""
+
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
+            self.norm = nn.BatchNorm2d(8)
+            self.a, self.b = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+            self.head = nn.Linear(8 * 4 * 5, 7)
+
+        def forward(self, x):
+            x = torch.relu(self.norm(self.first(x)))
+            x = torch.relu(self.a(x)) + x
+            x = torch.relu(self.b(x)) + x
+            x = nn.functional.max_pool2d(x, 3, 2, 1)
+            y = self.head(torch.flatten(x, 1))
+            return torch.softmax(y, -1), torch.reshape(y, (7,))
+
+    torch.manual_seed(0)
+    model = Net().eval()
+    model.norm.running_mean.uniform_(-0.5, 0.5)
+    model.norm.running_var.uniform_(0.5, 1.5)
+    return model, torch.randn(1, 3, 15, 17)
+
+
+@pytest.fixture(scope="module")
+def built(net):
+    model, x = net
+    return build_model(model, (x,), threads=1)
+
+
+def _equal(got, wanted):
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, other.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_torch_model_computes_what_torch_does(net, built):
+    model, x = net
+    _equal(built(x.numpy()), model(x))
+
+
+def test_torch_tensors_come_out_where_they_went_in(net, built):
+    import torch
+
+    model, x = net
+    result = built(x)
+    assert all(isinstance(y, torch.Tensor) for y in result)
+    torch.testing.assert_close(result, tuple(model(x)))
+
+
+def test_equal_work_is_one_task(built):
+    counts = {t.count for t in built.work.tasks if "conv" in t.name}
+    assert counts == {1, 2}
+    assert built.notes == ()
+
+
+def test_reshapes_cost_nothing(built):
+    names = [built.work.network.steps[n].function for n in built.composed.steps if n >= 0]
+    assert not any(name.startswith(("reshape", "flatten")) for name in names)
+
+
+def test_a_profile_has_every_step(built):
+    profile = built.profile(calls=2)
+    assert len(profile) == len(built.composed.steps)
+    assert all(seconds >= 0 for _, seconds in profile)
+
+
+def test_an_exported_model_runs_without_tvm_and_torch(net, built, tmp_path):
+    model, x = net
+    path = built.export(tmp_path / "net.so")
+    np.save(tmp_path / "x.npy", x.numpy())
+    code = (
+        "import sys, numpy as np, loopwright as lw\n"
+        f"lib = lw.load({str(path)!r})\n"
+        f"y = lib(np.load({str(tmp_path / 'x.npy')!r}))\n"
+        "assert not {'tvm', 'torch'} & sys.modules.keys()\n"
+        f"np.savez({str(tmp_path / 'y.npz')!r}, *y)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    saved = np.load(tmp_path / "y.npz")
+    _equal([saved[k] for k in saved.files], model(x))
+    assert "int net(const float *" in (tmp_path / "net.h").read_text()
+
+
+def test_a_wrong_input_is_an_error_that_says_what_is_wanted(built):
+    with pytest.raises(ShapeError, match="float64"):
+        built(np.zeros((1, 3, 15, 17)))
+    with pytest.raises(ShapeError, match=r"\(1, 3, 15, 17\)"):
+        built(np.zeros((1, 3, 15, 18), np.float32))
+
+
+def test_records_decide_how_a_task_is_compiled(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    task = import_model(model, (x,), target).tasks[0]
+    config = lw.space(task.workload, target).sample(np.random.default_rng(1))
+    measured = Measurement(config, (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")])
+    tuned = build_model(model, (x,), threads=1, records=tmp_path / "r.db")
+    assert tuned.composed.configs[task.workload.key] == config
+    assert tuned.estimate is None  # the other tasks have no record
+    _equal(tuned(x.numpy()), model(x))
+
+
+def test_a_model_in_training_mode_is_exported_for_inference_and_left_as_it_was(net):
+    model, x = net
+    model.train()
+    try:
+        made = build_model(model, (x,), threads=1)
+        assert model.training
+    finally:
+        model.eval()
+    _equal(made(x.numpy()), model(x))
+
+
+# ---- ONNX ----
+
+
+def _onnx(nodes, shape, weights=(), out=("y", [None])):
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 9
+    return made
+
+
+def _convolution(shape=(1, 3, 9, 7)):
+    from onnx import helper
+
+    w = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    return _onnx(nodes, shape, [("w", w)])
+
+
+def _reference(model, x):
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(model).run(None, {"x": x})
+
+
+def test_an_onnx_file_computes_what_onnx_says(tmp_path):
+    import onnx
+
+    model = _convolution()
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.random.default_rng(1).standard_normal((1, 3, 9, 7)).astype(np.float32)
+    got = build_model(tmp_path / "m.onnx", threads=1)(x)
+    np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_open_shape_is_an_error_that_says_how_to_close_it():
+    model = _convolution(("N", 3, 9, 7))
+    with pytest.raises(ModelError, match=r'\(N, 3, 9, 7\).*inputs=\{"x": \(1, 3, 9, 7\)\}'):
+        build_model(model)
+    x = np.ones((2, 3, 9, 7), np.float32)
+    got = build_model(model, {"x": (2, 3, 9, 7)}, threads=1)(x)
+    np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_operator_that_cannot_be_tuned_keeps_tvms_path_and_says_so():
+    from onnx import helper
+
+    nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    model = _onnx(nodes, (3, 7))
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    made = build_model(model, threads=1)
+    np.testing.assert_allclose(made(x), _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+    (note,) = made.notes
+    assert "keeps TVM's path: the notation has no sin" in note
+
+
+def test_an_unknown_operator_is_named():
+    from onnx import helper
+
+    with pytest.raises(ModelError, match="Frobnicate"):
+        build_model(_onnx([helper.make_node("Frobnicate", ["x"], ["y"])], (3, 7)))
+
+
+def test_an_unknown_input_is_an_error():
+    with pytest.raises(ModelError, match="no input 'z'; it takes x"):
+        build_model(_convolution(), {"z": (1, 3, 9, 7)})
+
+
+def test_what_is_no_model_is_an_error(tmp_path):
+    with pytest.raises(ModelError, match="is no model"):
+        build_model(3)
+    with pytest.raises(ModelError, match="no such file"):
+        build_model(tmp_path / "missing.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"\x00nonsense")
+    with pytest.raises(ModelError, match=r"bad.onnx"):
+        build_model(tmp_path / "bad.onnx")
+
+
+def test_a_torch_module_needs_example_inputs(net):
+    with pytest.raises(ModelError, match="example inputs"):
+        build_model(net[0])

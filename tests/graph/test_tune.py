@@ -1,0 +1,85 @@
+"""The task scheduler: shares a budget, resumes, ends with what was found."""
+
+import math
+
+import numpy as np
+import pytest
+
+from loopwright.codegen.target import resolve
+from loopwright.explore.budget import Budget, TuningError
+from loopwright.graph.model import best_records, build_work, import_model
+from loopwright.graph.tune import BATCH, TaskState, search, tune_model
+from loopwright.transfer.records import RecordStore
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+class _Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Linear(24, 24) for _ in range(3))
+        self.last = torch.nn.Linear(24, 5)
+
+    def forward(self, x):
+        for layer in (self.a, self.b, self.c):
+            x = torch.relu(layer(x))
+        return self.last(x)
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return _Net().eval(), torch.randn(7, 24)
+
+
+class _Task:
+    def __init__(self, count):
+        self.count, self.flops = count, count
+
+
+def _state(count, *curve, exhausted=False):
+    return TaskState(_Task(count), None, None, list(curve), exhausted)
+
+
+def test_the_next_batch_goes_where_it_may_save_most():
+    untouched = _state(1)
+    improving = _state(2, 4e-3, 3e-3, 2e-3)
+    flat = _state(2, 4e-3, 4e-3, 4e-3)
+    rare = _state(1, 4e-3, 3e-3, 2e-3)
+    done = _state(9, 4e-3, 3e-3, 2e-3, exhausted=True)
+    gains = [s.expected_gain for s in (untouched, improving, rare, flat, done)]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] == math.inf
+    assert gains[1] == 2 * gains[2]
+    assert gains[-1] == -math.inf
+
+
+def test_a_task_in_which_nothing_works_does_not_hold_up_the_others():
+    assert _state(1, math.inf, math.inf).expected_gain == 0
+
+
+def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    assert [t.count for t in work.tasks] == [3, 1]
+    lines = []
+    states = search(work, target, Budget(trials=2 * BATCH), tmp_path / "r.db", tell=lines.append)
+    assert len(lines) == 2
+    assert all(math.isfinite(s.best) for s in states)
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store) == 2 * BATCH
+    again = search(work, target, Budget(trials=1), tmp_path / "r.db", only=[1])
+    assert len(again[0].session.history) == BATCH + 1
+    built = build_work(work, target, best_records(work, target, tmp_path / "r.db"))
+    assert built.estimate == pytest.approx(
+        sum(s.task.count * built.records[s.task.workload.key].cost for s in states)
+    )
+    np.testing.assert_allclose(built(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_task_that_is_not_there_is_an_error(net, tmp_path):
+    model, x = net
+    with pytest.raises(TuningError, match="no task 7: the model has 2"):
+        tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1, only=[7])
