@@ -101,7 +101,6 @@ class _KernelEmitter:
         self.buffers: dict[str, Any] = {}
         self.shared: list[Any] = []  # allocated at the top of the kernel, where OpenCL wants them
         self.wide: dict[int, tuple[Any, Linear]] = {}  # loads of the vector loop at hand, by id
-        self.lane: Var | None = None
         self.values = GpuValues(
             self.at.offset, self.at.linear, self.buffers, self._from_vector, False
         )
@@ -203,26 +202,25 @@ class _KernelEmitter:
         """A store of several lanes: wide loads, lane by lane what is between, a wide store."""
         (store,) = loop.body
         assert isinstance(store, Store), store
-        lanes = int(loop.extent)
+        lanes, value = int(loop.extent), store.value
         to = self._contiguous(store.buffer, store.index, loop)
-        value = store.value
         if to is not None and isinstance(value, Load) and value.dtype == store.buffer.dtype:
             source = None if value.clamped else self._contiguous(value.buffer, value.index, loop)
             if source is not None:
-                return self._wide_store(store.buffer, to, self._wide_load(value, source, lanes))
+                return self._move(to, source, lanes, value.dtype)
         stmts: list[Any] = []
-        self.lane = loop.var
         for x in walk(value):
             if isinstance(x, Load) and not x.clamped and id(x) not in self.wide:
-                place = self._contiguous(x.buffer, x.index, loop)
-                if place is not None:
-                    part = self._local("v", lanes, x.buffer.dtype)
-                    stmts += [tirx.AllocBuffer(part)]
-                    stmts += [_store_all(part, self._wide_load(x, place, lanes), lanes)]
+                source = self._contiguous(x.buffer, x.index, loop)
+                if source is not None:
+                    part = self._local("v", lanes, x.dtype)
+                    stmts += [
+                        tirx.AllocBuffer(part),
+                        self._move(_first(part), source, lanes, x.dtype),
+                    ]
                     self.wide[id(x)] = part, Linear(((loop.var, 1),))
-        result = None
-        if to is not None:
-            result = self._local("w", lanes, store.buffer.dtype)
+        result = None if to is None else self._local("w", lanes, store.buffer.dtype)
+        if result is not None:
             stmts.append(tirx.AllocBuffer(result))
         for lane in range(lanes):
             self.at.known[loop.var] = Known(lane, lane, lane, lane)
@@ -234,14 +232,13 @@ class _KernelEmitter:
             else:
                 put = tirx.BufferStore(result, stored, [number(lane)])
             stmts += [*names.statements, put]
-        self.wide, self.lane = {}, None
-        if result is not None and to is not None:
-            all_lanes = tirx.Ramp(number(0), number(1), lanes)
-            stmts.append(self._wide_store(store.buffer, to, tirx.BufferLoad(result, [all_lanes])))
-        return _sequence(stmts)
+        self.wide = {}
+        if result is not None:
+            stmts.append(self._move(to, _first(result), lanes, store.buffer.dtype))
+        return tirx.SeqStmt(stmts)
 
     def _contiguous(self, buffer: Buffer, index: tuple[Linear, ...], loop: Loop) -> Any:
-        """Where the lanes of a vector begin, as a vector's subscript; None where they are not
+        """The first lane of a vector as an element of its buffer; None where the lanes are not
         neighbours, aligned, and in memory."""
         lanes = int(loop.extent)
         place = flat(buffer, index)
@@ -250,13 +247,15 @@ class _KernelEmitter:
         small = lanes * item_bytes(buffer.dtype) <= VECTOR_BYTES
         if not near or not small or buffer.scope == "register" or self.at.step(rest) % lanes:
             return None
-        return tirx.Ramp(expression(self.at.linear(rest)), number(1), lanes)
+        at = expression(self.at.linear(rest))
+        return tirx.BufferLoad(self.buffers[buffer.name], [at])
 
-    def _wide_load(self, x: Load, place: Any, lanes: int) -> Any:
-        return tirx.BufferLoad(self.buffers[x.buffer.name], [place])
-
-    def _wide_store(self, buffer: Buffer, place: Any, value: Any) -> Any:
-        return tirx.BufferStore(self.buffers[buffer.name], value, [place])
+    def _move(self, to: Any, source: Any, lanes: int, dtype: str) -> Any:
+        """A wide copy between places that are given by their first elements. (TVM has vectors of
+        its own, but takes them apart where it cannot prove that they are aligned.)"""
+        width = f"<{lanes * item_bytes(dtype)}>" if self.language == "cuda" else str(lanes)
+        ends = tirx.address_of(to), tirx.address_of(source)
+        return tirx.Evaluate(tirx.call_extern("int32", f"lw_move{width}", *ends))
 
     def _from_vector(self, x: Load) -> Any:
         """The element of a vector that was loaded as a whole; None for other loads."""
@@ -343,8 +342,8 @@ def _iterations(body: tuple[Stmt, ...], kind: str) -> int:
     return total
 
 
-def _store_all(buffer: Any, value: Any, lanes: int) -> Any:
-    return tirx.BufferStore(buffer, value, [tirx.Ramp(number(0), number(1), lanes)])
+def _first(buffer: Any) -> Any:
+    return tirx.BufferLoad(buffer, [number(0)])
 
 
 def _sequence(stmts: list[Any]) -> Any:

@@ -57,18 +57,25 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
             complete=True,
         )
         code = built.read_bytes()
-    manifest = json.dumps(_manifest(path.name, signature, origin, code), indent=1) + "\n"
-    _write_together(
-        {
-            path: code,
-            path.with_suffix(".h"): header(name, signature).encode(),
-            path.with_suffix(".json"): manifest.encode(),
-        }
-    )
+    manifest = describe(path.name, signature, origin, code)
+    write_library(path, code, header(name, signature), manifest)
     return path
 
 
-def _manifest(name: str, signature: Signature, origin: Origin, code: bytes) -> dict[str, Any]:
+def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any]) -> None:
+    """Writes a shared object, its header and its manifest, the manifest last. Raises
+    `LibraryError`."""
+    _write_together(
+        {
+            path: code,
+            path.with_suffix(".h"): text.encode(),
+            path.with_suffix(".json"): (json.dumps(manifest, indent=1) + "\n").encode(),
+        }
+    )
+
+
+def describe(name: str, signature: Signature, origin: Origin, code: bytes) -> dict[str, Any]:
+    """The manifest of a library."""
     from loopwright import __version__
 
     return {
@@ -130,11 +137,16 @@ def load(path: str | os.PathLike[str]) -> Library:
     signature = Signature.from_json(manifest["signature"])
     features = tuple(manifest["target"]["cpu_features"])
     _check_features(path, features)
+    target, extra = manifest["target"], dict(manifest["extra"])
+    origin = Origin(target["triple"], target["description"], features, (), extra)
+    if "gpu" in manifest:
+        from loopwright.codegen.gpu_export import load_exported
+
+        with _loadable(path, code) as file:
+            return load_exported(file, signature, origin, manifest["gpu"])
     with _loadable(path, code) as file:
         binary = Binary(file, functions_of(signature))
     binary.threads = min(signature.threads, usable_processors())
-    target, extra = manifest["target"], dict(manifest["extra"])
-    origin = Origin(target["triple"], target["description"], features, (), extra)
     return Library(signature, binary, origin, _kept_sources(extra))
 
 

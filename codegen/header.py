@@ -85,7 +85,9 @@ def header(name: str, signature: Signature) -> str:
     """The text of NAME.h. Raises `LibraryError` where `name` is no C identifier."""
     check_name(name)
     names = Names.choose(signature)
-    shapes = "\n".join(_describe(p, names) for p in (*signature.inputs, *signature.outputs))
+    shapes = "\n".join(
+        describe_parameter(p, names) for p in (*signature.inputs, *signature.outputs)
+    )
     guard = f"LOOPWRIGHT_LIBRARY_{name.upper()}_H_"
     return f"""/* {name}: made by Loopwright. Link with {name}.so, which needs the C library alone.
  *
@@ -106,7 +108,7 @@ extern "C" {{
 #endif
 
 /* Computes the outputs from the inputs. Returns 0, or a status for {name}_error. */
-{_prototype(name, (*signature.inputs, *signature.outputs), signature, names)};
+{prototype(name, (*signature.inputs, *signature.outputs), signature, names)};
 {_preparation(name, signature, names)}
 /* How many threads a call uses, the caller's included: at first {signature.threads}, or the number
  * of processors if that is less. `threads` is from 1 to {MAX_THREADS}. Returns 0 or a status. */
@@ -141,7 +143,7 @@ def wrapper(name: str, signature: Signature) -> str:
     else:
         parts.append(
             _function(
-                _prototype(name, signature.main_parameters, signature, names),
+                prototype(name, signature.main_parameters, signature, names),
                 _checked_call("main", [names.of[p.name] for p in signature.main_parameters]),
             )
         )
@@ -153,12 +155,13 @@ def wrapper(name: str, signature: Signature) -> str:
     return "\n".join(parts)
 
 
-def _describe(p: Parameter, names: Names) -> str:
+def describe_parameter(p: Parameter, names: Names) -> str:
+    """A line of a header's comment: an array's name, type and shape."""
     shape = "".join(f"[{n}]" for n in p.shape) or ", one number"
     return f" *   {names.of[p.name]}: {p.dtype}{_NOTES.get(p.dtype, '')}{shape}"
 
 
-def _prototype(
+def prototype(
     function: str, parameters: Sequence[Parameter], signature: Signature, names: Names
 ) -> str:
     """`int function(…)`, where the prepared parameters are one pointer."""
@@ -174,7 +177,7 @@ def _prototype(
 
 
 def _prepare_prototype(name: str, signature: Signature, names: Names) -> str:
-    constants = _prototype(f"{name}_prepare", signature.constant_inputs, signature, names)
+    constants = prototype(f"{name}_prepare", signature.constant_inputs, signature, names)
     return f"{constants[:-1]}, void *prepared)"
 
 
@@ -188,7 +191,7 @@ def _preparation(name: str, signature: Signature, names: Names) -> str:
  * {_ARENA_ALIGNMENT}), and then run on that. */
 size_t {name}_prepared_bytes(void);
 {_prepare_prototype(name, signature, names)};
-{_prototype(f"{name}_run", signature.main_parameters, signature, names)};
+{prototype(f"{name}_run", signature.main_parameters, signature, names)};
 """
 
 
@@ -216,7 +219,7 @@ def _checked_call(function: str, pointers: Sequence[str]) -> str:
     )
 
 
-def _arena(signature: Signature) -> tuple[dict[str, int], int]:
+def arena(signature: Signature) -> tuple[dict[str, int], int]:
     """Where each prepared array lies in the block that C callers hold, and the block's bytes."""
     offsets, end = {}, 0
     for p in signature.prepared:
@@ -226,7 +229,7 @@ def _arena(signature: Signature) -> tuple[dict[str, int], int]:
 
 
 def _prepared_functions(name: str, signature: Signature, names: Names) -> str:
-    offsets, size = _arena(signature)
+    offsets, size = arena(signature)
     pointer = {
         p.name: f"((char *)prepared + {offsets[p.name]})"
         if p.name in offsets
@@ -250,8 +253,8 @@ def _prepared_functions(name: str, signature: Signature, names: Names) -> str:
   if (!status) status = {name}_run({run_arguments});
   lw_release(prepared);
   return status;"""
-    main = _prototype(f"{name}_run", signature.main_parameters, signature, names)
-    both = _prototype(name, (*signature.inputs, *signature.outputs), signature, names)
+    main = prototype(f"{name}_run", signature.main_parameters, signature, names)
+    both = prototype(name, (*signature.inputs, *signature.outputs), signature, names)
     return "\n".join(
         (
             _function(f"size_t {name}_prepared_bytes(void)", f"  return {size};"),

@@ -154,8 +154,12 @@ def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
 
 
 def _slides(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
-    """Whether a window of the read slides along the tile."""
-    return any({*p.indices()} & {*tiled} and {*p.indices()} & {*nest.reduce} for p in read.index)
+    """Whether a window of the read slides along the tile: neighbours' windows overlap."""
+    for p in read.index:
+        window = max((abs(c) * (extent(k) - 1) for k, c in p.terms if k in nest.reduce), default=0)
+        if any(a in tiled and abs(c) <= window for a, c in p.terms):
+            return True
+    return False
 
 
 def _indices(read: Read) -> set[Index]:
@@ -172,12 +176,27 @@ def _flat(group: Group) -> Flat:
 
 def _team_pays(nest: Nest, gpu: Gpu) -> bool:
     """Whether a team is better than a thread for each element: too few elements to keep the GPU
-    busy, or memory that is contiguous along the reduction and hardly used again."""
-    if nest.size * 8 < gpu.multiprocessors * gpu.warp:
-        return True
-    again = reuse(nest)
-    along = any(stride(r.tensor, r.index, k) == 1 for r in nest.reads() for k in nest.reduce)
-    return along and again < _MUCH_REUSE
+    busy, or memory that only a team reads as it lies."""
+    return nest.size * 8 < gpu.multiprocessors * gpu.warp or reads_along(nest)
+
+
+def reads_along(nest: Nest) -> bool:
+    """Whether what a reduction reads most of is contiguous along it, and hardly used again."""
+    read = _largest(nest)
+    along = any(stride(read.tensor, read.index, k) == 1 for k in nest.reduce)
+    return along and reuse(nest) < _MUCH_REUSE
+
+
+def _reads_again(nest: Nest, axis: Index) -> bool:
+    """Whether neighbours along an axis read the same elements of the largest operand."""
+    read = _largest(nest)
+    return axis not in _indices(read) or _slides(read, nest, (axis,))
+
+
+def _largest(nest: Nest) -> Read:
+    """The operand of which the nest reads most."""
+    reads = [r for r, _ in guarded_reads(nest.body)]
+    return max(reads, key=lambda r: math.prod(nest.extents.get(i, 1) for i in _indices(r)))
 
 
 def _many_steps(nest: Nest) -> bool:
@@ -195,7 +214,8 @@ def reuse(nest: Nest) -> int:
     if not has_reuse(nest) or len(tiled) < 2:
         return 1
     staged = staged_reads(nest, tiled)
-    return min(math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in staged)
+    again = (math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in staged)
+    return min(again, default=1)
 
 
 def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:
@@ -223,8 +243,8 @@ def _flat_default(
             if nest.reducer is None and fits and enough:
                 wanted[-1] = width
                 break
-        if len(wanted) == 2 and any(_slides(r, nest, sketch.tiled[:1]) for r in nest.reads()):
-            # Neighbours along the outer axis read the same rows, but threads are needed first.
+        if len(wanted) == 2 and _reads_again(nest, sketch.tiled[0]):
+            # Neighbours along this axis read the same, but enough threads are needed first.
             each = nest.size // (gpu.multiprocessors * gpu.sm_threads // 2)
             wanted[0] = max(
                 n for n in (1, 2, 4) if n <= max(1, min(each, extent(sketch.tiled[0])))

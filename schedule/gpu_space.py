@@ -14,6 +14,7 @@ from loopwright.schedule.gpu import (
     kernel_default,
     kernel_knobs,
     kernel_sketches,
+    reads_along,
 )
 from loopwright.schedule.gpu_plan import apart, gpu_plan, gpu_program, relaid, sources, without
 from loopwright.schedule.gpu_sketch import KernelSketch
@@ -31,6 +32,8 @@ _COLUMNS_BYTES = 16 << 20  # of a copy of all windows, half as much as is worth 
 _BUSY = 4096  # elements of a result that keep a multiprocessor busy: a tile of 64×64
 _FEW = 256  # that leave it nearly idle
 _LONG = 1024  # steps of a reduction that is split if its results are so few
+_STEPS = 16  # of a thread that shares a reduction
+_TEAM = 256  # threads that share one
 _LEAST_STEPS = 32  # of one part
 
 
@@ -62,6 +65,12 @@ def _splits(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, Workload]]:
     """The workload and its variants with a reduction split among blocks, where its results alone
     do not keep the GPU busy; first those that are much too few."""
     later: list[tuple[str, Workload]] = [("", workload)]
+    nests = {n.result.name: n for n in gpu_program(workload) if n.reducer is not None}
+    teams = {
+        number
+        for number, stage in enumerate(workload.stages)
+        if stage.name in nests and reads_along(nests[stage.name])
+    }
     for number, stage in enumerate(workload.stages):
         d = defined(stage)
         size = math.prod(map(extent, d.axes))
@@ -73,7 +82,8 @@ def _splits(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, Workload]]:
             if form is None:
                 continue
             variant = (f"split{number}={parts} ", form)
-            few = size <= gpu.multiprocessors * _FEW and steps >= _LONG
+            threads = size * (min(steps // _STEPS, _TEAM) if number in teams else 1)
+            few = threads <= gpu.multiprocessors * _FEW and steps >= _LONG
             if few and len(later) == 1:
                 yield variant
             else:

@@ -29,8 +29,8 @@ from loopwright.schedule.tree import (
     Stmt,
     Store,
     Var,
+    flat,
 )
-from loopwright.schedule.verify_gpu import flat
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 MOST_LANES = 8

@@ -53,8 +53,8 @@ from loopwright.schedule.tree import (
     Store,
     Var,
     ceildiv,
+    flat,
 )
-from loopwright.schedule.verify_gpu import flat
 
 MOST_ACCUMULATORS = 128
 _MOST_UNROLLED = 16  # steps of windows that are unrolled

@@ -27,8 +27,8 @@ from loopwright.schedule.tree import (
     Stmt,
     Var,
     ceildiv,
+    flat,
 )
-from loopwright.schedule.verify_gpu import flat
 
 
 def lower_turned(sketch: Turned, values: Values, kernel: Kernel) -> list[Stmt]:

@@ -39,8 +39,8 @@ from loopwright.schedule.tree import (
     Store,
     Var,
     ceildiv,
+    flat,
 )
-from loopwright.schedule.verify_gpu import flat
 
 Sizes = Mapping[Index, Column]
 

@@ -297,6 +297,16 @@ def ceildiv(a: Column, b: Column) -> Column:
     return -(-a // b)
 
 
+def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
+    """The place in row-major storage."""
+    total = Linear()
+    step: Column = 1
+    for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
+        total = total + position * step
+        step = step * extent
+    return total
+
+
 def variables(linear: Linear) -> Iterator[Var]:
     """Every variable in an index expression, inside quotients and remainders too."""
     for term, _ in linear.terms:

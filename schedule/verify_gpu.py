@@ -22,6 +22,7 @@ import numpy as np
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import walk
+from loopwright.schedule.races import Access, Races
 from loopwright.schedule.reach import Reach
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree import (
@@ -41,17 +42,16 @@ from loopwright.schedule.tree import (
     MatrixLoad,
     MatrixMultiply,
     MatrixStore,
-    Remainder,
     Stmt,
     Store,
     Tree,
     Var,
     ceildiv,
     column,
+    flat,
     variables,
 )
 
-Access = tuple[Buffer, tuple[Linear, ...]]
 Problem = tuple[Any, Callable[[int], str]]
 """A boolean column of the configs that have it, and what to say about config i."""
 
@@ -70,24 +70,6 @@ def gpu_problems(tree: Tree, gpu: Gpu) -> list[Problem]:
     return checker.found
 
 
-def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
-    """The place in row-major storage."""
-    total = Linear()
-    step: Column = 1
-    for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
-        total = total + position * step
-        step = step * extent
-    return total
-
-
-@dataclass
-class _Pending:
-    """An access to a shared buffer since the last barrier: its slot, and in which configs."""
-
-    slot: Linear | None
-    where: Any
-
-
 @dataclass
 class _GpuChecker:
     tree: Tree
@@ -100,8 +82,7 @@ class _GpuChecker:
     threads: Column = 1
     lanes: Column = 1  # of the innermost thread loop
     shared: Column = 0  # bytes
-    writes: dict[str, list[_Pending]] = field(default_factory=dict)
-    reads: dict[str, list[_Pending]] = field(default_factory=dict)
+    races: Races = field(default_factory=Races)
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
         if bad is not False and np.any(bad & self.runs):
@@ -118,7 +99,7 @@ class _GpuChecker:
             )
             return
         self.reach, self.private, self.in_warp = Reach(), set(), set()
-        self.shared, self.writes, self.reads = 0, {}, {}
+        self.shared, self.races = 0, Races()
         if not isinstance(stmt, Loop) or stmt.kind != "block":
             self._add(True, lambda i: "a statement stands outside of all blocks")
             return
@@ -173,6 +154,14 @@ class _GpuChecker:
             ),
         )
 
+    def _touch(self, reads: list[Access], write: Access | None) -> None:
+        """Reads and one write of a statement."""
+        for bad, name, what in self.races.touch(reads, write, self.runs):
+            self._conflict(bad, name, what)
+
+    def _conflict(self, bad: Any, name: str, what: str) -> None:
+        self._add(bad, lambda i: f"{name} is {what} without a barrier between them")
+
     def _block(self, body: tuple[Stmt, ...], registers: Column) -> None:
         for stmt in body:
             if isinstance(stmt, Allocate):
@@ -185,7 +174,7 @@ class _GpuChecker:
             elif isinstance(stmt, Store):
                 self._store(stmt)
             elif isinstance(stmt, Barrier):
-                self._barrier()
+                self.races.barrier(self.runs)
             elif isinstance(stmt, AsyncCopy):
                 self._async_copy(stmt)
             elif not isinstance(stmt, (AsyncCommit, AsyncWait)):
@@ -247,9 +236,7 @@ class _GpuChecker:
         if any(isinstance(s, Barrier) for s in together):
             # Again, as the next iteration, in which slots are others than now.
             self.runs = self.runs & np.greater(loop.extent, 1)
-            for pending in (self.writes, self.reads):
-                for name, entries in pending.items():
-                    pending[name] = [_Pending(None, e.where) for e in entries]
+            self.races.next_iteration()
             self._block(loop.body, registers)
         self.runs = outside
 
@@ -362,37 +349,6 @@ class _GpuChecker:
         reads = [(x.buffer, x.index) for x in walk(store.value) if isinstance(x, Load)]
         self._touch(reads, (store.buffer, store.index))
 
-    def _barrier(self) -> None:
-        for pending in (self.writes, self.reads):
-            for entries in pending.values():
-                for entry in entries:
-                    entry.where = entry.where & ~np.asarray(self.runs)
-
-    def _touch(self, reads: list[Access], write: Access | None) -> None:
-        """Reads and one write of a statement."""
-        shared = [(b, i) for b, i in reads if b.scope == "shared"]
-        for buffer, index in shared:
-            self._conflict(self.writes, buffer, index, "read after a write")
-        if write is not None and write[0].scope == "shared":
-            self._conflict(self.reads, *write, "written after a read")
-        for buffer, index in shared:
-            self.reads.setdefault(buffer.name, []).append(_Pending(_slot(index), self.runs))
-        if write is not None and write[0].scope == "shared":
-            buffer, index = write
-            self.writes.setdefault(buffer.name, []).append(_Pending(_slot(index), self.runs))
-
-    def _conflict(
-        self,
-        before: dict[str, list[_Pending]],
-        buffer: Buffer,
-        index: tuple[Linear, ...],
-        what: str,
-    ) -> None:
-        slot = _slot(index)
-        for entry in before.get(buffer.name, ()):
-            same = entry.where & ~np.asarray(_differ(slot, entry.slot))
-            self._add(same, lambda i: f"{buffer.name} is {what} without a barrier between them")
-
 
 _MATRIX = (MatrixFill, MatrixLoad, MatrixMultiply, MatrixStore)
 
@@ -420,26 +376,3 @@ def _tiles(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[str, ...]]]:
     else:
         assert isinstance(stmt, (MatrixFill, MatrixMultiply, MatrixStore)), stmt
         yield stmt.tile, ("accumulator",)
-
-
-def _slot(index: tuple[Linear, ...]) -> Linear | None:
-    """The copy of a shared buffer that is reached, if it has several that take turns."""
-    first = index[0] if index else Linear()
-    one = len(first.terms) == 1 and isinstance(first.terms[0][0], Remainder)
-    return first if one else None
-
-
-def _differ(a: Linear | None, b: Linear | None) -> Any:
-    """In which configs two slots, remainders of what differs by a constant, are never equal."""
-    if a is None or b is None:
-        return False
-    first, second = a.terms[0][0], b.terms[0][0]
-    assert isinstance(first, Remainder)
-    assert isinstance(second, Remainder)
-    apart = first.value + second.value * -1
-    constant = all(np.all(np.equal(c, 0)) for _, c in apart.terms)
-    return (
-        constant
-        & np.equal(first.divisor, second.divisor)
-        & np.not_equal(apart.const % first.divisor, 0)
-    )

@@ -1,5 +1,20 @@
 /* What kernels use beside CUDA's own functions and the instructions above. */
 
+/* Wide copies; both places are aligned to the whole vector. */
+template <int BYTES> struct lw_vector;
+template <> struct lw_vector<2> { using type = ushort; };
+template <> struct lw_vector<4> { using type = uint; };
+template <> struct lw_vector<8> { using type = uint2; };
+template <> struct lw_vector<16> { using type = uint4; };
+
+template <int BYTES>
+LW_DEVICE void lw_move(void *to, const void *from) {
+  using type = typename lw_vector<BYTES>::type;
+  LW_ALIGNED(to, BYTES);
+  LW_ALIGNED(from, BYTES);
+  *(type *)to = *(const type *)from;
+}
+
 /* ---- tiles of 16x16 elements, held together by the 32 lanes of a warp ----
  *
  * As the instruction mma.m16n8k16 has them (PTX ISA, "Matrix Fragments for mma.m16n8k16"): a lane

@@ -11,6 +11,7 @@
 #define CUDART_NAN __longlong_as_double(0x7ff8000000000000ll)
 
 #define lw_barrier() __syncthreads()
+#define LW_ALIGNED(pointer, bytes) /* checked where the code is tested without a GPU */
 #define LW_DEVICE static __device__ __forceinline__
 
 LW_DEVICE float lw_of_float16(ushort bits) {

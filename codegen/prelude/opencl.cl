@@ -3,6 +3,12 @@
 
 #define lw_barrier() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 
+/* Wide copies; both places are aligned to the whole vector. */
+#define lw_move2(to, from) vstore2(vload2(0, from), 0, to)
+#define lw_move4(to, from) vstore4(vload4(0, from), 0, to)
+#define lw_move8(to, from) vstore8(vload8(0, from), 0, to)
+#define lw_move16(to, from) vstore16(vload16(0, from), 0, to)
+
 float lw_of_float16(ushort bits) { return vload_half(0, (const half *)&bits); }
 
 ushort lw_to_float16(float x) {

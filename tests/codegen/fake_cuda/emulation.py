@@ -1,0 +1,49 @@
+"""CUDA source as shared objects for the processor: what the stand-in for the driver runs."""
+
+import hashlib
+import re
+import subprocess
+from pathlib import Path
+
+import loopwright.codegen as codegen
+
+HERE = Path(__file__).parent
+PTX = Path(codegen.__file__).parent / "prelude/cuda_ptx.cu"
+
+
+def fake_driver(folder):
+    """A folder with a libcuda.so.1 for LD_LIBRARY_PATH."""
+    output = folder / "libcuda.so.1"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", HERE / "libcuda.c"]
+        + ["-o", output, "-ldl"],
+        check=True,
+    )
+    return folder
+
+
+def emulated(source, folder):
+    """The image of CUDA source, for the stand-in."""
+    instructions = PTX.read_text()
+    assert instructions in source
+    text = source.replace(instructions, '#include "emulation.h"\n')
+    dynamic = "extern __shared__ __align__(128) unsigned char lw_shared[];"
+    text = text.replace(dynamic, "alignas(128) static unsigned char lw_shared[227 << 10];", 1)
+    text = text.replace(dynamic, "")
+    text = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 static ", text)
+    for name, parameters in dict(re.findall(r"__launch_bounds__\(\d+\) (\w+)\((.*?)\) \{", text)).items():
+        types = [p.rsplit(" ", 1)[0].replace("__restrict__", "") for p in parameters.split(", ")]
+        values = ", ".join(f"*({t}*)p[{i}]" for i, t in enumerate(types))
+        text += f'\nextern "C" void emulated_{name}(void **p) {{ {name}({values}); }}\n'
+    stem = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = folder / f"{stem}.so"
+    if not path.exists():
+        (folder / f"{stem}.cpp").write_text(text)
+        done = subprocess.run(
+            ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{HERE}", "-fno-strict-aliasing"]
+            + [folder / f"{stem}.cpp", "-o", path],
+            capture_output=True,
+            text=True,
+        )
+        assert not done.returncode, done.stderr[:3000]
+    return f"emulated:{path}".encode() + b"\0"
