@@ -44,7 +44,9 @@ class Result:
 def compared(row: Row, threads: int, trials: int, records: Path, transfer: str) -> Result:
     """One row."""
     work = row.request.workload
-    best = tune(work, threads=threads, trials=trials, records=records, transfer=None)
+    best = tune(work, threads=threads, trials=0, records=records, transfer=None)
+    if len(best.history) < trials:
+        best = tune(work, threads=threads, trials=trials, records=records, transfer=None)
     chosen, choosing = timed(
         lambda: tune(work, threads=threads, trials=0, records=None, transfer=transfer)
     )

@@ -108,7 +108,7 @@ def _unpacked(path: Path, kind: str, data: Mapping[str, Any]) -> StoredModel:
         if data["kind"] != kind:
             raise ValueError(f"a model of kind {data['kind']!r} in a file of {kind!r}")
         return unpacked(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ModelError) as error:
         raise ModelError(
             f"{path}: no model of kind {kind!r} can be made of it ({error!r}); save it again"
         ) from error

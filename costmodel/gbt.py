@@ -66,7 +66,7 @@ class GBTModel(StoredModel):
         self.rounds, self.threads, self.reads = rounds, threads, reads
         self.depth, self.eta = depth, eta
         if base is not None and base.reads != reads:
-            raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r}")
+            raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r} ones")
         self.base = base if base is not None and base.ready else None
         self.about: dict[str, Any] = {}
         self._random = RandomModel(seed)
@@ -178,9 +178,16 @@ class GBTModel(StoredModel):
     def of_content(cls, content: Mapping[str, Any]) -> GBTModel:
         import xgboost
 
-        made = {name: content[name] for name in ("objective", "seed", "rounds", "reads")}
         base = None if content["base"] is None else unpacked(content["base"])
-        model = cls(**made, base=base, depth=content["depth"], eta=content["eta"])
+        model = cls(
+            content["objective"],
+            content["seed"],
+            int(content["rounds"]),
+            reads=content["reads"],
+            base=base,
+            depth=int(content["depth"]),
+            eta=float(content["eta"]),
+        )
         if content["booster"] is None and base is None:
             raise ValueError("it has no trees")
         if content["booster"] is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from loopwright.costmodel.acquisition import acquired, check_acquisition
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.features import Rows
-from loopwright.explore.points import Domain, Floats, Hashes, Points, Seen, hashes
+from loopwright.explore.points import Domain, Floats, Hashes, Points, Seen, distinct, hashes
 from loopwright.explore.selection import select
 from loopwright.explore.strategy import Strategy
 
@@ -75,12 +75,16 @@ class Annealing(Strategy):
     def _propose(self, n: int) -> Points:
         if not self.model.ready:
             return self._completed(self._first(n), n)
+        # A model that only knows other workloads is asked for a part, rules of thumb for the rest.
+        foreign = np.isfinite(self.costs).sum() < self.schedule.learn_from
+        advice = self._first(n // 2) if foreign else self.points[:0]
         found = self._anneal(int(self.schedule.candidates * n))
-        greedy = n - self.rng.binomial(n, self.schedule.epsilon)
+        left = n - len(advice)
+        greedy = left - self.rng.binomial(left, self.schedule.epsilon)
         values = self.domain.values(found.points)
         chosen = found.take(select(found.scores, values, greedy, self.schedule.alpha))
         self.programs = np.union1d(self.programs, chosen.programs)
-        return self._completed(chosen.points, n)
+        return self._completed(distinct(np.concatenate([advice, chosen.points])), n)
 
     def _learn(self) -> None:
         new = self.features(self.points[len(self.known) :])

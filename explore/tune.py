@@ -165,7 +165,8 @@ def _base(
 def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:
     """Who chooses when there is no time: the global model, if there is one."""
     if base is not None:
-        return functools.partial(Instant, model=base)
+        few = {} if session.budget.trials else {"sketches": 12, "kept": 2}  # within a second
+        return functools.partial(Instant, model=base, **few)
     session.note("there is no global model to choose by: rules of thumb do")
     return strategy
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from loopwright.transfer.dataset import Group
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_LISTED = 8
+"""Entries of a list that are shown."""
 _STORES = click.option(
     "--records",
     "stores",
@@ -64,8 +66,7 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         if isinstance(value, Mapping):
             value = "\n".join(f"{key}: {entry}" for key, entry in value.items())
         elif isinstance(value, list):
-            numbers = all(isinstance(entry, (int, float)) for entry in value)
-            value = f"{len(value)} numbers" if numbers else "\n".join(map(str, value))
+            value = f"{len(value)} entries" if len(value) > _LISTED else "\n".join(map(str, value))
         yield name, value
 
 

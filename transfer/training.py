@@ -70,7 +70,7 @@ def load_global(path: Path) -> StoredModel:
 
 def _made(model: str, seed: int, base: StoredModel | None) -> StoredModel:
     if model == "gbt":
-        return GBTModel("rank", seed, rounds=800, base=base, depth=6, eta=0.06)
+        return GBTModel("rank", seed, rounds=400, base=base, depth=6, eta=0.1)
     if model == "treegru":
         from loopwright.costmodel.treegru import TreeGRU
 

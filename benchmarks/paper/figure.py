@@ -39,7 +39,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=HERE / "data")
     parser.add_argument("--gpus", type=Path, help="folder of brute-forced tables, *.csv.gz")
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--draw", type=Path, help="where to draw, by default docs/paper")
+    parser.add_argument(
+        "--draw",
+        type=Path,
+        default=HERE.parents[1] / "docs" / "paper",
+        help="folder of the drawing, and of its numbers in Markdown",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--labels", nargs="+", help="run these settings only")
     parser.add_argument("--tables", nargs="+", help="search these tables only")
@@ -68,10 +73,12 @@ def main() -> None:
             file.write(json.dumps([marks[key[0]], *key, compact(curves[key])]) + "\n")
             file.flush()
             print(f"\r{number} of {len(running)} searches", end="", file=sys.stderr, flush=True)
-    folder = options.draw or HERE.parents[1] / "docs" / "paper"
+    folder = options.draw
     folder.mkdir(parents=True, exist_ok=True)
     draw(figure, curves, folder / f"figure{options.figure}.png")
-    print("\n" + summary(figure, curves))
+    text = summary(figure, curves)
+    (folder / f"figure{options.figure}.md").write_text(f"# {figure.title}\n\n{text}\n", "utf-8")
+    print("\n" + text)
 
 
 def _table(panel: Panel, options: argparse.Namespace) -> Path | None:

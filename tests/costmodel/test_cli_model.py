@@ -13,7 +13,7 @@ def run(tmp_path):
     """Runs a command over a saved model; its exit code and output."""
     saved = GBTModel(reads="config")
     saved.fit(*data(60))
-    saved.about |= {"machine": "a typewriter", "targets": {"cpu": 2}, "probe": [1.0, 2.5, 3.0]}
+    saved.about |= {"machine": "a typewriter", "targets": {"cpu": 2}, "probe": [1.0, 2.5] * 5}
     saved.save(tmp_path / "model.json")
     (tmp_path / "broken.json").write_text((tmp_path / "model.json").read_text()[:-9])
 
@@ -33,7 +33,7 @@ def test_a_card_says_what_a_model_is_and_what_it_learned_from(run):
     assert [lines[n].strip() for n in ("records", "failures", "groups")] == ["60", "0", "2"]
     assert lines["machine"].strip() == "a typewriter"
     assert lines["targets"].strip() == "cpu: 2"
-    assert lines["probe"].strip() == "3 numbers"
+    assert lines["probe"].strip() == "10 entries"
 
 
 def test_a_card_lists_the_features_that_matter_most_first(run):
