@@ -107,12 +107,13 @@ def _exported(module: Any, inputs: Inputs) -> Any:
     def tensor(x: Any) -> Any:
         return x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
-    named = isinstance(inputs, Mapping)
-    args = () if isinstance(inputs, Mapping) else tuple(map(tensor, inputs))
-    words = {n: tensor(x) for n, x in inputs.items()} if isinstance(inputs, Mapping) else None
+    if isinstance(inputs, Mapping):
+        args, words = tuple[Any, ...](), {name: tensor(x) for name, x in inputs.items()}
+    else:
+        args, words = tuple(map(tensor, inputs)), None
     training = module.training
     try:
-        return torch.export.export(module.eval(), args, words if named else None)
+        return torch.export.export(module.eval(), args, words)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {_reason(error)}") from error
     finally:
