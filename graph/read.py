@@ -84,7 +84,13 @@ def _named_shapes(inputs: Inputs, names: Sequence[str]) -> dict[str, tuple[int, 
     unknown = [n for n in inputs if n not in names]
     if unknown:
         raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
-    return {name: tuple(map(int, getattr(x, "shape", x))) for name, x in inputs.items()}
+    return {name: _shape(x) for name, x in inputs.items()}
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    """The shape of an array, or what is one."""
+    shape: Any = x.shape if hasattr(x, "shape") else x
+    return tuple(int(n) for n in shape)
 
 
 def _check_fixed(value: Any) -> None:
