@@ -1,5 +1,5 @@
-"""The five networks of the AutoTVM paper's end-to-end evaluation, and an encoder layer of BERT-base,
-in torch, with seeded random weights; batch 1, float32.
+"""The five networks of the AutoTVM paper's evaluation, and an encoder layer of BERT-base: in
+torch, with seeded random weights, batch 1, float32.
 
     python examples/models.py resnet18 --minutes 30
 

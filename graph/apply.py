@@ -110,7 +110,7 @@ class _Apply:
 
 
 @relax.expr_functor.mutator
-class _Calls(relax.PyExprMutator):  # type: ignore[misc]
+class _Calls(relax.PyExprMutator):
     """Replaces calls of TIR functions."""
 
     def __init__(self, owner: _Apply) -> None:

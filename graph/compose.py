@@ -1,4 +1,4 @@
-"""From a network and its configs to one library: which kernel where, and where every array lies."""
+"""From a network and its configs to one library: which kernel where, and where arrays lie."""
 
 from __future__ import annotations
 
@@ -106,9 +106,7 @@ class _Composer:
             cpu_features=cpu_features(self.target),
             extra={"notes": self.work.notes() + self.notes},
         )
-        used = {
-            self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)
-        }
+        used = {self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)}
         return Composed(
             library, used, tuple(numbers), arena_bytes, self.weights.nbytes, tuple(self.notes)
         )
@@ -220,9 +218,7 @@ class _Composer:
         """The place of every array that some step or copy touches."""
         outputs = self.network.outputs
         count = len(self.network.inputs)
-        places = {
-            self.root(outputs[i]): Place(ARGUMENTS + count + i) for i in sorted(direct)
-        }
+        places = {self.root(outputs[i]): Place(ARGUMENTS + count + i) for i in sorted(direct)}
         for i, value in enumerate(self.network.inputs):
             if value not in staged:
                 places[value] = Place(ARGUMENTS + i)

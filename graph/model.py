@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.arrays import address, empty
+from loopwright.codegen.arrays import Array, address, empty
 from loopwright.codegen.library import Library
+from loopwright.codegen.signature import Parameter
 from loopwright.codegen.target import resolve
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.network import NotPlannable, network
@@ -24,6 +26,7 @@ from loopwright.graph.read import Inputs, read_model
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.virtual import VirtualModel, build_virtual
 from loopwright.measure.machine import fingerprint
+from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import Record, RecordStore
@@ -36,7 +39,7 @@ class TunedModel:
     ::
 
         model(x)                     # NumPy in, NumPy out; torch in, torch out
-        model.export("net.so")       # with net.h and net.json: needs libc alone; `lw.load` loads it
+        model.export("net.so")       # and net.h, net.json: needs libc alone; `lw.load` loads it
 
     Attributes
     ----------
@@ -91,12 +94,17 @@ class TunedModel:
         """Writes NAME.so with the weights inside, NAME.h and NAME.json."""
         return self.library.export(path)
 
+    def measure(self, seconds: float = 0.5) -> float:
+        """The median seconds of a whole call on random data, warm, taking about `seconds`."""
+        call = self.library.prepare_call(*map(_random, self.library.signature.inputs))
+        return statistics.median(Timer(call, Timing(relative=0.02, cap=seconds)).run())
+
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
         copies; on random data if no inputs are given."""
         library = self.library
         parameters = library.signature.main_parameters
-        given = list(inputs) or [_random(p.shape, p.dtype) for p in library.signature.inputs]
+        given = list(inputs) or [_random(p) for p in library.signature.inputs]
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)
@@ -213,8 +221,9 @@ def _to_torch(x: Any) -> Any:
     return torch.from_numpy(x)
 
 
-def _random(shape: tuple[int, ...], dtype: str) -> Any:
-    rng = np.random.default_rng(0)
-    if dtype.startswith(("float", "bfloat")):
-        return rng.standard_normal(shape)
-    return rng.integers(0, 2, shape)
+def _random(parameter: Parameter) -> Array:
+    rng, array = np.random.default_rng(0), empty(parameter)
+    floating = is_float(parameter.dtype)
+    shape = parameter.shape
+    array[...] = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
+    return array

@@ -84,7 +84,13 @@ def _named_shapes(inputs: Inputs, names: Sequence[str]) -> dict[str, tuple[int, 
     unknown = [n for n in inputs if n not in names]
     if unknown:
         raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
-    return {name: tuple(map(int, getattr(x, "shape", x))) for name, x in inputs.items()}
+    return {name: _shape(x) for name, x in inputs.items()}
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    """The shape of an array, or what is one."""
+    shape: Any = x.shape if hasattr(x, "shape") else x
+    return tuple(int(n) for n in shape)
 
 
 def _check_fixed(value: Any) -> None:
@@ -107,12 +113,13 @@ def _exported(module: Any, inputs: Inputs) -> Any:
     def tensor(x: Any) -> Any:
         return x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
-    named = isinstance(inputs, Mapping)
-    args = () if isinstance(inputs, Mapping) else tuple(map(tensor, inputs))
-    words = {n: tensor(x) for n, x in inputs.items()} if isinstance(inputs, Mapping) else None
+    if isinstance(inputs, Mapping):
+        args, words = tuple[Any, ...](), {name: tensor(x) for name, x in inputs.items()}
+    else:
+        args, words = tuple(map(tensor, inputs)), None
     training = module.training
     try:
-        return torch.export.export(module.eval(), args, words if named else None)
+        return torch.export.export(module.eval(), args, words)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {_reason(error)}") from error
     finally:

@@ -34,7 +34,11 @@ from loopwright.graph.tir_values import Values
 
 _REDUCERS = {tirx.Add: "sum", tirx.Mul: "prod", tirx.Max: "max", tirx.Min: "min"}
 _STARTS = {"sum": 0.0, "prod": 1.0}
-_LARGEST = {"float32": 3.4028234663852886e38, "float16": 65504.0, "float64": 1.7976931348623157e308}
+_LARGEST = {
+    "float32": 3.4028234663852886e38,
+    "float16": 65504.0,
+    "float64": 1.7976931348623157e308,
+}
 """TVM starts a maximum at the lowest finite number, the notation at minus infinity; the two
 differ only where every element is minus infinity."""
 
@@ -144,7 +148,9 @@ class _Import:
         own = [
             isinstance(side, TensorLoad)
             and side.source.same_as(store.buffer)
-            and all(values.affine(a) == values.affine(b) for a, b in zip(side.indices, store.indices))
+            and all(
+                values.affine(a) == values.affine(b) for a, b in zip(side.indices, store.indices)
+            )
             for side in ((values.resolved(update.a), values.resolved(update.b)) if op else ())
         ]
         if op is None or True not in own:

@@ -20,7 +20,7 @@ _BINARY = {
     tirx.EQ: "eq", tirx.NE: "ne", tirx.LT: "lt", tirx.LE: "le", tirx.GT: "gt", tirx.GE: "ge",
     tirx.And: "and", tirx.Or: "or", tirx.FloorDiv: "floordiv", tirx.FloorMod: "mod",
 }  # fmt: skip
-_UNARY = {
+_UNARY: dict[str, Callable[[Any], Expr]] = {
     "exp": f.exp, "log": f.log, "sqrt": f.sqrt, "rsqrt": f.rsqrt, "tanh": f.tanh,
     "sigmoid": f.sigmoid, "erf": f.erf, "floor": f.floor, "fabs": f.abs, "abs": f.abs,
     "ceil": lambda x: -f.floor(-x),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -213,12 +212,3 @@ def _state(
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms" if math.isfinite(seconds) else "–"
-
-
-def measured(model: TunedModel, seconds: float = 0.5) -> float:
-    """The median seconds of a whole call on random data, warm."""
-    from loopwright.graph.model import random_inputs
-    from loopwright.measure.timing import Timer, Timing
-
-    call = model.library.prepare_call(*random_inputs(model.library))
-    return statistics.median(Timer(call, Timing(relative=0.02, cap=seconds)).run())

@@ -16,17 +16,17 @@ from loopwright.transfer.records import Record, RecordStore
 
 @pytest.fixture
 def module():
-    """relu(x @ w) with constant w, then the sine, which the notation lacks."""
+    """The sine, which the notation lacks, a product with constant weights, and a softmax."""
     w = np.random.default_rng(0).standard_normal((13, 37)).astype(np.float32)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((7, 13), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
-            y = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, relax.const(w)))))
-            out = builder.emit_output(relax.op.nn.softmax(builder.emit(relax.op.sin(y))))
+            y = builder.emit(relax.op.matmul(builder.emit(relax.op.sin(x)), relax.const(w)))
+            out = builder.emit_output(relax.op.nn.softmax(builder.emit(relax.op.nn.relu(y))))
         builder.emit_func_output(out)
     x = np.random.default_rng(1).standard_normal((7, 13)).astype(np.float32)
-    y = np.exp(np.sin(np.maximum(x @ w, 0)))
+    y = np.exp(np.maximum(np.sin(x) @ w, 0))
     return relax.get_pipeline("zero")(builder.get()), x, y / y.sum(1, keepdims=True)
 
 

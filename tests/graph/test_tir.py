@@ -1,4 +1,4 @@
-"""TIR functions that TVM made, as workloads: compared with TVM's own build of the same function."""
+"""TIR functions that TVM made, as workloads: compared with TVM's own build of the same."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,9 @@ def _same(func, rtol=1e-4, atol=1e-5):
     rng = np.random.default_rng(0)
     arrays = [_data([int(n) for n in p.shape], str(p.dtype), rng) for p in func.params]
     theirs = [tvm.runtime.tensor(a) for a in arrays]
-    tvm.compile(func.with_attr("global_symbol", "main"), tvm_target(resolve("cpu")))["main"](*theirs)
+    tvm.compile(func.with_attr("global_symbol", "main"), tvm_target(resolve("cpu")))["main"](
+        *theirs
+    )
     ours = lw.build(imported.workload, threads=1)(*(arrays[n] for n in imported.inputs))
     for number, result in zip(imported.outputs, ours if isinstance(ours, tuple) else (ours,)):
         np.testing.assert_allclose(result, theirs[number].numpy(), rtol=rtol, atol=atol)

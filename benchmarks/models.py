@@ -1,0 +1,102 @@
+"""Whole networks: Loopwright beside the runtimes that a user would otherwise take.
+
+    python benchmarks/models.py --threads 2 --minutes 30 --records tuning.db
+
+Every contender works in a process of its own, rounds interleaved, on as many threads. Networks
+are tuned first where --minutes is given; the same command without it only measures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+from model_peers import networks
+from peers import Peer, Processes, Result
+
+from loopwright.codegen.target import resolve
+from loopwright.measure.peak import peak
+
+CONTENDERS = (
+    "eager", "channels_last", "inductor", "inductor_last", "onnxruntime", "openvino",
+)  # fmt: skip
+"""Those that are to be beaten."""
+OTHERS = ("tvm_default",)
+
+
+def compare(
+    network: str, threads: int, records: Path | None, names: tuple[str, ...], rounds: int
+) -> dict[str, Result]:
+    """One network by everybody."""
+    given = {"network": network, "threads": threads}
+    store = str(records) if records is not None and records.exists() else None
+    peers = [Peer("loopwright", "model_peers:ours", {**given, "records": store}, threads)]
+    peers += [Peer(name, f"model_peers:{name}", given, threads) for name in names]
+    with Processes() as processes:
+        return processes.compare(peers, rounds)
+
+
+def row(network: str, results: dict[str, Result], bandwidth: float) -> dict[str, Any]:
+    """What is kept of a comparison; `limit` is the time that reading the weights once takes."""
+    others = {n: r.median for n, r in results.items() if n in CONTENDERS and r.samples}
+    best = min(others, key=others.__getitem__, default="")
+    own = results["loopwright"]
+    return {
+        "network": network,
+        "seconds": {n: r.median for n, r in results.items() if r.samples},
+        "best": best,
+        "ratio": others[best] / own.median if best and own.samples else math.nan,
+        "limit": own.facts.get("weights", 0) / bandwidth,
+        "facts": own.facts,
+        "notes": {n: r.note for n, r in results.items() if r.note},
+    }
+
+
+@click.command()
+@click.option("--network", "chosen", multiple=True, help="All six if not given.")
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--minutes", type=float, help="Tune each network for so long first.")
+@click.option("--records", type=click.Path(path_type=Path), default=Path("tuning.db"))
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
+@click.option("--peer", "names", multiple=True, help="All if not given.")
+@click.option("--json", "output", type=click.Path(path_type=Path), help="Where results go.")
+def main(
+    chosen: tuple[str, ...],
+    threads: int,
+    minutes: float | None,
+    records: Path,
+    rounds: int,
+    names: tuple[str, ...],
+    output: Path | None,
+) -> None:
+    """Tune if asked to, measure, and print one line for each network."""
+    models = networks()
+    bandwidth = peak(resolve("cpu", threads)).bandwidth
+    rows = []
+    for network in chosen or models.NAMES:
+        if minutes is not None:
+            import loopwright as lw
+
+            net, inputs = models.model(network)
+            lw.tune_model(
+                net, inputs, threads=threads, minutes=minutes, records=records, tell=click.echo
+            )
+        results = compare(network, threads, records, names or (*CONTENDERS, *OTHERS), rounds)
+        rows.append(row(network, results, bandwidth))
+        times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in rows[-1]["seconds"].items())
+        click.echo(f"{network}: {rows[-1]['ratio']:.2f} of {rows[-1]['best']}; ms: {times}")
+        for name, note in rows[-1]["notes"].items():
+            click.echo(f"  {name}: {note.splitlines()[-1]}")
+    ratios = [r["ratio"] for r in rows if math.isfinite(r["ratio"])]
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        click.echo(f"geometric mean {mean:.2f}, least {min(ratios):.2f}")
+    if output is not None:
+        output.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

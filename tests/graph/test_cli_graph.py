@@ -1,0 +1,89 @@
+"""The commands for whole models, from an ONNX file to a library that runs."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from loopwright.__main__ import main
+
+pytestmark = pytest.mark.onnx
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder with net.onnx: y = relu(x @ w) @ v, x of open length."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    w, v = (rng.standard_normal(s).astype(np.float32) for s in ((13, 24), (24, 5)))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 13])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 5])
+    weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    model.ir_version = 9
+    onnx.save(model, tmp_path / "net.onnx")
+    monkeypatch.chdir(tmp_path)
+    data = rng.standard_normal((7, 13)).astype(np.float32)
+    np.save("x.npy", data)
+    return np.maximum(data @ w, 0) @ v
+
+
+def _call(*words, code=0):
+    result = CliRunner().invoke(main, [*words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_model_is_tuned_built_and_run(here):
+    said = _call(
+        "tune", "net.onnx", "--shape", "x=7,13", "--trials", "20", "--tasks", "1",
+        "--threads", "1", "-o", "tuned.so",
+    )  # fmt: skip
+    assert "1 of 2 tasks, 20 trials" in said
+    assert "saved      tuned.so" in said
+    said = _call("tasks", "net.onnx", "--shape", "x=7,13", "--threads", "1")
+    lines = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
+    assert "1 of 2 tasks" in said
+    rows = {line[0]: line for line in lines if len(line) == 7}
+    assert rows["1"][5] != "none"
+    assert rows["2"][5] == "none"
+    said = _call("build", "net.onnx", "--shape", "x=7,13", "--threads", "1", "-o", "net.so")
+    assert "loopwright tune net.onnx" in said
+    said = _call("run", "net.so", "--input", "x.npy", "-o", "y.npy")
+    assert "output: float32[7, 5]" in said
+    np.testing.assert_allclose(np.load("y.npy"), here, rtol=1e-4, atol=1e-5)
+
+
+def test_a_profile_names_every_step(here):
+    said = _call("profile", "net.onnx", "--shape", "x=7,13", "--threads", "1", "--calls", "2")
+    assert said.count("matmul") == 2
+
+
+def test_a_strict_build_fails_where_a_record_is_missing(here):
+    said = _call("build", "net.onnx", "--shape", "x=7,13", "--strict", code=1)
+    assert "2 tasks have no record" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tasks", "net.onnx"], 'inputs={"x": (1, 13)}'),
+        (["tasks", "missing.onnx"], "no such file"),
+        (["build", "net.onnx", "--shape", "x=7,13", "-o", "net.lib"], "ends in .so"),
+        (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
+        (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "3"], "tasks 1 to 2"),
+    ],
+)
+def test_a_mistake_ends_with_a_message(here, words, said):
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code != 0
+    assert said in result.output
