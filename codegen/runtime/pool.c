@@ -4,7 +4,9 @@
  *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
- * a generation and how many of them take part; they spin on it briefly, then sleep.
+ * a generation and how many of them may take part; they spin on it briefly, then sleep. Whoever
+ * comes enters through the gate, which the caller shuts when no share is left: it waits for those
+ * inside, not for those who have not even woken up.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -21,6 +23,10 @@
 /* The caller has nothing else to do, and waking it costs tens of microseconds. */
 #define CALLER_SPIN_NS 2000000
 #define PARTIES_BITS 16
+/* The gate: how many workers are inside, whether it is shut, and the generation it is for. */
+#define GATE_INSIDE ((1u << PARTIES_BITS) - 1)
+#define GATE_SHUT (UINT64_C(1) << PARTIES_BITS)
+#define GATE_GENERATION (PARTIES_BITS + 1)
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -45,7 +51,7 @@ static struct {
   int home; /* the processor that the caller is on */
   _Alignas(LINE) _Atomic uint64_t ticket;
   _Alignas(LINE) atomic_int next; /* the share to be taken next */
-  _Alignas(LINE) atomic_int pending;
+  _Alignas(LINE) _Atomic uint64_t gate;
   atomic_int status;
   _Alignas(LINE) pthread_mutex_t sleeping; /* goes with both conditions */
   pthread_cond_t work, done;
@@ -118,8 +124,18 @@ static uint64_t await_ticket(uint64_t seen) {
   return ticket;
 }
 
+/* Whether this worker got in before the launch of its ticket was over. */
+static int enter(uint64_t ticket) {
+  uint64_t gate = atomic_load(&pool.gate);
+  do {
+    if (gate >> GATE_GENERATION != ticket >> PARTIES_BITS || gate & GATE_SHUT) return 0;
+  } while (!atomic_compare_exchange_weak(&pool.gate, &gate, gate + 1));
+  return 1;
+}
+
 static void finish(void) {
-  if (atomic_fetch_sub(&pool.pending, 1) != 1 || !atomic_load(&pool.caller_sleeps)) return;
+  uint64_t gate = atomic_fetch_sub(&pool.gate, 1) - 1;
+  if (gate & GATE_INSIDE || !atomic_load(&pool.caller_sleeps)) return;
   pthread_mutex_lock(&pool.sleeping);
   pthread_cond_signal(&pool.done);
   pthread_mutex_unlock(&pool.sleeping);
@@ -145,7 +161,7 @@ static void *work(void *argument) {
   for (uint64_t seen = me.ticket;;) {
     seen = await_ticket(seen);
     if (atomic_load(&pool.closed)) return NULL;
-    if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1))) {
+    if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1)) && enter(seen)) {
       leave(pool.home);
       run_shares();
       finish();
@@ -178,6 +194,7 @@ static void hire(int wanted) {
 
 static void publish(int parties) {
   uint64_t generation = (atomic_load(&pool.ticket) >> PARTIES_BITS) + 1;
+  atomic_store(&pool.gate, generation << GATE_GENERATION);
   atomic_store(&pool.ticket, generation << PARTIES_BITS | (uint64_t)parties);
   if (!atomic_load(&pool.sleepers)) return;
   pthread_mutex_lock(&pool.sleeping);
@@ -185,16 +202,19 @@ static void publish(int parties) {
   pthread_mutex_unlock(&pool.sleeping);
 }
 
+static int nobody_inside(void) { return !(atomic_load(&pool.gate) & GATE_INSIDE); }
+
 static void await_tasks(void) {
+  atomic_fetch_or(&pool.gate, GATE_SHUT);
   int64_t limit = atomic_load(&pool.spin_ns) ? now() + CALLER_SPIN_NS : 0;
   do {
     for (int i = 0; i < 32; i++, relax())
-      if (!atomic_load_explicit(&pool.pending, memory_order_acquire)) return;
+      if (nobody_inside()) return;
     sched_yield();
   } while (limit && now() < limit);
   pthread_mutex_lock(&pool.sleeping);
   atomic_store(&pool.caller_sleeps, 1);
-  while (atomic_load(&pool.pending)) pthread_cond_wait(&pool.done, &pool.sleeping);
+  while (!nobody_inside()) pthread_cond_wait(&pool.done, &pool.sleeping);
   atomic_store(&pool.caller_sleeps, 0);
   pthread_mutex_unlock(&pool.sleeping);
 }
@@ -217,7 +237,7 @@ static void own(void) {
       pthread_cond_init(&pool.work, NULL);
       pthread_cond_init(&pool.done, NULL);
       pool.workers = 0;
-      atomic_store(&pool.pending, 0);
+      atomic_store(&pool.gate, GATE_SHUT);
       atomic_store(&pool.sleepers, 0);
       atomic_store(&pool.caller_sleeps, 0);
       atomic_store(&pool.owner, me);
@@ -242,7 +262,6 @@ static int run(lw_task *task, void *data, int threads, int shares) {
   pool.home = processor();
   atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
-  atomic_store_explicit(&pool.pending, parties, memory_order_relaxed);
   publish(parties);
   inside = 1;
   run_shares();
