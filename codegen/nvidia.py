@@ -93,7 +93,7 @@ def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
     with scratch() as folder:
         text, output = folder / "kernels.cu", folder / "kernels.out"
         text.write_text(source)
-        command = [nvcc, "-std=c++17", "-O3", *options, "-o", output, text]
+        command = [nvcc, "-std=c++17", "-O3", *options, "-o", str(output), str(text)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT

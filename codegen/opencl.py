@@ -88,7 +88,8 @@ class OpenClProgram(DeviceProgram):
             # Each kernel's own time: between them the queue of a processor may rest.
             events = [e for _ in range(times) for e in self._start(function, arguments)]
             self._cl.wait_for_events(events)
-            return sum(e.profile.end - e.profile.start for e in events) * 1e-9
+            nanoseconds: int = sum(e.profile.end - e.profile.start for e in events)
+        return nanoseconds * 1e-9
 
     def flush(self) -> None:
         size = max(2 * device().global_mem_cache_size, _FLUSH_BYTES)
