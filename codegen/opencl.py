@@ -67,6 +67,10 @@ class OpenClProgram(DeviceProgram):
             self._queue = self._cl.CommandQueue(_context(), properties=profiling)
         self._kernels = _compiled(code.image.decode())
 
+    def on(self, device: int) -> OpenClProgram:
+        assert not device, "one device is used"
+        return self
+
     def allocate(self, nbytes: int) -> Memory:
         with _failures():
             return self._cl.Buffer(_context(), self._cl.mem_flags.READ_WRITE, max(nbytes, 1))

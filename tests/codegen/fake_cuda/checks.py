@@ -56,11 +56,11 @@ def assert_right(workload, outputs, expected):
 class FakeTensor:
     """An array "on the GPU" of a package that is called torch."""
 
-    def __init__(self, array):
-        self.array = array
+    def __init__(self, array, device=0):
+        self.array, self.device = array, device
 
     def __dlpack_device__(self):
-        return (2, 0)
+        return (2, self.device)
 
     def __dlpack__(self, stream=None):
         assert stream == 77
@@ -82,7 +82,7 @@ def fake_torch(monkeypatch):
     module.float32, module.Tensor = "float32", FakeTensor
 
     def empty(shape, dtype, device):
-        assert device == "cuda:0"
+        assert device in ("cuda:0", "cuda:1")
         return on_gpu(np.full(shape, np.nan, dtype))
 
     module.empty = empty
@@ -157,6 +157,18 @@ def test_arrays_on_the_gpu_are_used_where_they_are(fake_torch):
     assert library(on_gpu(a), b, out=out) is out
     assert_right(workload, out.array, expected)
     assert_right(workload, library.bind(B=b)(on_gpu(a)).array, expected)
+
+
+def test_arrays_on_another_gpu_are_used_there(fake_torch):
+    workload = product()
+    (a, b), expected = data(workload)
+    library = lw.build(workload, target="cuda")
+    a1, b1 = (FakeTensor(on_gpu(x).array, 1) for x in (a, b))
+    assert_right(workload, library(a1, b1).array, expected)
+    with pytest.raises(ShapeError, match="on several GPUs"):
+        library(a1, on_gpu(b))
+    with pytest.raises(ShapeError, match="lie on another GPU"):
+        library.bind(B=b)(a1)
 
 
 def test_arrays_on_the_gpu_are_checked(fake_torch):
