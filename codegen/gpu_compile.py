@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from loopwright.codegen.gpu_code import GpuCode
 from loopwright.codegen.gpu_source import gpu_program
@@ -22,6 +23,8 @@ def compile_gpu(tree: Tree, target: Target, draft: bool = False) -> GpuCode:
         return GpuCode("opencl", "", made.source.encode(), made.plans)
     arch = target.gpu.arch if target.gpu else ""
     image, resources = compile_cuda(made.source, arch, portable=not draft)
+    asked = {each.kernel: each.shared_bytes for p in made.plans.values() for each in p.launches}
+    resources = tuple(replace(r, shared=r.shared + asked[r.kernel]) for r in resources)
     return GpuCode("cuda", arch, image, made.plans, resources)
 
 

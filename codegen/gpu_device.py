@@ -29,6 +29,10 @@ class DeviceProgram(ABC):
     code: GpuCode
 
     @abstractmethod
+    def on(self, device: int) -> DeviceProgram:
+        """The same kernels on another device of this machine, by its number."""
+
+    @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
         """A new block of the device's memory, not initialised."""
 

@@ -77,7 +77,9 @@ class GpuLibrary(Library):
         return results[0] if len(results) == 1 else results
 
     def _call_on_device(self, package: foreign.Package, inputs: Sequence[Any], out: Any) -> Any:
-        program = self._running
+        program = self._running.on(package.device)
+        if self._memory and program is not self._running:
+            raise ShapeError("the inputs that are bound lie on another GPU than these arrays")
         stream = package.stream()
         read = {}
         for slot, value in zip(self._inputs, inputs):

@@ -109,7 +109,8 @@ def named_gpu(config: Mapping[str, Any]) -> Target:
         )
     for name, value in limits.items():
         wanted = {"int": int, "bool": bool, "str": str}[str(_FIELDS[name])]
-        if type(value) is not wanted or (wanted is int and value < 1):
+        fits = type(value) is wanted
+        if not fits or (wanted is int and value < 1):
             raise TargetError(f"{name} = {value!r}: give a {wanted.__name__}, numbers at least 1")
     arch = limits.get("arch")
     if kind == "opencl":

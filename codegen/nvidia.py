@@ -93,7 +93,7 @@ def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
     with scratch() as folder:
         text, output = folder / "kernels.cu", folder / "kernels.out"
         text.write_text(source)
-        command = [nvcc, "-std=c++17", "-O3", *options, "-o", output, text]
+        command = [nvcc, "-std=c++17", "-O3", *options, "-o", str(output), str(text)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
@@ -102,7 +102,7 @@ def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
             raise BuildError(f"could not run nvcc: {error}") from error
         if done.returncode:
             advice = ""
-            if "gpu-architecture" in done.stderr or "gpu-name" in done.stderr:
+            if "gpu architecture" in done.stderr:
                 advice = "\ninstall a CUDA toolkit that knows this architecture"
             raise BuildError(
                 f"nvcc failed with status {done.returncode}\n{done.stderr.strip()[-4000:]}{advice}"

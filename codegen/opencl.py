@@ -67,6 +67,10 @@ class OpenClProgram(DeviceProgram):
             self._queue = self._cl.CommandQueue(_context(), properties=profiling)
         self._kernels = _compiled(code.image.decode())
 
+    def on(self, device: int) -> OpenClProgram:
+        assert not device, "one device is used"
+        return self
+
     def allocate(self, nbytes: int) -> Memory:
         with _failures():
             return self._cl.Buffer(_context(), self._cl.mem_flags.READ_WRITE, max(nbytes, 1))
@@ -88,7 +92,8 @@ class OpenClProgram(DeviceProgram):
             # Each kernel's own time: between them the queue of a processor may rest.
             events = [e for _ in range(times) for e in self._start(function, arguments)]
             self._cl.wait_for_events(events)
-            return sum(e.profile.end - e.profile.start for e in events) * 1e-9
+            nanoseconds: int = sum(e.profile.end - e.profile.start for e in events)
+        return nanoseconds * 1e-9
 
     def flush(self) -> None:
         size = max(2 * device().global_mem_cache_size, _FLUSH_BYTES)

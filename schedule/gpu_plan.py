@@ -18,6 +18,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.fuse import can_inline, inline
 from loopwright.schedule.gpu import staged_reads
+from loopwright.schedule.gpu_matrix import matrix_sketches
 from loopwright.schedule.gpu_tiles import tiled_axes
 from loopwright.schedule.kernel import leaves, walk_order
 from loopwright.schedule.nest import Nest
@@ -38,10 +39,14 @@ def gpu_plan(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> tuple[G
 
 
 def sources(
-    program: Program, groups: tuple[Group, ...], workload: Workload, known_ahead: frozenset[str]
+    program: Program,
+    groups: tuple[Group, ...],
+    workload: Workload,
+    known_ahead: frozenset[str],
+    gpu: Gpu,
 ) -> tuple[Nest, ...]:
     """The element-wise nests that need no kernel of their own, since all that read them stage
-    their results: padding, above all."""
+    their results: padding, above all. Tensor cores take operands as they lie in memory."""
     found = []
     alone = {g.nests[0].out.name for g in groups if len(g.nests) == 1 and not g.shared}
     for nest in program:
@@ -51,7 +56,7 @@ def sources(
         if name in known_ahead or name not in alone:
             continue
         readers = [g for g in groups if any(r.tensor.name == name for r in _reads(g))]
-        if readers and all(_stages(group, nest.out) for group in readers):
+        if readers and all(_stages(group, nest.out, gpu) for group in readers):
             found.append(nest)
     made = {n.out for n in found}
     return tuple(n for n in found if not any(r.tensor in made for r in n.reads()))
@@ -122,11 +127,13 @@ def _reads(group: Group) -> Iterator[Read]:
         yield from nest.reads()
 
 
-def _stages(group: Group, made: Tensor) -> bool:
+def _stages(group: Group, made: Tensor, gpu: Gpu) -> bool:
     """Whether the group is a tiled kernel that stages every element of `made` that it reads."""
     nest = group.nests[0]
     tiled = tiled_axes(nest, walk_order(nest))
     if group.shared or len(group.nests) != 1 or not has_reuse(nest) or len(tiled) < 2 or nest.also:
+        return False
+    if any(matrix_sketches(group, gpu)):
         return False
     staged = staged_reads(nest, tiled)
     reads = {r for r in nest.reads() if r.tensor.name == made.name}

@@ -100,7 +100,7 @@ def sketches_of(
     known = known_ahead(workload, groups)
     groups = relaid(groups, workload, known)
     known = known_ahead(workload, groups)
-    inside = sources(program, groups, workload, known)
+    inside = sources(program, groups, workload, known, gpu)
     for gone in dict.fromkeys((inside, ())):
         context = KernelContext(gpu, known, gone)
         yield from _sketches(workload, without(groups, gone), context)

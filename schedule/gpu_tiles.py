@@ -35,6 +35,7 @@ _USUAL_WARPS = 8  # on a multiprocessor, each with a few independent multiply-ad
 _USUAL_THREADS = 192  # of a block
 _WIDE = 4  # elements of one load from shared memory
 _SPARE = 40  # registers for addresses, counters and what is on its way
+_USUAL_STEPS = 22  # of a chunk
 _USUAL_CHUNK = 16 << 10  # bytes of shared memory for one chunk
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -194,17 +195,16 @@ def _moves_alone(read: Read, axis: Index) -> bool:
 def _usual_chunk(
     sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int], gpu: Gpu
 ) -> Choice:
-    """A chunk of about 24 steps with whole windows, whose stages are small."""
-    most = min(_USUAL_CHUNK, gpu.shared_bytes // 4)
+    """A chunk of about as many steps as usual with whole windows, whose stages are small."""
+    most = min(_USUAL_CHUNK, gpu.shared_bytes // 3)
 
-    def cost(choice: Choice) -> tuple[bool, bool, int, int]:
-        names = (sketch.chunked, *sketch.windows)
-        chunk = dict(zip(names, choice, strict=True))
+    def cost(choice: Choice) -> tuple[bool, float]:
+        chunk = dict(zip((sketch.chunked, *sketch.windows), choice, strict=True))
         large = _stage_bytes(sketch, {**sizes, **chunk}) > most
         whole = all(chunk[k] == extent(k) for k in sketch.windows)
-        steps = math.prod(choice)
         divides = extent(sketch.chunked) % choice[0] == 0
-        return large, not (divides or choice[0] == 1), abs(steps - 24), not whole
+        far = abs(math.log2(math.prod(choice) / _USUAL_STEPS))
+        return large, far + 0.5 * (not divides) + 0.3 * (not whole)
 
     return min(choices, key=cost)
 

@@ -57,6 +57,12 @@ CASES = {
     "long rows": lambda: ops.global_avg_pool2d(T("X", 1, 5, 16, 8)),
     "one row of products": lambda: ops.matmul(T("A", 1, 64), T("B", 64, 20)),
     "tensor cores": lambda: halves(37, 49, 53),
+    "tensor cores after arithmetic": lambda: ops.matmul(
+        ops.sigmoid(T("A", 32, 48, dtype="float16")),
+        T("B", 48, 32, dtype="float16"),
+        accumulate="float32",
+    ),
+    "products after arithmetic": lambda: ops.matmul(ops.tanh(T("A", 24, 32)), T("B", 32, 20)),
     "tensor cores, transposed": lambda: halves(32, 48, 40, transpose_a=True, transpose_b=True),
     "tensor cores, bfloat16": lambda: ops.relu(halves(16, 32, 48, "bfloat16")),
 }

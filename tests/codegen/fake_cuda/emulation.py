@@ -31,7 +31,9 @@ def emulated(source, folder):
     text = text.replace(dynamic, "alignas(128) static unsigned char lw_shared[227 << 10];", 1)
     text = text.replace(dynamic, "")
     text = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 static ", text)
-    for name, parameters in dict(re.findall(r"__launch_bounds__\(\d+\) (\w+)\((.*?)\) \{", text)).items():
+    for name, parameters in dict(
+        re.findall(r"__launch_bounds__\(\d+\) (\w+)\((.*?)\) \{", text)
+    ).items():
         types = [p.rsplit(" ", 1)[0].replace("__restrict__", "") for p in parameters.split(", ")]
         values = ", ".join(f"*({t}*)p[{i}]" for i, t in enumerate(types))
         text += f'\nextern "C" void emulated_{name}(void **p) {{ {name}({values}); }}\n'
@@ -40,7 +42,16 @@ def emulated(source, folder):
     if not path.exists():
         (folder / f"{stem}.cpp").write_text(text)
         done = subprocess.run(
-            ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{HERE}", "-fno-strict-aliasing"]
+            [
+                "c++",
+                "-std=c++17",
+                "-O0",
+                "-w",
+                "-shared",
+                "-fPIC",
+                f"-I{HERE}",
+                "-fno-strict-aliasing",
+            ]
             + [folder / f"{stem}.cpp", "-o", path],
             capture_output=True,
             text=True,

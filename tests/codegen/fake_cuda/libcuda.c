@@ -12,7 +12,7 @@
 #define INVALID_VALUE 1
 #define NO_BINARY 209
 #define ILLEGAL_ADDRESS 700
-#define MOST_BYTES ((size_t)64 << 20)
+#define MOST_BYTES ((size_t)128 << 20)
 
 typedef struct { void *library; void (*kernel)(void **); int most_dynamic, lost; } function;
 static int lost, depth, blocks;
@@ -32,7 +32,7 @@ int cuDeviceGetAttribute(int *v, int a, int d) {
   (void)d;
   switch (a) {
     case 16: *v = 132; break;
-    case 38: *v = 50 << 20; break;
+    case 38: *v = 4 << 20; break;
     case 39: *v = 2048; break;
     case 75: *v = getenv("FAKE_CUDA_MAJOR") ? atoi(getenv("FAKE_CUDA_MAJOR")) : 9; break;
     case 76: *v = 0; break;
