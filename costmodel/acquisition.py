@@ -34,7 +34,8 @@ def expected_improvement(scores: Floats, deviation: Floats) -> Floats:
     Its logarithm is returned: annealing compares differences, and far from the best they vanish.
     """
     deviation = np.maximum(deviation, _LEAST)
-    return np.log(deviation) + _log_h(np.asarray(scores, np.float64) / deviation)
+    result: Floats = np.log(deviation) + _log_h(np.asarray(scores, np.float64) / deviation)
+    return result
 
 
 def _log_h(z: Floats) -> Floats:
@@ -46,7 +47,8 @@ def _log_h(z: Floats) -> Floats:
     below = density + np.log1p(low * np.sqrt(np.pi / 2) * erfcx(-low / np.sqrt(2)))
     below -= 2 * np.log(np.minimum(z, -_FAR) / -_FAR)  # far out, 1 - ... is 1 / z²
     above = np.log(high * ndtr(high) + np.exp(-0.5 * high**2) / np.sqrt(2 * np.pi))
-    return np.where(z < 0.0, below, above)
+    result: Floats = np.where(z < 0.0, below, above)
+    return result
 
 
 ACQUISITIONS: dict[str, Callable[[Floats, Floats], Floats]] = {

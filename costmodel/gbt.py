@@ -135,18 +135,19 @@ class GBTModel(StoredModel):
     def predict(self, features: Floats) -> Floats:
         if not self.ready:
             return self._random.predict(features)
-        scores: Floats = np.zeros(len(features), np.float32)
+        start: Floats = np.zeros(len(features), np.float32)
         if self.base is not None:
-            scores = self.base.predict(features)
+            start = self.base.predict(features)
         if self._booster is None:
-            return scores
+            return start
         expected = self._booster.num_features()
         if features.shape[1:] != (expected,):
             raise ModelError(
                 f"features of shape {features.shape}; this model was trained on {expected} a "
                 "config: use the representation and the space that it was trained with"
             )
-        return scores - self._booster.inplace_predict(features)
+        scores: Floats = start - self._booster.inplace_predict(features)
+        return scores
 
     def describe(self) -> str:
         text = f"{self.trees} boosted trees, {self.objective} objective"
@@ -209,8 +210,8 @@ class _Data:
     """Predictions that boosting goes on from."""
 
     def part(self, places: Index) -> _Data:
-        parts = (self.features, self.costs, self.groups, self.start)
-        return _Data(*(values[places] for values in parts))
+        of_records = self.features[places], self.costs[places], self.groups[places]
+        return _Data(*of_records, self.start[places])
 
     def loss(self, objective: str, rng: np.random.Generator) -> Loss:
         return LOSSES[objective].of(self.costs, self.groups, rng)

@@ -77,7 +77,9 @@ class TreeNetwork(nn.Module):
         return str(self.bias.device)
 
     def standardize(self, loops: Floats) -> None:
-        """Take mean and scale from the loops that will be learned from."""
+        """Take mean and scale from the loops that will be learned from, if there are any."""
+        if not len(loops):
+            return
         plain = torch.as_tensor(loops[:, : len(self.mean)])
         self.mean.copy_(plain.mean(dim=0))
         self.scale.copy_(1.0 / (plain.std(dim=0, unbiased=False) + _SMALL))

@@ -118,20 +118,23 @@ class TreeGRU(StoredModel):
         with _threads(self.threads):
             learn(network, records, self.objective, training, rng)
             matter = explained(network, features[chosen], self._columns)
-        self._shares = dict(zip(self._columns, (matter / matter.sum()).tolist()))
+        self._shares = dict(zip(self._columns, (matter / (matter.sum() or 1.0)).tolist()))
         self._network = network
         self.about |= learned_from(costs, groups)
 
     def _new(self, features: Floats) -> TreeNetwork:
         """A copy of the base's network, or one with weights that the seed decides."""
         if self._start is not None:
-            return copy.deepcopy(self._start).to(self.device)
+            network = copy.deepcopy(self._start)
+            network.to(self.device)
+            return network
         torch = _torch()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed % (1 << 63))
             network = self._empty()
         network.standardize(Forest.of(features, self._columns).loops)
-        return network.to(self.device)
+        network.to(self.device)
+        return network
 
     def _empty(self) -> TreeNetwork:
         from loopwright.costmodel.tree_network import TreeNetwork

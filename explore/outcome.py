@@ -43,12 +43,15 @@ def _result(
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
     again = {f.config: session.record(_again(of_search, f)) for f in finalists if of_search}
     costs = {f.config: f.cost for f in finalists}
+    record = again.get(config)
+    if record is None and of_search is not None:
+        record = session.record(of_search)
     default = session.space.default
     return Tuned(
         workload=session.workload,
         target=session.device.target,
         config=config,
-        record=again.get(config) or (of_search and session.record(of_search)),
+        record=record,
         default=costs.get(default, session.cost(default)),
         history=tuple(session.history),
         resumed=session.resumed,

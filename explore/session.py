@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ class Session:
     history: every candidate measured, those of earlier sessions first.
     resumed: how many those are.
     spent: seconds by part of the work.
+    preparing: what the device does meanwhile, and must have done before it measures.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Session:
         self.history: list[Measurement] = []
         self.resumed = 0
         self.spent: dict[str, float] = {}
+        self.preparing: Future[None] | None = None
         self._began = time.monotonic()
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"
@@ -100,6 +103,8 @@ class Session:
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:
         """f(g(e, s)) of every config; fewer where time is up. The best of them, if it is the best
         of all, was checked against the oracle: it fails if its results are wrong."""
+        if self.preparing is not None:
+            self.preparing.result()
         before = min(self._costs.values(), default=math.inf)
         measured: list[Measurement] = []
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -23,6 +24,7 @@ from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike, Tuner
 from loopwright.measure.device import Device
 from loopwright.measure.replay import ReplayedDevice
+from loopwright.measure.timing import Timing
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.base import AUTO, Transfer, find_base
@@ -31,6 +33,8 @@ from loopwright.transfer.records import RecordStore
 SHARE, LEAST, MOST = 0.25, 16, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
+HASTY = Timing(relative=0.03, cap=0.04, retries=5)
+"""How exactly to measure when there is no time."""
 
 
 def tune(
@@ -86,7 +90,8 @@ def tune(
     if batch is not None and batch < 1:
         raise TuningError(f"batch = {batch}: give an integer of at least 1")
     with ExitStack() as stack:
-        device = device or stack.enter_context(_local(target, threads))
+        timing = HASTY if budget.hasty else None
+        device = device or stack.enter_context(_local(target, threads, timing))
         store = None if records is None else stack.enter_context(RecordStore(records))
         points = _space(workload, device, growth)
         session = Session(workload, points, device, store, budget, callbacks, seed)
@@ -165,8 +170,9 @@ def _base(
 def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:
     """Who chooses when there is no time: the global model, if there is one."""
     if base is not None:
-        few = {} if session.budget.trials else {"sketches": 12, "kept": 2}  # within a second
-        return functools.partial(Instant, model=base, **few)
+        if session.budget.trials:
+            return functools.partial(Instant, model=base)
+        return functools.partial(Instant, model=base, sketches=12, kept=2)  # within a second
     session.note("there is no global model to choose by: rules of thumb do")
     return strategy
 
@@ -174,9 +180,12 @@ def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -
 def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
     try:
-        if not session.budget.hasty:
-            with session.timed("starting"):
-                session.device.check()
+        if session.budget.hasty:
+            with ThreadPoolExecutor(1) as beside:  # while the model chooses
+                session.preparing = beside.submit(session.device.prepare, session.workload)
+                return algorithm_1(session, tuner, batch)
+        with session.timed("starting"):
+            session.device.check()
         return algorithm_1(session, tuner, batch)
     except KeyboardInterrupt:
         return "interrupted"
@@ -194,10 +203,12 @@ def _shown(session: Session) -> Iterator[None]:
             callback.stop()
 
 
-def _local(target: str | Mapping[str, Any] | Target, threads: int | None) -> Device:
+def _local(
+    target: str | Mapping[str, Any] | Target, threads: int | None, timing: Timing | None
+) -> Device:
     from loopwright.measure.local import LocalDevice
 
-    return LocalDevice(target, threads)
+    return LocalDevice(target, threads, timing=timing)
 
 
 def _space(workload: Workload, device: Device, growth: float | None) -> Space:

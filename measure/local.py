@@ -100,6 +100,10 @@ class LocalDevice(Device):
                 f"{_NEEDS.get(self.target.kind, _TOOLCHAIN)}\n{failure}\n{failure.traceback}"
             )
 
+    def prepare(self, workload: Workload) -> None:
+        self._builder.start(_BATCH)
+        self._references.of(workload)
+
     def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
         for start in range(0, len(configs), _BATCH):
             batch = configs[start : start + _BATCH]

@@ -33,7 +33,8 @@ def name(request):
 
 @pytest.fixture
 def make(name, monkeypatch):
-    """Makes the model of a name, a small one where it would be slow."""
+    """Makes the model of a name, a small one."""
+    monkeypatch.setattr(choice, "GBTModel", partial(GBTModel, rounds=12))
     if "treegru" in name:
         from loopwright.costmodel.tree_training import Training
 

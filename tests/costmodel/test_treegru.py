@@ -66,6 +66,13 @@ def test_a_tuned_base_knows_more_than_a_few_records_tell():
     assert tuned.hidden == base.hidden == 16
 
 
+def test_programs_without_loops_are_no_error():
+    x, costs, groups = data(40, reads="tree")
+    model = TreeGRU(**SMALL)
+    model.fit(np.zeros_like(x), costs, groups)
+    assert np.isfinite(model.predict(x)).all()
+
+
 def test_zeros_at_the_end_of_a_row_do_not_matter():
     model = fitted(60)
     x, *_ = data(20, reads="tree")

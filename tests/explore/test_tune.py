@@ -91,7 +91,7 @@ def test_a_small_space_ends_the_search():
 @pytest.mark.parametrize(
     "options",
     [
-        {"trials": 0},
+        {"trials": -1},
         {"trials": -3},
         {"trials": 2.5},
         {"trials": True},

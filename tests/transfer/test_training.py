@@ -180,7 +180,5 @@ def test_the_command_line_trains_and_judges(store, tmp_path):
     assert load_model(path).about["note"] == "a test"
     new = filled(tmp_path / "new.db", [NEW])
     assert "1" in called("eval", path, "--records", new, "--targets", "all").splitlines()[-1]
-    lines = called("eval", *options, "--folds", 2).splitlines()
-    assert lines[-1].split()[0] == str(len(SIZES))
     seen = CliRunner().invoke(cli_model.model, ["eval", str(path), *map(str, options)])
     assert "nothing to judge by" in seen.output
