@@ -9,10 +9,12 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ShapeError
+from loopwright.graph.compose import compose
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model, import_model
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
+from loopwright.schedule.sketch import Config
 from loopwright.transfer.records import Record, RecordStore
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
@@ -126,6 +128,17 @@ def test_records_decide_how_a_task_is_compiled(net, tmp_path):
     assert tuned.composed.configs[task.workload.key] == config
     assert tuned.estimate is None  # the other tasks have no record
     _equal(tuned(x.numpy()), model(x))
+
+
+def test_a_record_that_does_not_fit_gives_way_to_the_default_and_is_told(net):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    key = work.tasks[0].workload.key
+    made = compose(work, {key: Config("of an older version", ())}, target, "model")
+    assert made.configs[key] == lw.space(work.tasks[0].workload, target).default
+    (note,) = made.notes
+    assert "its record cannot be built" in note
 
 
 def test_a_model_in_training_mode_is_exported_for_inference_and_left_as_it_was(net):
