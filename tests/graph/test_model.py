@@ -197,6 +197,18 @@ def test_an_onnx_file_computes_what_onnx_says(tmp_path):
     np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_missing_weights_are_an_error(tmp_path):
+    import onnx
+
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        _convolution(), path, save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(ModelError, match="weights are missing"):
+        build_model(path)
+
+
 def test_an_open_shape_is_an_error_that_says_how_to_close_it():
     model = _convolution(("N", 3, 9, 7))
     with pytest.raises(ModelError, match=r'\(N, 3, 9, 7\).*inputs=\{"x": \(1, 3, 9, 7\)\}'):
