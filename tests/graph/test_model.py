@@ -130,6 +130,19 @@ def test_records_decide_how_a_task_is_compiled(net, tmp_path):
     _equal(tuned(x.numpy()), model(x))
 
 
+def test_outputs_may_be_inputs_reshaped_and_given_twice():
+    import torch
+
+    class Same(torch.nn.Module):
+        def forward(self, x):
+            y = torch.relu(x)
+            return x, y, y.reshape(15), torch.sin(y), y
+
+    x = torch.randn(3, 5)
+    got = build_model(Same(), (x,), threads=1)(x)
+    torch.testing.assert_close(got, Same()(x))
+
+
 def test_a_record_that_does_not_fit_gives_way_to_the_default_and_is_told(net):
     model, x = net
     target = resolve("cpu", 1)
