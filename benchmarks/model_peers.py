@@ -10,6 +10,7 @@ import io
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from peers import Timer, UnableError
 
 _EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+_ENTERED = ExitStack()
 Made = tuple[Timer, dict[str, Any]]
 
 
@@ -154,7 +156,7 @@ def _torch(network: str, threads: int, change: Callable[[Any], Any], last: bool 
         inputs = tuple(
             x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs
         )
-    torch.inference_mode().__enter__()  # for as long as the process lives
+    _ENTERED.enter_context(torch.inference_mode())  # for as long as the process lives
     changed = change(net)
 
     def call() -> Sequence[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from loopwright.codegen.library import Library
 from loopwright.codegen.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features
-from loopwright.dsl.errors import BuildError
+from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.graph.arena import Lifetime, place
 from loopwright.graph.assemble import (
     ARENA,
@@ -143,16 +143,17 @@ class _Composer:
             jobs.setdefault(self.key(n) if ours else ("tvm", self.network.steps[n].function), n)
 
         def make(key: Any, n: int) -> TunedKernel | Kernel:
-            name = f"lw_k{n}"
+            name, function = f"lw_k{n}", self.network.steps[n].function
             said = self.work.imported[n]
             if isinstance(said, Imported):
-                try:
-                    return tuned_kernel(said.workload, configs.get(key), self.target, name)
-                except BuildError as error:
-                    first = str(error).splitlines()[0]
-                    self.notes.append(f"{self.network.steps[n].function}: {first}")
-            function = self.network.functions[self.network.steps[n].function]
-            return tvm_kernel(function, self.target, name)
+                for config in dict.fromkeys((configs.get(key), None)):
+                    try:
+                        return tuned_kernel(said.workload, config, self.target, name)
+                    except (BuildError, ConfigError) as error:
+                        what = "its default" if config is None else "its record"
+                        reason = str(error).splitlines()[0]
+                        self.notes.append(f"{function}: {what} cannot be built: {reason}")
+            return tvm_kernel(self.network.functions[function], self.target, name)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             made = dict(zip(jobs, threads.map(make, jobs, jobs.values())))

@@ -52,11 +52,16 @@ def _onnx_file(path: Path) -> Any:
     if not path.is_file():
         raise ModelError(f"{path}: there is no such file")
     try:
-        return onnx.load(str(path))
-    except FileNotFoundError as error:
-        raise ModelError(f"{path}: its weights are missing: {error}") from error
+        model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # of protobuf, whose version decides the class
         raise ModelError(f"{path} is no ONNX model, or is damaged: {error}") from error
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:  # of the system, or of onnx's checker
+        raise ModelError(
+            f"{path}: its weights are missing; they belong beside it: {error}"
+        ) from error
+    return model
 
 
 def _from_onnx(model: Any, inputs: Inputs) -> Any:

@@ -10,7 +10,7 @@ from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index, Quotient
 from loopwright.dsl.workload import Workload, defined, tensor_shape
 
-_MOST = 1 << 24
+_MOST = 1 << 22
 """Elements beyond which a copy is not looked into."""
 
 

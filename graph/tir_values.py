@@ -38,8 +38,11 @@ _UNARY: dict[str, Callable[[Any], Expr]] = {
 _POWERS: dict[float, Callable[[Expr], Expr]] = {
     -1.0: lambda x: 1 / x,
     -0.5: f.rsqrt,
+    0.25: lambda x: f.sqrt(f.sqrt(x)),
     0.5: f.sqrt,
+    0.75: lambda x: f.sqrt(x) * f.sqrt(f.sqrt(x)),  # local response norms
     1.0: lambda x: x,
+    1.5: lambda x: x * f.sqrt(x),
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
     4.0: lambda x: (x * x) * (x * x),

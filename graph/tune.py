@@ -12,7 +12,6 @@ from typing import Any
 
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.callbacks import Callback
 from loopwright.explore.outcome import finish
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner
@@ -150,8 +149,7 @@ def search(
             device = stack.enter_context(LocalDevice(target))
         store = stack.enter_context(RecordStore(records))
         device.check()
-        callbacks: Sequence[Callback] = ()
-        states = [_state(task, device, store, budget, callbacks, seed) for task in tasks]
+        states = [_state(task, device, store, budget, seed) for task in tasks]
         try:
             for line in _rounds(states, budget):
                 if tell is not None:
@@ -197,13 +195,12 @@ def _state(
     device: Device,
     store: RecordStore,
     budget: Budget,
-    callbacks: Sequence[Callback],
     seed: int,
 ) -> TaskState:
     points = space(task.workload, device.target)
     tuner = Tuner(points, seed=seed)
     unlimited = Budget(minutes=budget.minutes)
-    session = Session(task.workload, points, device, store, unlimited, callbacks, seed)
+    session = Session(task.workload, points, device, store, unlimited, (), seed)
     earlier = session.resume()
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
     curve = [min(session.cost(m.config) for m in earlier)] if earlier else []

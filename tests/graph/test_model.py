@@ -9,10 +9,12 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ShapeError
+from loopwright.graph.compose import compose
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model, import_model
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
+from loopwright.schedule.sketch import Config
 from loopwright.transfer.records import Record, RecordStore
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
@@ -128,6 +130,30 @@ def test_records_decide_how_a_task_is_compiled(net, tmp_path):
     _equal(tuned(x.numpy()), model(x))
 
 
+def test_outputs_may_be_inputs_reshaped_and_given_twice():
+    import torch
+
+    class Same(torch.nn.Module):
+        def forward(self, x):
+            y = torch.relu(x)
+            return x, y, y.reshape(15), torch.sin(y), y
+
+    x = torch.randn(3, 5)
+    got = build_model(Same(), (x,), threads=1)(x)
+    torch.testing.assert_close(got, Same()(x))
+
+
+def test_a_record_that_does_not_fit_gives_way_to_the_default_and_is_told(net):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    key = work.tasks[0].workload.key
+    made = compose(work, {key: Config("of an older version", ())}, target, "model")
+    assert made.configs[key] == lw.space(work.tasks[0].workload, target).default
+    (note,) = made.notes
+    assert "its record cannot be built" in note
+
+
 def test_a_model_in_training_mode_is_exported_for_inference_and_left_as_it_was(net):
     model, x = net
     model.train()
@@ -182,6 +208,18 @@ def test_an_onnx_file_computes_what_onnx_says(tmp_path):
     x = np.random.default_rng(1).standard_normal((1, 3, 9, 7)).astype(np.float32)
     got = build_model(tmp_path / "m.onnx", threads=1)(x)
     np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_missing_weights_are_an_error(tmp_path):
+    import onnx
+
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        _convolution(), path, save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(ModelError, match="weights are missing"):
+        build_model(path)
 
 
 def test_an_open_shape_is_an_error_that_says_how_to_close_it():

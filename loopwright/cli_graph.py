@@ -1,0 +1,293 @@
+"""The command line's `tasks`, `build`, `run`, `profile`, and `tune` for whole models."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loopwright.dsl.errors import LoopwrightError
+
+if TYPE_CHECKING:
+    from loopwright.graph.model import TunedModel
+    from loopwright.graph.tasks import Work
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_MODEL = click.argument("model", type=_FILE)
+_RECORDS = click.option(
+    "--records", type=_FILE, default="tuning.db", show_default=True, help="The record store."
+)
+_THREADS = click.option("--threads", type=click.IntRange(1), help="Threads; all if not given.")
+_SHAPES = click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=1,3,224,224",
+    help="The shape of an input that the model leaves open; once for each.",
+)
+_POLICY = click.option(
+    "--policy",
+    type=click.Choice(["exact", "family", "any"]),
+    default="exact",
+    show_default=True,
+    help="Whose records may serve.",
+)
+
+
+class _Command(click.Command):
+    """A command that ends with a message and exit code 1 on our errors."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoopwrightError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def is_model(what: str | None) -> bool:
+    """Whether what `tune` is given names a model and not a workload."""
+    return what is not None and what.endswith(".onnx")
+
+
+@click.command(cls=_Command)
+@_MODEL
+@_SHAPES
+@_THREADS
+@_RECORDS
+@_POLICY
+def tasks(
+    model: Path, shapes: tuple[str, ...], threads: int | None, records: Path, policy: str
+) -> None:
+    """List the distinct work of MODEL.onnx: count, FLOPs, share of the time, record."""
+    built = _built(model, shapes, threads, records, policy)
+    _say_tasks(built)
+    _say_untuned(built, model)
+
+
+@click.command(cls=_Command)
+@_MODEL
+@click.option("-o", "--output", type=_FILE, help="The library; MODEL.so if not given.")
+@_SHAPES
+@_THREADS
+@_RECORDS
+@_POLICY
+@click.option("--strict", is_flag=True, help="Fail if anything has no record.")
+def build(
+    model: Path,
+    output: Path | None,
+    shapes: tuple[str, ...],
+    threads: int | None,
+    records: Path,
+    policy: str,
+    strict: bool,
+) -> None:
+    """Compile MODEL.onnx by the best records there are, into a library with a C header."""
+    output = output or model.with_suffix(".so")
+    if output.suffix != ".so":
+        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+    built = _built(model, shapes, threads, records, policy)
+    missing = _say_untuned(built, model)
+    if strict and missing:
+        raise click.ClickException(f"{missing} tasks have no record, and --strict was given")
+    path = built.export(output)
+    size = built.composed.weight_bytes
+    click.echo(f"saved      {path}, {size / 2**20:.1f} MiB of weights, {built.library.signature}")
+
+
+@click.command(cls=_Command)
+@click.argument("library", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--input", "inputs", multiple=True, type=_FILE, help="NAME.npy, in order.")
+@click.option("-o", "--output", "outputs", multiple=True, type=_FILE, help="Where results go.")
+def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> None:
+    """Call an exported library on arrays in .npy files."""
+    import numpy as np
+
+    from loopwright.codegen.export import load
+
+    loaded = load(library)
+    arrays = []
+    for path in inputs:
+        try:
+            arrays.append(np.load(path, allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise click.ClickException(
+                f"{path}: cannot read it as a .npy file: {error}"
+            ) from error
+    result = loaded(*arrays)
+    results = result if isinstance(result, tuple) else (result,)
+    for number, (array, parameter) in enumerate(zip(results, loaded.signature.outputs)):
+        shown = f"{parameter}, from {array.min():.6g} to {array.max():.6g}"
+        if number < len(outputs):
+            np.save(outputs[number], array)
+            shown += f", saved to {outputs[number]}"
+        click.echo(shown)
+
+
+@click.command(cls=_Command)
+@_MODEL
+@_SHAPES
+@_THREADS
+@_RECORDS
+@_POLICY
+@click.option("--calls", type=click.IntRange(1), default=20, show_default=True)
+def profile(
+    model: Path,
+    shapes: tuple[str, ...],
+    threads: int | None,
+    records: Path,
+    policy: str,
+    calls: int,
+) -> None:
+    """Time every step of MODEL.onnx inside of a whole call."""
+    built = _built(model, shapes, threads, records, policy)
+    steps = built.profile(calls=calls)
+    total = sum(seconds for _, seconds in steps)
+    for name, seconds in sorted(steps, key=lambda s: -s[1]):
+        click.echo(f"{seconds * 1e3:9.4f} ms {seconds / total:6.1%}  {name}")
+    click.echo(f"{total * 1e3:9.4f} ms in all; a whole call {built.measure() * 1e3:.4f} ms")
+
+
+def tune_model(
+    model: Path,
+    shapes: Sequence[str],
+    output: Path | None,
+    chosen: str | None,
+    share: float | None,
+    trials: int | None,
+    minutes: float | None,
+    effort: str,
+    records: Path,
+    seed: int,
+    threads: int | None,
+) -> None:
+    """`loopwright tune MODEL.onnx`."""
+    from loopwright.codegen.target import resolve
+    from loopwright.explore.budget import Budget
+    from loopwright.graph.model import best_records, build_work, import_model
+    from loopwright.graph.tune import search
+
+    target = resolve("cpu", threads)
+    work = import_model(model, _parsed(shapes), target)
+    only = _chosen(chosen, len(work.tasks)) if chosen else _largest(work, share)
+    for note in work.notes():
+        click.echo(note, err=True)
+    budget = Budget.of(trials, minutes, effort)
+    click.echo(f"{len(only)} of {len(work.tasks)} tasks, {budget}; on {target}", err=True)
+    search(work, target, budget, records, seed=seed, only=only, tell=_to_stderr)
+    built = build_work(work, target, best_records(work, target, records), model.stem)
+    _say_tasks(built)
+    _say_end(built)
+    path = built.export(output or model.with_suffix(".so"))
+    click.echo(f"saved      {path}; records in {records}")
+
+
+def _to_stderr(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _built(
+    model: Path, shapes: Sequence[str], threads: int | None, records: Path, policy: str
+) -> TunedModel:
+    from loopwright.graph.model import TunedModel, build_model
+
+    store = records if records.exists() else None
+    built = build_model(
+        model, _parsed(shapes), threads=threads, records=store, policy=policy, name=model.stem
+    )
+    if not isinstance(built, TunedModel):
+        raise click.ClickException(f"{model} is no list of steps: {built.notes[0]}")
+    return built
+
+
+def _parsed(shapes: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+    found = {}
+    for text in shapes:
+        name, equals, value = text.rpartition("=")
+        try:
+            found[name] = tuple(int(n) for n in value.split(",") if n)
+        except ValueError:
+            equals = ""
+        if not (name and equals and found.get(name)):
+            raise click.UsageError(f"--shape {text}: write NAME=1,3,224,224")
+    return found or None
+
+
+def _chosen(text: str, count: int) -> list[int]:
+    """The numbers that `1,3-5` names, as the list of tasks counts them, from 1."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        try:
+            ends = int(first), int(last or first)
+        except ValueError as error:
+            raise click.UsageError(f"--tasks {text}: write numbers as 1,3-5") from error
+        if not 1 <= ends[0] <= ends[1] <= count:
+            raise click.UsageError(f"--tasks {text}: the model has tasks 1 to {count}")
+        numbers += range(ends[0] - 1, ends[1])
+    return list(dict.fromkeys(numbers))
+
+
+def _largest(work: Work, share: float | None) -> list[int]:
+    """The tasks with the most arithmetic, until they make up a share of it; all without one."""
+    total = sum(t.flops for t in work.tasks)
+    numbers: list[int] = []
+    done = 0
+    for number, task in enumerate(work.tasks):
+        if share is not None and done >= share * total:
+            break
+        numbers.append(number)
+        done += task.flops
+    return numbers
+
+
+def _say_tasks(built: TunedModel) -> None:
+    """One line for each task, its share of the time by measurement."""
+    seconds: dict[int, float] = {}
+    for number, (_, spent) in zip(built.composed.steps, built.profile()):
+        seconds[number] = seconds.get(number, 0.0) + spent
+    total = sum(seconds.values()) or 1.0
+    click.echo("task  count    MFLOPs   share        ms  record  function")
+    for number, task in enumerate(built.work.tasks, 1):
+        spent = sum(seconds.get(step, 0.0) for step in task.steps)
+        record = built.records.get(task.workload.key)
+        shown = "none" if record is None else str(record.id)
+        click.echo(
+            f"{number:4}  {task.count:5}  {task.workload.flops / 1e6:8.2f}  {spent / total:6.1%}  "
+            f"{spent * 1e3:8.4f}  {shown:>6}  {task.name}"
+        )
+    for note in built.notes:
+        click.echo(note)
+
+
+def _say_untuned(built: TunedModel, model: Path) -> int:
+    """One line on what has no record, and the command that changes that."""
+    missing = [t for t in built.work.tasks if t.workload.key not in built.records]
+    if missing:
+        total = sum(t.flops for t in built.work.tasks) or 1
+        share = sum(t.flops for t in missing) / total
+        click.echo(
+            f"{len(missing)} of {len(built.work.tasks)} tasks, {share:.0%} of the arithmetic, "
+            f"have no record and use default schedules; tune them: loopwright tune {model}",
+            err=True,
+        )
+    return len(missing)
+
+
+def _say_end(built: TunedModel) -> None:
+    """The tuner's estimate and a whole call, side by side."""
+    whole = built.measure()
+    click.echo(f"measured   {whole * 1e3:.4g} ms for a whole call")
+    if built.estimate is None:
+        return
+    click.echo(f"estimate   {built.estimate * 1e3:.4g} ms, the sum of the tasks' records")
+    ratio = whole / built.estimate
+    if abs(ratio - 1) > 0.1:
+        steps = [spent for _, spent in built.profile()]
+        click.echo(
+            f"they differ by {ratio - 1:+.0%}: inside of the call the steps take "
+            f"{sum(steps) * 1e3:.4g} ms, as each one finds other data in the caches than where it "
+            f"was measured alone, and {statistics.fmean(steps) * 1e6:.3g} µs is a mean step"
+        )
