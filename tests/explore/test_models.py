@@ -1,0 +1,50 @@
+"""Every cost model in a search."""
+
+import math
+
+import pytest
+
+from loopwright.costmodel.model import ModelError
+from loopwright.explore.annealing import Schedule
+from loopwright.explore.features import Features
+from loopwright.explore.tune import tune
+from loopwright.explore.tuner import Tuner
+from loopwright.measure.replay import load_brute_forced
+from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
+
+FEW = {"chains": 64, "steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("model", "acquisition"),
+    [
+        ("gbt-ensemble", "mean"),
+        ("gbt-ensemble", "ei"),
+        ("gbt-ensemble", "ucb"),
+        ("random", "mean"),
+        pytest.param("treegru", "mean", marks=pytest.mark.torch),
+        pytest.param("treegru-plain", "mean", marks=pytest.mark.torch),
+    ],
+)
+def test_a_named_model_drives_a_search_that_its_seed_decides(model, acquisition):
+    schedule = Schedule(**FEW, acquisition=acquisition)
+    options = {"trials": 36, "records": None, "model": model, "schedule": schedule}
+    one, again = (tune(matmul(), device=MadeUp(), seed=3, **options) for _ in range(2))
+    assert [m.config for m in one.history] == [m.config for m in again.history]
+    assert one.seconds <= cost(matmul_space().default)
+    assert math.isfinite(one.seconds)
+
+
+@pytest.mark.torch
+def test_a_model_of_trees_is_given_trees():
+    strategy = Tuner(matmul_space(), model="treegru").strategy
+    assert strategy.features.representation.names(matmul_space())[0] == "loop 0 extent"
+
+
+def test_a_table_without_loops_has_none_for_a_model_of_trees(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,time_ms\n1,1,3.0\n1,2,4.0\n2,1,5.0\n")
+    points = load_brute_forced(path).space
+    assert Features(points, "relation").representation.names(points) == ("sketch", "a[0]", "b[0]")
+    with pytest.raises(ModelError, match='use model="gbt"'):
+        Features(points, "tree")
