@@ -117,11 +117,14 @@ class Annealing(Strategy):
 
     def _first(self, n: int) -> Points:
         """What to measure before the model knows anything: defaults of sketches, then guesses."""
-        points = np.concatenate([self.domain.defaults(n // 2), self._guesses(n)])
-        return self.seen.unseen(points)[: -(-3 * n // 4)] if self.domain.advised else points[:0]
+        defaults = self.domain.defaults(n // 2 if self.domain.advised else 0)
+        defaults = defaults[self.domain.is_legal(defaults)]
+        points = np.concatenate([defaults, self._guesses(n)])
+        return self.seen.unseen(points)[: -(-3 * n // 4)]
 
     def _guesses(self, n: int) -> Points:
-        return self.domain.guesses(n if self.domain.advised else 0, self.rng)
+        points = self.domain.guesses(n if self.domain.advised else 0, self.rng)
+        return points[self.domain.is_legal(points)]
 
     def _start(self) -> None:
         """Set the chains up: at the best measured points, guesses, and random points."""

@@ -158,9 +158,11 @@ def tune(
         return
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
-    output = output or Path("c6.so" if what is None else f"{_name(workload)}.so")
-    if output.suffix != ".so":
-        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+    suffix = ".cl" if target == "opencl" else ".so"
+    output = output or Path(f"{'c6' if what is None else _name(workload)}{suffix}")
+    if output.suffix != suffix:
+        what_it_is = "OpenCL text, which drivers compile," if target == "opencl" else "a library"
+        raise click.UsageError(f"--output {output}: the name of {what_it_is} ends in {suffix}")
     if arch is not None and target != "cuda":
         raise click.UsageError("--arch is of an NVIDIA GPU: give --target cuda too")
     if compile_only and target == "cpu":
@@ -197,7 +199,7 @@ def tune(
         transfer=None if transfer == "none" else transfer,
         schedule=Schedule(acquisition=acquisition),
     )
-    path = tuned.library.export(output)
+    path = _saved(tuned, output)
     _say_result(tuned, peak)
     known = target == "cpu" and not hasty
     peer = peer_seconds(request, machine.threads) if known else None
@@ -209,6 +211,14 @@ def tune(
     written = [path, *([tuned.plot(plot)] if plot else [])]
     written += [tuned.report(report)] if report else []
     click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
+
+
+def _saved(tuned: Tuned, output: Path) -> Path:
+    """Write the best program, as a library, or as text where drivers compile it."""
+    if output.suffix == ".so":
+        return tuned.library.export(output)
+    output.write_text(tuned.library.source("opencl"))
+    return output
 
 
 def _peak(machine: Target) -> float | None:

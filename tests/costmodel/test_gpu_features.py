@@ -12,7 +12,6 @@ from loopwright.costmodel.relation import relation_names
 from loopwright.costmodel.representation import (
     ContextRelation,
     FlattenedTree,
-    context_relation,
 )
 from loopwright.schedule.lower import lower
 from loopwright.schedule.space import space
@@ -24,7 +23,7 @@ NAMES = (*relation_names(gpu=True), *gpu_summary_names())
 
 def features(tree, flops=1):
     """The summary by name, without the logarithm."""
-    (row,) = context_relation(tree, TARGET, flops)
+    (row,) = ContextRelation().of_tree(tree, TARGET, flops)
     assert row.shape == (len(NAMES),)
     summary = row[-len(gpu_summary_names()) :].astype(np.float64)
     return dict(zip(gpu_summary_names(), np.exp2(summary) - 1))
@@ -134,9 +133,9 @@ def test_the_recorded_program_gives_the_features_of_the_lowered_batch():
         numbers = rng.integers(counts, size=(40, len(counts)))
         recorded = representation.features(points, number, numbers)
         lowered = lower(sketch, TARGET, numbers)
-        expected = context_relation(lowered, TARGET, points.workload.flops)
+        expected = ContextRelation().of_tree(lowered, TARGET, points.workload.flops)
         np.testing.assert_allclose(recorded, expected, rtol=1e-3, atol=1e-3)
-        one = context_relation(lowered.row(7), TARGET, points.workload.flops)
+        one = ContextRelation().of_tree(lowered.row(7), TARGET, points.workload.flops)
         np.testing.assert_allclose(one[0], expected[7], rtol=1e-3, atol=1e-3)
 
 
