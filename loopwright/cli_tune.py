@@ -87,7 +87,7 @@ class _Command(click.Command):
 )
 @_THREADS
 @_RECORDS
-@click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
+@click.option("-o", "--output", type=_FILE, help="The library, NAME.so; NAME.cl of OpenCL.")
 @click.option("--plot", type=_FILE, help="Draw the tuning curve: .png, .svg, …")
 @click.option("--report", type=_FILE, help="Write an HTML report.")
 def tune(
@@ -123,9 +123,10 @@ def tune(
     """
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
-    output = output or Path("c6.so" if what is None else f"{_name(workload)}.so")
-    if output.suffix != ".so":
-        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+    suffix = ".cl" if target == "opencl" else ".so"
+    output = output or Path(f"{'c6' if what is None else _name(workload)}{suffix}")
+    if output.suffix != suffix:
+        raise click.UsageError(f"--output {output}: the name of a library ends in {suffix}")
     if arch is not None and target != "cuda":
         raise click.UsageError("--arch is of an NVIDIA GPU: give --target cuda too")
     if compile_only and target == "cpu":
@@ -157,7 +158,7 @@ def tune(
         growth=growth,
         callbacks=[display(peak)],
     )
-    path = tuned.library.export(output)
+    path = _written(tuned, output)
     _say_result(tuned, peak)
     peer = peer_seconds(request, machine.threads) if target == "cpu" else None
     if peer is not None:
@@ -168,6 +169,14 @@ def tune(
     written = [path, *([tuned.plot(plot)] if plot else [])]
     written += [tuned.report(report)] if report else []
     click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
+
+
+def _written(tuned: Tuned, output: Path) -> Path:
+    """The library as a file; of OpenCL the source, since drivers compile that where it runs."""
+    if tuned.target.kind != "opencl":
+        return tuned.library.export(output)
+    output.write_text(tuned.library.source("opencl"))
+    return output
 
 
 def _peak(machine: Target) -> float | None:

@@ -55,11 +55,12 @@ def test_compiling_alone_tells_what_programs_use():
 def test_a_search_through_opencl_works_end_to_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
-    command = [*MATMUL, "--target", "opencl", "--trials", "2", "-o", "mm.so"]
+    command = [*MATMUL, "--target", "opencl", "--trials", "2", "-o", "mm.cl"]
     result = runner.invoke(tune, command)
     assert result.exit_code == 0, result.output
-    for word in ("on opencl", "default", "best", "trials     2", "mm.so"):
+    for word in ("on opencl", "default", "best", "trials     2", "mm.cl"):
         assert word in result.output
+    assert "__kernel" in (tmp_path / "mm.cl").read_text()
     result = runner.invoke(replay, ["1"])
     assert result.exit_code == 0, result.output
     assert "its results are right" in result.output
