@@ -110,7 +110,7 @@ _COMPILED = 16
 @click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
 @_THREADS
 @_RECORDS
-@click.option("-o", "--output", type=_FILE, help="The library, NAME.so.")
+@click.option("-o", "--output", type=_FILE, help="The library, NAME.so; NAME.cl of OpenCL.")
 @click.option("--plot", type=_FILE, help="Draw the tuning curve: .png, .svg, …")
 @click.option("--report", type=_FILE, help="Write an HTML report.")
 def tune(
@@ -161,8 +161,7 @@ def tune(
     suffix = ".cl" if target == "opencl" else ".so"
     output = output or Path(f"{'c6' if what is None else _name(workload)}{suffix}")
     if output.suffix != suffix:
-        what_it_is = "OpenCL text, which drivers compile," if target == "opencl" else "a library"
-        raise click.UsageError(f"--output {output}: the name of {what_it_is} ends in {suffix}")
+        raise click.UsageError(f"--output {output}: the name of a library ends in {suffix}")
     if arch is not None and target != "cuda":
         raise click.UsageError("--arch is of an NVIDIA GPU: give --target cuda too")
     if compile_only and target == "cpu":
@@ -199,7 +198,7 @@ def tune(
         transfer=None if transfer == "none" else transfer,
         schedule=Schedule(acquisition=acquisition),
     )
-    path = _saved(tuned, output)
+    path = _written(tuned, output)
     _say_result(tuned, peak)
     known = target == "cpu" and not hasty
     peer = peer_seconds(request, machine.threads) if known else None
@@ -213,9 +212,9 @@ def tune(
     click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
 
 
-def _saved(tuned: Tuned, output: Path) -> Path:
-    """Write the best program, as a library, or as text where drivers compile it."""
-    if output.suffix == ".so":
+def _written(tuned: Tuned, output: Path) -> Path:
+    """The library as a file; of OpenCL the source, since drivers compile that where it runs."""
+    if tuned.target.kind != "opencl":
         return tuned.library.export(output)
     output.write_text(tuned.library.source("opencl"))
     return output

@@ -60,6 +60,7 @@ def test_a_search_through_opencl_works_end_to_end(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     for word in ("on opencl", "default", "best", "trials     2", "mm.cl"):
         assert word in result.output
+    assert "__kernel" in (tmp_path / "mm.cl").read_text()
     result = runner.invoke(replay, ["1"])
     assert result.exit_code == 0, result.output
     assert "its results are right" in result.output
