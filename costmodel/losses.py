@@ -51,7 +51,7 @@ class RankLoss(Loss):
     @staticmethod
     def of(costs: Floats, groups: Integers, rng: np.random.Generator) -> RankLoss:
         """All pairs of every group; in large ones, each record with `_PARTNERS` random ones."""
-        slow, fast = [], []
+        slow, fast = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for group in np.unique(groups):
             one, other = _pairs(np.flatnonzero(groups == group), rng)
             keep = costs[one] != costs[other]
