@@ -115,6 +115,8 @@ def explained(network: TreeNetwork, rows: Floats, names: tuple[str, ...]) -> Flo
     some trees, where z are the columns in units of their standard deviation."""
     batch = Batch(Forest.of(rows, names), network.device)
     z = network.encode(batch.loops).detach().requires_grad_()
+    if not len(z):
+        return np.zeros(len(names))
     (gradient,) = torch.autograd.grad(network.summarize(batch, z).sum(), z)
     matter: Floats = gradient.abs().mean(dim=0).double().cpu().numpy()
     return np.add.reduceat(matter, range(len(names)))  # an embedding counts as its column
