@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ def networks() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # torch.compile looks a network's module up there
     spec.loader.exec_module(module)
     return module
 

@@ -150,7 +150,9 @@ def _uses(nest: Nest, read: Read) -> float:
 def _packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
     """Whether a copy in another layout is no larger than the tensor, and repaid."""
     used = {i for p in read.index for i in p.indices()}
-    if axis not in used or not used <= set(nest.extents) or read.tensor is nest.result:
+    if axis not in used & set(nest.axes) or not used <= set(nest.extents):
+        return False
+    if read.tensor is nest.result:
         return False
     if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
         return False
@@ -195,7 +197,7 @@ def _packings(
     maybe: list[Packed] = []
     for read in dict.fromkeys(read for read, _ in guarded_reads(nest.body)):
         axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in _indices(read)]
-        if not axes or axes[0] in nest.reduce or not _packable(nest, read, axes[0], context):
+        if not axes or not _packable(nest, read, axes[0], context):
             continue
         packed = _packed(nest, read, axes[0])
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
