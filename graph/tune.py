@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loopwright.codegen.target import resolve
+from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.outcome import finish
 from loopwright.explore.session import Session
@@ -21,6 +22,7 @@ from loopwright.graph.tasks import Task, Work
 from loopwright.measure.device import Device
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
+from loopwright.transfer.base import AUTO, Transfer, find_base
 from loopwright.transfer.records import RecordStore
 
 BATCH = 16
@@ -98,6 +100,7 @@ def tune_model(
     *,
     seed: int = 0,
     only: Sequence[int] | None = None,
+    transfer: Transfer = AUTO,
     device: Device | None = None,
     tell: Tell | None = None,
 ) -> TunedModel:
@@ -115,6 +118,8 @@ def tune_model(
         count.
     records: path of the record store.
     only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
+    transfer: the global model that every search begins with: "auto" for the one that is shipped
+        for the target, the path of another, None for none.
     device: what measures, by default this machine. One that is given is not closed.
     tell: is given one line of text for every batch.
 
@@ -123,7 +128,17 @@ def tune_model(
     budget = Budget.of(trials, minutes, effort)
     machine = resolve(target, threads) if device is None else device.target
     work = import_model(model, inputs, machine)
-    search(work, machine, budget, records, seed=seed, only=only, device=device, tell=tell)
+    search(
+        work,
+        machine,
+        budget,
+        records,
+        seed=seed,
+        only=only,
+        transfer=transfer,
+        device=device,
+        tell=tell,
+    )
     return build_work(work, machine, best_records(work, machine, records))
 
 
@@ -135,6 +150,7 @@ def search(
     *,
     seed: int = 0,
     only: Sequence[int] | None = None,
+    transfer: Transfer = AUTO,
     device: Device | None = None,
     tell: Tell | None = None,
 ) -> list[TaskState]:
@@ -149,7 +165,11 @@ def search(
             device = stack.enter_context(LocalDevice(target))
         store = stack.enter_context(RecordStore(records))
         device.check()
-        states = [_state(task, device, store, budget, seed) for task in tasks]
+        base = find_base(transfer, tasks[0].workload, device.target)
+        if tell is not None:
+            for note in base.notes:
+                tell(note)
+        states = [_state(task, device, store, budget, seed, base.model) for task in tasks]
         try:
             for line in _rounds(states, budget):
                 if tell is not None:
@@ -196,9 +216,10 @@ def _state(
     store: RecordStore,
     budget: Budget,
     seed: int,
+    base: StoredModel | None,
 ) -> TaskState:
     points = space(task.workload, device.target)
-    tuner = Tuner(points, seed=seed)
+    tuner = Tuner(points, seed=seed, base=base)
     unlimited = Budget(minutes=budget.minutes)
     session = Session(task.workload, points, device, store, unlimited, (), seed)
     earlier = session.resume()

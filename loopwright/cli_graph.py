@@ -162,6 +162,7 @@ def tune_model(
     records: Path,
     seed: int,
     threads: int | None,
+    transfer: str | None,
 ) -> None:
     """`loopwright tune MODEL.onnx`."""
     from loopwright.codegen.target import resolve
@@ -176,7 +177,7 @@ def tune_model(
         click.echo(note, err=True)
     budget = Budget.of(trials, minutes, effort)
     click.echo(f"{len(only)} of {len(work.tasks)} tasks, {budget}; on {target}", err=True)
-    search(work, target, budget, records, seed=seed, only=only, tell=_to_stderr)
+    search(work, target, budget, records, seed=seed, only=only, transfer=transfer, tell=_to_stderr)
     built = build_work(work, target, best_records(work, target, records), model.stem)
     _say_tasks(built)
     _say_end(built)

@@ -150,10 +150,11 @@ def tune(
     Without it, a convolution of ResNet-18 is tuned in about two minutes and exported to c6.so.
     The same command again goes on where it ended; Ctrl-C ends it with what was found.
     """
+    base = None if transfer == "none" else transfer
     if what and is_model(what):
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
-            records, seed, threads,
+            records, seed, threads, base,
         )  # fmt: skip
         return
     request = read_workload(what, settings) if what else read_workload(*_C6)
@@ -195,7 +196,7 @@ def tune(
         model=model,
         growth=growth,
         callbacks=[display(peak)],
-        transfer=None if transfer == "none" else transfer,
+        transfer=base,
         schedule=Schedule(acquisition=acquisition),
     )
     path = _written(tuned, output)

@@ -85,8 +85,9 @@ class References:
         return replace(self._with_outputs(data, default), timeout=timeout), default
 
     def _default(self, data: Data) -> tuple[Built, float]:
-        """The default schedule, and the seconds of one call; none where it fails."""
-        config = space(data.task.workload, data.task.target).default
+        """The default schedule of the definition's own sums, and the seconds of one call; none
+        where it fails."""
+        config = space(data.task.workload, data.task.target).limited(1).default
         built = self._builder.build(data.task, [config])[0]
         if built.failure is not None:
             return built, 0.0

@@ -14,19 +14,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
-from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.nest import Nest, extent, guarded_reads, lanes, sliding, stride
+from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
+from loopwright.schedule.nest import Nest, extent, guarded_reads, sliding, stride
+from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
-from loopwright.schedule.target import Target
 
-_PANEL_LANES = 24  # elements of a usual tile along the vector axis
-_PACK_PAYS = 8  # uses of an element that repay copying it
 _MAX_UNROLL = 9  # iterations: a 3×3 window; more costs build time and gains nothing
 _USUAL_UNROLL = 3
 _IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
@@ -37,23 +33,8 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 # A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
-_EXPANDS = 4  # times the bytes read that make a result large
-_LINE = 64  # bytes of a cache line
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
-
-
-@dataclass(frozen=True)
-class NestContext:
-    """What the rules need besides the nest: the machine, and what stands around."""
-
-    target: Target
-    rows: tuple[Index, ...] = ()
-    known_ahead: frozenset[str] = frozenset()
-
-    def lanes(self, nest: Nest) -> int:
-        """Elements of a vector."""
-        return lanes(nest, self.target)
 
 
 def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
@@ -62,7 +43,7 @@ def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
         NestSketch(nest, vector, tiled, order, reduce, packed)
         for vector in _vector_axes(nest, context)
         for tiled in (_tiled(nest, vector),)
-        for packed in _packings(nest, vector, tiled, context)
+        for packed in packings(nest, vector, tiled, context)
         for order in _orders(nest, vector, tiled, packed)
         for reduce in _reduce_orders(nest, vector, tiled)
     ]
@@ -107,62 +88,51 @@ def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
     axes = [*nest.axes, *nest.reduce]
     if not axes:
         return [None]
-    cost = {a: _vector_cost(nest, a, context) + 1 - _best_tile(nest, a, context) for a in axes}
+    tiles = [NestSketch(nest, a, _tiled(nest, a), (), ()) for a in axes]
+    cost = {
+        a: _vector_cost(nest, a, context) + 1 - best_tile_score(tile, context)
+        for a, tile in zip(axes, tiles, strict=True)
+    }
     ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
     return [a for a in ranked if cost[a] <= cost[ranked[0]] + _CLOSE][:3]
 
 
-def _best_tile(nest: Nest, axis: Index, context: NestContext) -> float:
-    """The best share of the peak that a register tile with this vector axis may reach."""
-    sketch = NestSketch(nest, axis, _tiled(nest, axis), (), ())
+def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
+    """The best share of the peak that a register tile of a structure may reach."""
+    if sketch.vector is None:
+        return 1 / context.lanes(sketch.nest)
     return max(_tile_score(sketch, tile, context) for tile in _tiles(sketch, context))
 
 
 def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     """Extra work per step if `axis` is the vector axis."""
     cost = 0.0
+    sums = math.prod(extent(k) for k in nest.reduce)
+    after = set() if nest.epilogue is None else {r for r, _ in guarded_reads(nest.epilogue)}
     for read in set(nest.reads()):
         step = stride(read.tensor, read.index, axis)
-        if step not in (0, 1):
-            packable = _packable(nest, read, axis, context)
+        if read in after and step not in (0, 1):  # once a sum, as the result is written
+            cost += _scatter(touched(nest, read), context) / sums
+        elif step not in (0, 1):
             ahead = read.tensor.name in context.known_ahead
             apart = _STRIDED * step if step in range(2, _NEAR + 1) and step else _GATHER
-            cost += (0.0 if ahead else 4 / _uses(nest, read)) if packable else apart
+            copied = 0.0 if ahead else 4 / uses(nest, read)
+            cost += copied if packable(nest, read, axis, context) else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += _SLIDING
-        elif step == 0 and _touched(nest, read) > context.target.l2_bytes:
+        elif step == 0 and touched(nest, read) > context.target.l2_bytes:
             steps = [stride(read.tensor, read.index, k) for k in nest.reduce]
             cost += 0.0 if 1 in steps or read.tensor.name in context.known_ahead else _FAR
     if axis in nest.reduce:
         return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
     if stride(nest.out, nest.index, axis) != 1:
-        large = nest.size * item_bytes(nest.out.dtype) > context.target.l2_bytes
-        cost += _SCATTER * (3 if large else 1) / math.prod(extent(k) for k in nest.reduce)
+        cost += _scatter(nest.size * item_bytes(nest.out.dtype), context) / sums
     return cost
 
 
-def _uses(nest: Nest, read: Read) -> float:
-    """How often an element that a read touches is used."""
-    used = {i for p in read.index for i in p.indices()}
-    return nest.steps / math.prod(extent(i) for i in used if i in nest.extents)
-
-
-def _packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
-    """Whether a copy in another layout is no larger than the tensor, and repaid."""
-    used = {i for p in read.index for i in p.indices()}
-    if axis not in used & set(nest.axes) or not used <= set(nest.extents):
-        return False
-    if read.tensor is nest.result:
-        return False
-    if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
-        return False
-    for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-        low, high = p.bounds(nest.extents)
-        if low < 0 or high >= size:
-            return False
-    if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
-        return False
-    return read.tensor.name in context.known_ahead or _uses(nest, read) >= _PACK_PAYS
+def _scatter(size: int, context: NestContext) -> float:
+    """The cost of an access that is not a vector, to a tensor of `size` bytes."""
+    return _SCATTER * (3 if size > context.target.l2_bytes else 1)
 
 
 def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
@@ -175,94 +145,12 @@ def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
         a
         for a in others
         if any(
-            vector in _indices(r) and a not in _indices(r)
+            vector in indices(r) and a not in indices(r)
             for r in nest.reads()
             if r.tensor is not nest.result
         )
     ]
     return tuple(reused[-2:]) if reused else (others[-1],)
-
-
-def _indices(read: Read) -> set[Index]:
-    return {i for p in read.index for i in p.indices()}
-
-
-def _packings(
-    nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
-) -> list[tuple[Packed, ...]]:
-    """Which operands are packed: what must be and what is free, then with what may be."""
-    if not has_reuse(nest) or context.rows:
-        return [()]
-    always: list[Packed] = []
-    maybe: list[Packed] = []
-    for read in dict.fromkeys(read for read, _ in guarded_reads(nest.body)):
-        axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in _indices(read)]
-        if not axes or not _packable(nest, read, axes[0], context):
-            continue
-        packed = _packed(nest, read, axes[0])
-        forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
-        ahead = read.tensor.name in context.known_ahead
-        (always if forced or ahead else maybe).append(packed)
-    vectors = [p for p in maybe if p.axis == vector]
-    panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
-    blocks = [b for p in (*vectors, *always) if (b := _block(nest, p, vector, context))][:1]
-    options = [
-        *((*(p for p in always if p.index != block.index), block) for block in blocks),
-        *((*(p for p in always if p != panel), replace(panel, local=True)) for panel in panels),
-        *([(*always, *vectors)] if vectors else []),
-        tuple(always),
-        *([(*always, *maybe)] if len(maybe) > len(vectors) else []),
-    ]
-    if vectors and tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
-        options.insert(0, options.pop(options.index(tuple(always))))
-    if _mostly_written(nest):
-        options.sort(key=lambda option: any(p.local for p in option))
-    if any(p.axis != vector and _scattered(nest, p, context) for p in maybe):
-        options.insert(0, options.pop(options.index((*always, *maybe))))
-    return options
-
-
-def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
-    """Whether every step of the reduction reads other cache lines of an operand, each of them for
-    one element, or so many that they leave the nearest cache."""
-    if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):
-        return False
-    deep = math.prod(extent(k) for k in packed.inner) * _LINE > context.target.l1_bytes // 2
-    return deep or stride(packed.tensor, packed.index, packed.axis) != 1
-
-
-def _fits_a_panel(
-    packed: Packed, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
-) -> bool:
-    """Whether one tile of the operand at a time can be copied inside of the nest, to be used from
-    the cache by all register tiles along the tiled axes."""
-    if packed.axis != vector or packed.tensor.name in context.known_ahead:
-        return False
-    depth = math.prod(extent(k) for k in packed.inner) * item_bytes(packed.tensor.dtype)
-    widest = min(extent(packed.axis), _PANEL_LANES)
-    return not set(packed.outer) & set(tiled) and depth * widest <= context.target.l2_bytes // 2
-
-
-def _block(
-    nest: Nest, packed: Packed, vector: Index | None, context: NestContext
-) -> Packed | None:
-    """A panel that also spans the axis along which its operand is contiguous, so that whole cache
-    lines are copied; None if that is no axis of the result, or the panel is too large."""
-    if packed.axis != vector or packed.tensor.name in context.known_ahead:
-        return None
-    near = [a for a in packed.outer if stride(packed.tensor, packed.index, a) == 1]
-    size = math.prod(extent(a) for a in (*near, *packed.inner)) * item_bytes(packed.tensor.dtype)
-    if not near or size * min(extent(packed.axis), _PANEL_LANES) > context.target.l2_bytes // 2:
-        return None
-    outer = tuple(a for a in packed.outer if a not in near)
-    return replace(packed, outer=outer, inner=(*near, *packed.inner), local=True)
-
-
-def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
-    used = _indices(read)
-    outer = tuple(a for a in nest.axes if a in used and a != axis)
-    inner = tuple(k for k in nest.reduce if k in used)
-    return Packed(read.tensor, read.index, axis, outer, inner)
 
 
 def _orders(
@@ -279,7 +167,7 @@ def _orders(
         return [tuple(sorted(outside, key=lambda a: _level(a, vector, tiled, within)))]
     if not tiled or not has_reuse(nest):
         return [inside]
-    if _mostly_written(nest):
+    if mostly_written(nest):
         return list(dict.fromkeys([nest.axes, outside, inside]))
     # A sliding window reuses rows, not columns: along the rows, they stay in the nearest cache.
     return [inside, outside] if sliding(nest, vector, tiled) else [outside, inside]
@@ -290,26 +178,12 @@ def _level(axis: Index, vector: Index, tiled: tuple[Index, ...], within: set[Ind
     return (axis == vector) + 2 * (axis in within) + 3 * (axis in tiled)
 
 
-def _mostly_written(nest: Nest) -> bool:
-    """Whether the result is larger than all that it is made of by so much that it had better be
-    written in its own order."""
-    read = sum(_touched(nest, r) for r in dict.fromkeys(nest.reads()))
-    return nest.size * item_bytes(nest.out.dtype) > _EXPANDS * read
-
-
-def _touched(nest: Nest, read: Read) -> int:
-    """Bytes of a tensor that a read may touch."""
-    used = _indices(read) & set(nest.extents)
-    touched = math.prod(extent(i) for i in used) * item_bytes(read.tensor.dtype)
-    return min(touched, tensor_bytes(read.tensor))
-
-
 def _reduce_orders(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...]
 ) -> list[tuple[Index, ...]]:
     """Orders of the reduction loops: what slides along the tile innermost, one along which what is
     read element by element is contiguous, as written, and with the longest one innermost."""
-    single = [r for r in dict.fromkeys(nest.reads()) if vector not in _indices(r)]
+    single = [r for r in dict.fromkeys(nest.reads()) if vector not in indices(r)]
     near = [k for k in nest.reduce if any(stride(r.tensor, r.index, k) == 1 for r in single)]
     longest = sorted(nest.reduce, key=extent)
     last = [sliding(nest, vector, tiled)[-1:], tuple(near[-1:]), (), tuple(longest[-1:])]
@@ -401,9 +275,9 @@ def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
     total = 0
     for read in dict.fromkeys(sketch.nest.reads()):
         packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
-        large = _touched(sketch.nest, read) > context.target.l2_bytes // 2
+        large = touched(sketch.nest, read) > context.target.l2_bytes // 2
         near = any(stride(read.tensor, read.index, k) == 1 for k in sketch.nest.reduce)
-        if packed or near or not large or sketch.vector in _indices(read):
+        if packed or near or not large or sketch.vector in indices(read):
             continue
         sizes = dict(zip(sketch.tile, tile, strict=True))
         steps = {a: stride(read.tensor, read.index, a) for a in sketch.tiled}
@@ -442,4 +316,4 @@ def _default_blocks(
 def _read_again(nest: Nest, axis: Index) -> int:
     """Bytes that every block reads if blocks are cut along `axis`: operands without it."""
     reads = dict.fromkeys(nest.reads())
-    return sum(_touched(nest, r) for r in reads if axis not in _indices(r))
+    return sum(touched(nest, r) for r in reads if axis not in indices(r))

@@ -12,7 +12,9 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
-from loopwright.schedule.cpu import NestContext, default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.context import NestContext
+from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.estimate import estimate
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
 from loopwright.schedule.lower import lower
@@ -25,6 +27,8 @@ from loopwright.schedule.winograd import RESULTS, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
+_OWN = 0.8
+"""The estimate of the definition's own sums counts so much of that of another rewrite."""
 
 
 @dataclass(frozen=True)
@@ -110,27 +114,41 @@ def _space(named: _Named, target: Target) -> Space:
     workload = named.workload
     if target.gpu is not None:
         return Space(workload, target, gpu_sketches(workload, target))
-    sketches: list[Sketch] = []
+    rewrites: list[tuple[Sketch, ...]] = []
     for label, form in split_reductions(workload, target):
-        groups = plan(form)
-        sketches += [replace(s, name=f"{label}{s.name}") for s in _sketches(form, groups, target)]
+        rewrites.append(_sketches(form, plan(form), target, label))
     columns = im2col(workload, target)
     if columns is not None:
-        found = _sketches(workload, columns, target)
-        sketches += [replace(s, name=f"im2col {s.name}") for s in found]
+        rewrites.append(_sketches(workload, columns, target, "im2col "))
     for results in RESULTS:
         faster = winograd(workload, results)
         if faster is not None:
             groups, growth = faster
-            label = f"winograd={results} "
-            sketches += [
-                replace(s, name=label + s.name, growth=growth)
-                for s in _sketches(workload, groups, target)
-            ]
-    return Space(workload, target, tuple(sketches))
+            rewrites.append(_sketches(workload, groups, target, f"winograd={results} ", growth))
+    return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 
 
-def _sketches(workload: Workload, groups: tuple[Group, ...], target: Target) -> list[Sketch]:
+def _ranked(rewrites: list[tuple[Sketch, ...]], target: Target) -> Sequence[tuple[Sketch, ...]]:
+    """The rewrites of a workload, the most promising first. The definition's own sums are the
+    most exact and the simplest, so that others must promise a good deal more."""
+    if len(rewrites) == 1:
+        return rewrites
+    own = rewrites[0]
+
+    def cost(sketches: tuple[Sketch, ...]) -> float:
+        return estimate(sketches[0], target) * (_OWN if sketches is own else 1.0)
+
+    return sorted(rewrites, key=cost)
+
+
+def _sketches(
+    workload: Workload,
+    groups: tuple[Group, ...],
+    target: Target,
+    label: str,
+    growth: float = 1.0,
+) -> tuple[Sketch, ...]:
+    """The sketches of one rewrite of a workload, their names after its label."""
     ahead = known_ahead(workload, groups)
     options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
     for group in groups:
@@ -146,8 +164,9 @@ def _sketches(workload: Workload, groups: tuple[Group, ...], target: Target) -> 
             sketches[chosen[leader]]
             for leader, (sketches, _) in zip(leaders, options, strict=True)
         )
-        made.append(_sketch(workload, groups, nests, contexts, leaders))
-    return made
+        sketch = _sketch(workload, groups, nests, contexts, leaders)
+        made.append(replace(sketch, name=label + sketch.name, growth=growth))
+    return tuple(made)
 
 
 def _leaders(

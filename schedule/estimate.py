@@ -1,0 +1,62 @@
+"""A rough time of a program, by which algorithm a search begins with, and a default is made.
+
+Each nest takes as long as its arithmetic, at the share of the peak that its register tile may
+reach, or as long as what it moves, whichever is more. On a convolution's direct sum, im2col and
+Winograd programs, that orders the algorithms as measurements do; it is no cost model within one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
+from loopwright.schedule.assemble import known_ahead
+from loopwright.schedule.context import NestContext, touched
+from loopwright.schedule.cpu import best_tile_score
+from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.plan import has_reuse
+from loopwright.schedule.sketch import NestSketch, Sketch
+from loopwright.schedule.target import Target
+
+_BYTES = 8.0  # a cycle, of tensors that are too large for the nearest caches
+_FUSED = 4.0  # operations a cycle and lane: two multiply-adds
+_PLAIN = 1.0  # where nothing is used again, loads and stores stand in between
+
+
+def estimate(sketch: Sketch, target: Target) -> float:
+    """Cycles of one core for the default program of a sketch, but for what is known ahead."""
+    ahead = known_ahead(sketch.workload, sketch.groups)
+    chosen = iter(sketch.nests)
+    total = 0.0
+    for group in sketch.groups:
+        context = NestContext(target, group.shared, ahead)
+        rows = math.prod(extent(a) for a in group.shared)
+        local = {t.name for t in group.local}
+        for nest in group.nests:
+            structure = next(chosen)
+            if nest.out.name not in ahead:
+                arithmetic = rows * _arithmetic(structure, context)
+                total += max(arithmetic, _moved(nest, rows, local) / _BYTES)
+    return total
+
+
+def _arithmetic(structure: NestSketch, context: NestContext) -> float:
+    nest = structure.nest
+    bodies = sum(_operations(body) for body in (nest.body, *(body for _, body in nest.also)))
+    work = float(nest.steps * (bodies + (nest.reducer is not None)))
+    if nest.epilogue is not None:
+        work += nest.size * _operations(nest.epilogue)
+    rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _PLAIN)
+    return work / (rate * max(best_tile_score(structure, context), 1 / 16))
+
+
+def _moved(nest: Nest, rows: int, local: set[str]) -> int:
+    """Bytes of the tensors that do not stay within a row."""
+    read = sum(touched(nest, r) for r in dict.fromkeys(nest.reads()) if r.tensor.name not in local)
+    wrote = 0 if nest.out.name in local else rows * nest.size * item_bytes(nest.out.dtype)
+    return read + wrote
+
+
+def _operations(value: Expr) -> int:
+    return sum(isinstance(part, (Binary, Unary, Select)) for part in walk(value))

@@ -1,0 +1,115 @@
+"""Which operands of a nest are copied into the order in which its register tiles read them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.schedule.context import NestContext, indices, mostly_written, uses
+from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
+from loopwright.schedule.plan import has_reuse
+from loopwright.schedule.sketch import Packed
+
+_PANEL_LANES = 24  # elements of a usual tile along the vector axis
+_PACK_PAYS = 8  # uses of an element that repay copying it
+_LINE = 64  # bytes of a cache line
+
+
+def packings(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
+) -> list[tuple[Packed, ...]]:
+    """Which operands are packed: what must be and what is free, then with what may be."""
+    if not has_reuse(nest) or context.rows:
+        return [()]
+    always: list[Packed] = []
+    maybe: list[Packed] = []
+    for read in dict.fromkeys(read for read, _ in guarded_reads(nest.body)):
+        axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in indices(read)]
+        if not axes or not packable(nest, read, axes[0], context):
+            continue
+        packed = _packed(nest, read, axes[0])
+        forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
+        ahead = read.tensor.name in context.known_ahead
+        (always if forced or ahead else maybe).append(packed)
+    vectors = [p for p in maybe if p.axis == vector]
+    panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
+    blocks = [b for p in (*vectors, *always) if (b := _block(nest, p, vector, context))][:1]
+    options = [
+        *((*(p for p in always if p.index != block.index), block) for block in blocks),
+        *((*(p for p in always if p != panel), replace(panel, local=True)) for panel in panels),
+        *([(*always, *vectors)] if vectors else []),
+        tuple(always),
+        *([(*always, *maybe)] if len(maybe) > len(vectors) else []),
+    ]
+    if vectors and tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
+        options.insert(0, options.pop(options.index(tuple(always))))
+    if mostly_written(nest):
+        options.sort(key=lambda option: any(p.local for p in option))
+    if any(p.axis != vector and _scattered(nest, p, context) for p in maybe):
+        options.insert(0, options.pop(options.index((*always, *maybe))))
+    return options
+
+
+def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
+    """Whether a copy in another layout is no larger than the tensor, and repaid."""
+    used = indices(read)
+    if axis not in used & set(nest.axes) or not used <= set(nest.extents):
+        return False
+    if read.tensor is nest.result:
+        return False
+    if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
+        return False
+    for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        low, high = p.bounds(nest.extents)
+        if low < 0 or high >= size:
+            return False
+    if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
+        return False
+    return read.tensor.name in context.known_ahead or uses(nest, read) >= _PACK_PAYS
+
+
+def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
+    """Whether every step of the reduction reads other cache lines of an operand, each of them for
+    one element, or so many that they leave the nearest cache."""
+    if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):
+        return False
+    deep = math.prod(extent(k) for k in packed.inner) * _LINE > context.target.l1_bytes // 2
+    return deep or stride(packed.tensor, packed.index, packed.axis) != 1
+
+
+def _fits_a_panel(
+    packed: Packed, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
+) -> bool:
+    """Whether one tile of the operand at a time can be copied inside of the nest, to be used from
+    the cache by all register tiles along the tiled axes."""
+    if packed.axis != vector or packed.tensor.name in context.known_ahead:
+        return False
+    depth = math.prod(extent(k) for k in packed.inner) * item_bytes(packed.tensor.dtype)
+    widest = min(extent(packed.axis), _PANEL_LANES)
+    return not set(packed.outer) & set(tiled) and depth * widest <= context.target.l2_bytes // 2
+
+
+def _block(
+    nest: Nest, packed: Packed, vector: Index | None, context: NestContext
+) -> Packed | None:
+    """A panel that also spans the axis along which its operand is contiguous, so that whole cache
+    lines are copied; None if that is no axis of the result, or the panel is too large."""
+    if packed.axis != vector or packed.tensor.name in context.known_ahead:
+        return None
+    near = [a for a in packed.outer if stride(packed.tensor, packed.index, a) == 1]
+    size = math.prod(extent(a) for a in (*near, *packed.inner)) * item_bytes(packed.tensor.dtype)
+    if not near or size * min(extent(packed.axis), _PANEL_LANES) > context.target.l2_bytes // 2:
+        return None
+    outer = tuple(a for a in packed.outer if a not in near)
+    return replace(packed, outer=outer, inner=(*near, *packed.inner), local=True)
+
+
+def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
+    used = indices(read)
+    outer = tuple(a for a in nest.axes if a in used and a != axis)
+    inner = tuple(k for k in nest.reduce if k in used)
+    return Packed(read.tensor, read.index, axis, outer, inner)
