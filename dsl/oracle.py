@@ -185,11 +185,11 @@ def _evaluate(x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Ar
     if isinstance(x, e.Const):
         return np.asarray(x.value, _work_type(x.dtype))
     if isinstance(x, e.IndexValue):
-        return _position(x.value, grid).astype(np.int32)
+        return position(x.value, grid).astype(np.int32)
     if isinstance(x, e.Read):
         shape = tensor_shape(x.tensor)
         where = tuple(
-            np.clip(_position(a, grid), 0, n - 1) for a, n in zip(x.index, shape, strict=True)
+            np.clip(position(a, grid), 0, n - 1) for a, n in zip(x.index, shape, strict=True)
         )
         element: Array = values[x.tensor][where].astype(_work_type(x.dtype))
         return element
@@ -204,15 +204,16 @@ def _evaluate(x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Ar
     return np.where(parts[0], parts[1], parts[2])
 
 
-def _position(value: Affine, grid: Mapping[Index, Array]) -> Array:
+def position(value: Affine, grid: Mapping[Index, Array]) -> Array:
+    """The values of an index expression, given those of its loops, which broadcast together."""
     total: Array = np.asarray(value.const)
     for atom, coefficient in value.terms:
         if isinstance(atom, Index):
             part = grid[atom]
         elif isinstance(atom, Quotient):
-            part = _position(atom.value, grid) // atom.divisor
+            part = position(atom.value, grid) // atom.divisor
         else:
-            part = _position(atom.value, grid) % atom.divisor
+            part = position(atom.value, grid) % atom.divisor
         total = total + coefficient * part
     return total
 

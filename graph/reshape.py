@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.expr import Read
-from loopwright.dsl.index import Affine, Index, Quotient
+from loopwright.dsl.oracle import position
 from loopwright.dsl.workload import Workload, defined, tensor_shape
 
 _MOST = 1 << 22
@@ -29,19 +29,6 @@ def only_reshapes(workload: Workload) -> bool:
     grid = dict(zip(definition.axes, np.indices(shape, np.int64, sparse=True)))
     place: Any = np.zeros((), np.int64)
     for form, extent in zip(body.index, tensor_shape(source)):
-        place = place * extent + _value(form, grid)
+        place = place * extent + position(form, grid)
     everywhere = np.broadcast_to(place, shape).reshape(-1)
     return bool((everywhere == np.arange(size)).all())
-
-
-def _value(form: Affine, grid: dict[Index, Any]) -> Any:
-    total: Any = np.int64(form.const)
-    for atom, coefficient in form.terms:
-        if isinstance(atom, Index):
-            value = grid[atom]
-        elif isinstance(atom, Quotient):
-            value = _value(atom.value, grid) // atom.divisor
-        else:
-            value = _value(atom.value, grid) % atom.divisor
-        total = total + value * coefficient
-    return total

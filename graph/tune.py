@@ -29,6 +29,9 @@ BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
 COMPARED = 3 * BATCH
 """Candidates of a task from which on the best of them are measured again, side by side."""
+COMPARING, MOST_COMPARING = 12.0, 0.3
+"""Seconds that such a comparison takes, about; a budget in minutes keeps them back for every task,
+but no more than that share of it."""
 RECENT = 2
 """Batches over which the rate of improvement is taken."""
 
@@ -57,6 +60,16 @@ class TaskState:
         return self.curve[-1] if self.curve else math.inf
 
     @property
+    def total(self) -> float:
+        """Seconds that one call of the network spends on this task."""
+        return self.task.count * self.best
+
+    @property
+    def compared(self) -> bool:
+        """Whether enough was measured to compare the best of it."""
+        return self.measured >= COMPARED
+
+    @property
     def expected_gain(self) -> float:
         """Seconds of the network that the next batch may save: count × time × recent rate.
 
@@ -72,7 +85,7 @@ class TaskState:
             rate = 0.5 / (1 + batches)
         else:
             rate = (1 - self.best / self.curve[-1 - batches]) / batches
-        return self.task.count * self.best * max(rate, 0.02 / len(self.curve))
+        return self.total * max(rate, 0.02 / len(self.curve))
 
     def advance(self, trials: int) -> int:
         """Measure one more batch; how many candidates that were."""
@@ -170,12 +183,13 @@ def search(
             for note in base.notes:
                 tell(note)
         states = [_state(task, device, store, budget, seed, base.model) for task in tasks]
+        deadline = time.monotonic() + 60 * budget.minutes
         try:
-            for line in _rounds(states, budget):
+            for line in _rounds(states, budget, deadline):
                 if tell is not None:
                     tell(line)
-            for state in states:
-                if state.measured >= COMPARED:
+            for state in sorted(states, key=lambda s: -s.total):
+                if state.compared and time.monotonic() < deadline:
                     finish(state.session, "budget used")
         except KeyboardInterrupt:
             if tell is not None:
@@ -186,17 +200,18 @@ def search(
     return states
 
 
-def _rounds(states: list[TaskState], budget: Budget) -> Iterator[str]:
+def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[str]:
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0:
-        if time.monotonic() - began >= 60 * budget.minutes:
+        comparing = COMPARING * sum(s.compared for s in states)
+        if time.monotonic() + min(comparing, MOST_COMPARING * 60 * budget.minutes) >= deadline:
             return
         state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
         if state.expected_gain == -math.inf:
             return
         before = state.best
         done += state.advance(int(min(BATCH, left)))
-        known = [s.task.count * s.best for s in states if math.isfinite(s.best)]
+        known = [s.total for s in states if math.isfinite(s.best)]
         yield (
             f"{done} trials, {time.monotonic() - began:.0f} s: {state.task.name} × "
             f"{state.task.count}: {_ms(before)} to {_ms(state.best)}; "
