@@ -7,6 +7,7 @@ from typing import Any
 
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import NotSayable
+from loopwright.graph.layout import channels_last
 from loopwright.graph.network import Network, Step
 from loopwright.graph.tir import Imported, import_function
 
@@ -70,18 +71,19 @@ def work_of(network: Network) -> Work:
         if key not in known:
             known[key] = _import(network.functions[step.function], key[1])
         imported.append(known[key])
+    laid_out = channels_last(network, imported)
     groups: dict[str, list[int]] = {}
-    for number, said in enumerate(imported):
+    for number, said in enumerate(laid_out):
         if isinstance(said, Imported):
             groups.setdefault(said.workload.key, []).append(number)
     tasks = []
     for numbers in groups.values():
-        first = imported[numbers[0]]
+        first = laid_out[numbers[0]]
         assert isinstance(first, Imported)
         name = network.steps[numbers[0]].function
         tasks.append(Task(first.workload, name, tuple(numbers)))
     ordered = sorted(tasks, key=lambda t: (-t.flops, t.steps))
-    return Work(network, tuple(imported), tuple(ordered))
+    return Work(network, laid_out, tuple(ordered))
 
 
 def constants_of(step: Step) -> tuple[int, ...]:

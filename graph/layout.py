@@ -1,0 +1,119 @@
+"""Channels last: how images lie between the steps of a network.
+
+Models are written with channels first. Between two steps of ours, an array may lie as suits them:
+with its channels last, a vector holds neighbouring channels wherever a window stands, so that
+convolutions, pooling and what is fused with them neither gather nor transpose.
+
+    Y[n, c, y, x] += X[n, k, y + r, x + s] * W[c, k, r, s]
+     ↦  Y[n, y, x, c] += X[n, y + r, x + s, k] * W[c, k, r, s]
+
+A network's inputs, outputs and constants stay as they are, and so does what code of TVM's touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loopwright.dsl.expr import Expr, Read, map_leaves, walk
+from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
+from loopwright.graph.network import Network, Step, Value
+from loopwright.graph.tir import Imported
+
+_LAST = (0, 2, 3, 1)
+
+
+def channels_last(
+    network: Network, imported: Sequence[Imported | str]
+) -> tuple[Imported | str, ...]:
+    """The steps of a network, as imported, with images between them laid out channels last."""
+    moved = _images(network, imported)
+    known: dict[tuple[int, frozenset[str]], Imported] = {}
+    made: list[Imported | str] = []
+    for step, said in zip(network.steps, imported, strict=True):
+        names = frozenset() if isinstance(said, str) else _named(step, said, moved)
+        if isinstance(said, str) or not names:
+            made.append(said)
+            continue
+        key = (id(said), names)
+        if key not in known:
+            inside = {t.name for t in said.workload.stages if t not in said.workload.outputs}
+            all_moved = names | {n for n in inside if _rank(said.workload, n) == len(_LAST)}
+            known[key] = Imported(_permuted(said.workload, all_moved), said.inputs, said.outputs)
+        made.append(known[key])
+    return tuple(made)
+
+
+def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[Value]:
+    """The arrays to lay out: of rank 4, between steps of ours that a window's sliding connects."""
+    borders = {*network.inputs, *network.outputs}
+    group: dict[Value, Value] = {}
+
+    def root(value: Value) -> Value:
+        while group[value] is not value:
+            value = group[value]
+        return value
+
+    slides = set()
+    for step, said in zip(network.steps, imported, strict=True):
+        values = [v for v in (*step.args, *step.outs) if v.data is None]
+        if isinstance(said, str):
+            borders.update(values)
+            continue
+        values = [v for v in values if len(v.shape) == len(_LAST)]
+        for value in values:
+            group.setdefault(value, value)
+        for value in values[1:]:
+            group[root(value)] = root(values[0])
+        if values and _slides(said.workload):
+            slides.add(values[0])
+    windows = {root(value) for value in slides}
+    return frozenset(v for v in group if root(v) in windows and v not in borders)
+
+
+def _slides(work: Workload) -> bool:
+    """Whether some stage moves a window over an image."""
+    reads = (part for stage in work.stages for part in walk(defined(stage).body))
+    return any(
+        len(p.terms) > 1
+        for r in reads
+        if isinstance(r, Read) and len(r.index) == len(_LAST)
+        for p in r.index[2:]
+    )
+
+
+def _named(step: Step, said: Imported, moved: frozenset[Value]) -> frozenset[str]:
+    """The names, in a step's workload, of the arrays to lay out."""
+    given = (*step.args, *step.outs)
+    work = said.workload
+    tensors = (*zip(work.inputs, said.inputs), *zip(work.outputs, said.outputs))
+    return frozenset(t.name for t, number in tensors if given[number] in moved)
+
+
+def _rank(work: Workload, name: str) -> int:
+    return next(len(tensor_shape(t)) for t in work.stages if t.name == name)
+
+
+def _permuted(work: Workload, moved: frozenset[str]) -> Workload:
+    """The same work, some of its tensors with axes in another order."""
+    new: dict[Tensor, Tensor] = {}
+
+    def read(r: Read) -> Expr:
+        return Read(new[r.tensor], _order(r.tensor, moved)(r.index))
+
+    for old in (*work.inputs, *work.stages):
+        order = _order(old, moved)
+        copy = Tensor(old.name, order(tensor_shape(old)), old.dtype, old.constant)
+        if old.definition is not None:
+            d = old.definition
+            body = map_leaves(d.body, read, lambda a: a)
+            copy.definition = Definition(order(d.axes), d.reduce, d.reducer, body)
+        new[old] = copy
+    return workload(*(new[t] for t in work.outputs))
+
+
+def _order(tensor: Tensor, moved: frozenset[str]) -> Callable[[tuple], tuple]:
+    """Puts what there is for each axis of a tensor in the order of its new axes."""
+    if tensor.name not in moved:
+        return lambda parts: parts
+    return lambda parts: tuple(parts[n] for n in _LAST)

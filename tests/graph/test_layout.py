@@ -1,0 +1,77 @@
+"""Channels last between the steps of a network, where that is nobody's business but ours."""
+
+import numpy as np
+import pytest
+
+from loopwright.codegen.target import resolve
+from loopwright.dsl.workload import tensor_shape
+from loopwright.graph.model import build_model, import_model
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+nn = torch.nn
+
+
+def _work(net, *inputs):
+    return import_model(net.eval(), inputs, resolve("cpu", 1))
+
+
+def _shapes(work):
+    """The shape of what each step of ours writes."""
+    return [tensor_shape(said.workload.outputs[0]) for said in work.imported]
+
+
+def test_images_lie_channels_last_between_steps_and_as_given_at_the_ends():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.MaxPool2d(2))
+    assert _shapes(_work(net, torch.zeros(1, 3, 9, 11))) == [
+        (1, 7, 9, 8),
+        (1, 7, 9, 4),
+        (1, 4, 3, 4),
+    ]
+
+
+def test_arrays_that_no_window_slides_over_stay_as_they_are():
+    class Heads(nn.Module):
+        def forward(self, x):
+            scores = x.transpose(1, 2) @ x.permute(0, 2, 3, 1)
+            return torch.softmax(scores, -1) @ x.transpose(1, 2)
+
+    shapes = _shapes(_work(Heads(), torch.zeros(1, 5, 2, 3)))
+    assert all(shape[:2] == (1, 2) or shape[1] == 2 for shape in shapes)
+
+
+def test_what_tvm_computes_stays_as_it_is():
+    class Sines(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+        def forward(self, x):
+            return self.b(torch.cumsum(self.a(x), 3))
+
+    work = _work(Sines(), torch.zeros(1, 3, 9, 11))
+    assert work.foreign
+    made = [s for s in work.imported if not isinstance(s, str)]
+    assert [tensor_shape(s.workload.outputs[0]) for s in made] == [(1, 8, 7, 9), (1, 4, 5, 7)]
+
+
+def test_a_network_with_residuals_joins_and_a_flattening_computes_the_same():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+            self.c, self.norm = nn.Conv2d(8, 5, 1), nn.BatchNorm2d(8)
+            self.up = nn.ConvTranspose2d(13, 4, 4, 2, 1)
+            self.head = nn.Linear(4 * 10 * 14, 6)
+
+        def forward(self, x):
+            x = torch.relu(self.a(x))
+            x = self.norm(self.b(x)) + x
+            x = torch.cat([self.c(x), nn.functional.avg_pool2d(x, 3, 1, 1)], 1)
+            return self.head(torch.flatten(self.up(x), 1))
+
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(1, 3, 5, 7)
+    np.testing.assert_allclose(
+        build_model(net, (x,), threads=1)(x.numpy()), net(x).detach(), rtol=1e-4, atol=1e-5
+    )
