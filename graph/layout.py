@@ -2,7 +2,7 @@
 
 Models are written with channels first. Between two steps of ours, an array may lie as suits them:
 with its channels last, a vector holds neighbouring channels wherever a window stands, so that
-convolutions, pooling and what is fused with them neither gather nor transpose.
+convolutions neither re-lay what they read nor write across it.
 
     Y[n, c, y, x] += X[n, k, y + r, x + s] * W[c, k, r, s]
      ↦  Y[n, y, x, c] += X[n, y + r, x + s, k] * W[c, k, r, s]
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loopwright.dsl.expr import Expr, Read, map_leaves, walk
+from loopwright.dsl.expr import Expr, Read, map_leaves
+from loopwright.dsl.index import Quotient
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
+from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.network import Network, Step, Value
+from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tir import Imported
 
 _LAST = (0, 2, 3, 1)
@@ -45,7 +47,8 @@ def channels_last(
 
 
 def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[Value]:
-    """The arrays to lay out: of rank 4, between steps of ours that a window's sliding connects."""
+    """The arrays to lay out: those of rank 4 between steps of ours, in each connected part of the
+    network where more convolutions gain than lose."""
     borders = {*network.inputs, *network.outputs}
     group: dict[Value, Value] = {}
 
@@ -54,32 +57,52 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
             value = group[value]
         return value
 
-    slides = set()
+    votes: dict[Value, int] = {}
     for step, said in zip(network.steps, imported, strict=True):
         values = [v for v in (*step.args, *step.outs) if v.data is None]
-        if isinstance(said, str):
+        if isinstance(said, str) or only_reshapes(said.workload):  # a reshape is to stay free
             borders.update(values)
             continue
         values = [v for v in values if len(v.shape) == len(_LAST)]
         for value in values:
             group.setdefault(value, value)
-        for value in values[1:]:
             group[root(value)] = root(values[0])
-        if values and _slides(said.workload):
-            slides.add(values[0])
-    windows = {root(value) for value in slides}
-    return frozenset(v for v in group if root(v) in windows and v not in borders)
+        if values:
+            votes[values[0]] = votes.get(values[0], 0) + _vote(said.workload)
+    totals: dict[Value, int] = {}
+    for value, vote in votes.items():
+        totals[root(value)] = totals.get(root(value), 0) + vote
+    return frozenset(v for v in group if totals.get(root(v), 0) > 0 and v not in borders)
 
 
-def _slides(work: Workload) -> bool:
-    """Whether some stage moves a window over an image."""
-    reads = (part for stage in work.stages for part in walk(defined(stage).body))
-    return any(
-        len(p.terms) > 1
-        for r in reads
-        if isinstance(r, Read) and len(r.index) == len(_LAST)
-        for p in r.index[2:]
-    )
+def _vote(work: Workload) -> int:
+    """What channels last do to a step's convolutions: 1 for a sum over channels and a window,
+    which wants its data so; -1 for a depthwise or a transposed one, whose rows stay in registers,
+    or whose phases are sliced, the better with channels first."""
+    return sum(_gains(defined(stage)) for stage in work.stages)
+
+
+def _gains(d: Definition) -> int:
+    operands = [r for r in reads(d.body) if len(r.index) == len(_LAST)]
+    window = {k for k in d.reduce if k.extent != 1}
+    slid = [
+        r
+        for r in operands
+        if any(len(p.terms) > 1 and window & set(p.indices()) for p in r.index[2:])
+    ]
+    if d.reducer != "sum" or len(operands) < 2 or not slid:
+        return 0
+    channel = slid[0].index[1].plain()
+    summed = channel in d.reduce and channel.extent != 1
+    return 1 if summed and not _spread(slid[0].tensor) else -1
+
+
+def _spread(data: Tensor) -> bool:
+    """Whether an array has zeros between its elements, as for a transposed convolution."""
+    if data.definition is None:
+        return False
+    atoms = [a for r in reads(data.definition.body) for p in r.index for a, _ in p.terms]
+    return any(isinstance(a, Quotient) for a in atoms)
 
 
 def _named(step: Step, said: Imported, moved: frozenset[Value]) -> frozenset[str]:
