@@ -148,9 +148,9 @@ _MAIN = ctypes.CFUNCTYPE(
 )
 
 
-def import_model(model: Any, inputs: Inputs, target: Target) -> Work:
+def import_model(model: Any, inputs: Inputs, target: Target, layout: str = "auto") -> Work:
     """A model's steps and tasks. Raises `ModelError`, `NotPlannable` among them."""
-    return work_of(network(fused(read_model(model, inputs), target)))
+    return work_of(network(fused(read_model(model, inputs), target)), layout)
 
 
 def build_model(
@@ -161,6 +161,7 @@ def build_model(
     records: str | os.PathLike[str] | None = None,
     policy: str = "exact",
     name: str = "model",
+    layout: str = "auto",
 ) -> TunedModel | VirtualModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
@@ -174,13 +175,15 @@ def build_model(
     records: path of a record store.
     policy: whose records may serve, see `transfer.lookup.POLICIES`.
     name: what the C functions of an export are called.
+    layout: "auto" lays images between steps out as suits the steps (`graph.layout`), "given" as
+        the model says.
 
     Raises `ModelError`, `BuildError`.
     """
     machine = resolve(target, threads)
     module = fused(read_model(model, inputs), machine)
     try:
-        work = work_of(network(module))
+        work = work_of(network(module), layout)
         found = {} if records is None else best_records(work, machine, records, policy)
         return build_work(work, machine, found, name)
     except NotPlannable as reason:

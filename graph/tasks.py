@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopwright.dsl.workload import Workload
-from loopwright.graph.errors import NotSayable
+from loopwright.graph.errors import ModelError, NotSayable
 from loopwright.graph.layout import channels_last
 from loopwright.graph.network import Network, Step
 from loopwright.graph.tir import Imported, import_function
@@ -62,8 +62,17 @@ class Work:
         return [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
 
 
-def work_of(network: Network) -> Work:
-    """The workloads of a network's steps; arguments that are constants are known ahead."""
+LAYOUTS = ("auto", "given")
+"""How images lie between steps: as suits the steps, or as the model says."""
+
+
+def work_of(network: Network, layout: str = "auto") -> Work:
+    """The workloads of a network's steps; arguments that are constants are known ahead.
+
+    `layout` is one of `LAYOUTS`; `ModelError` for another.
+    """
+    if layout not in LAYOUTS:
+        raise ModelError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
     known: dict[tuple[str, tuple[int, ...]], Imported | str] = {}
     imported = []
     for step in network.steps:
@@ -71,7 +80,7 @@ def work_of(network: Network) -> Work:
         if key not in known:
             known[key] = _import(network.functions[step.function], key[1])
         imported.append(known[key])
-    laid_out = channels_last(network, imported)
+    laid_out = channels_last(network, imported) if layout == "auto" else tuple(imported)
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
         if isinstance(said, Imported):

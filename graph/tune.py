@@ -114,6 +114,7 @@ def tune_model(
     seed: int = 0,
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
+    layout: str = "auto",
     device: Device | None = None,
     tell: Tell | None = None,
 ) -> TunedModel:
@@ -133,6 +134,8 @@ def tune_model(
     only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
     transfer: the global model that every search begins with: "auto" for the one that is shipped
         for the target, the path of another, None for none.
+    layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
+        which is what `graph.apply` meets in a pipeline of TVM's.
     device: what measures, by default this machine. One that is given is not closed.
     tell: is given one line of text for every batch.
 
@@ -140,7 +143,7 @@ def tune_model(
     """
     budget = Budget.of(trials, minutes, effort)
     machine = resolve(target, threads) if device is None else device.target
-    work = import_model(model, inputs, machine)
+    work = import_model(model, inputs, machine, layout)
     search(
         work,
         machine,

@@ -5,11 +5,19 @@ import pytest
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.workload import tensor_shape
+from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model, import_model
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 nn = torch.nn
+pytestmark = pytest.mark.torch
+
+
+class Sine(nn.Module):
+    """What the notation has no word for."""
+
+    def forward(self, x):
+        return torch.sin(x)
 
 
 def _work(net, *inputs):
@@ -33,26 +41,34 @@ def test_images_lie_channels_last_between_steps_and_as_given_at_the_ends():
 def test_arrays_that_no_window_slides_over_stay_as_they_are():
     class Heads(nn.Module):
         def forward(self, x):
-            scores = x.transpose(1, 2) @ x.permute(0, 2, 3, 1)
-            return torch.softmax(scores, -1) @ x.transpose(1, 2)
+            return torch.softmax(x @ x.transpose(2, 3), -1) @ torch.relu(x)
 
-    shapes = _shapes(_work(Heads(), torch.zeros(1, 5, 2, 3)))
-    assert all(shape[:2] == (1, 2) or shape[1] == 2 for shape in shapes)
+    made = _shapes(_work(Heads(), torch.zeros(1, 2, 5, 3)))
+    assert {shape[-3:] for shape in made} <= {(2, 3, 5), (2, 5, 5), (2, 5, 3)}
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [nn.Conv2d(8, 8, 3, groups=8), nn.ConvTranspose2d(8, 8, 4, 2, 1)],
+    ids=["depthwise", "transposed"],
+)
+def test_depthwise_and_transposed_convolutions_outvote_the_others(slow):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), slow, nn.Conv2d(8, 4, 1))
+    assert _shapes(_work(net, torch.zeros(1, 3, 9, 11)))[0] == (1, 8, 7, 9)
 
 
 def test_what_tvm_computes_stays_as_it_is():
-    class Sines(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), Sine(), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3))
+    work = _work(net, torch.zeros(1, 3, 9, 11))
+    assert len(work.foreign) == 1
+    last = [s for s in work.imported if not isinstance(s, str)][-2:]
+    assert [tensor_shape(s.workload.inputs[0]) for s in last] == [(1, 8, 7, 9), (1, 5, 7, 8)]
 
-        def forward(self, x):
-            return self.b(torch.cumsum(self.a(x), 3))
 
-    work = _work(Sines(), torch.zeros(1, 3, 9, 11))
-    assert work.foreign
-    made = [s for s in work.imported if not isinstance(s, str)]
-    assert [tensor_shape(s.workload.outputs[0]) for s in made] == [(1, 8, 7, 9), (1, 4, 5, 7)]
+def test_a_flattening_stays_free():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(280, 3))
+    shapes = _shapes(_work(net, torch.zeros(1, 3, 9, 11)))
+    assert shapes[:2] == [(1, 7, 9, 8), (1, 8, 5, 7)]
 
 
 def test_a_network_with_residuals_joins_and_a_flattening_computes_the_same():
@@ -75,3 +91,12 @@ def test_a_network_with_residuals_joins_and_a_flattening_computes_the_same():
     np.testing.assert_allclose(
         build_model(net, (x,), threads=1)(x.numpy()), net(x).detach(), rtol=1e-4, atol=1e-5
     )
+
+
+def test_the_model_s_own_layout_can_be_asked_for():
+    net, x = nn.Conv2d(3, 8, 3), torch.zeros(1, 3, 9, 11)
+    both = nn.Sequential(net, nn.Conv2d(8, 4, 3)).eval()
+    work = import_model(both, (x,), resolve("cpu", 1), layout="given")
+    assert _shapes(work)[0] == (1, 8, 7, 9)
+    with pytest.raises(ModelError, match="layout is 'NHWC'; it must be one of auto, given"):
+        import_model(both, (x,), resolve("cpu", 1), layout="NHWC")
