@@ -98,8 +98,7 @@ def object_files(
     with tempfile.TemporaryDirectory(prefix="loopwright-") as name:
         folder = Path(name)
         source, plan = folder / "plan.c", folder / "plan.o"
-        used = tuple(kernels.values())
-        source.write_text(c_source(calls, used, arena_bytes, weights.nbytes, arguments))
+        source.write_text(c_source(calls, tuple(kernels.values()), arena_bytes, arguments))
         flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
         compiler.run(*flags, "-I", RUNTIME, "-c", source, "-o", plan)
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
@@ -114,11 +113,7 @@ def object_files(
 
 
 def c_source(
-    calls: Sequence[Planned],
-    kernels: Sequence[Kernel],
-    arena_bytes: int,
-    weight_bytes: int,
-    arguments: int,
+    calls: Sequence[Planned], kernels: Sequence[Kernel], arena_bytes: int, arguments: int
 ) -> str:
     """The C source of a plan. `main` writes the nanoseconds of every step to `self`, if given."""
     first = {}
@@ -149,7 +144,6 @@ def c_source(
         arena=max(arena_bytes, 1),
         spaces=ARGUMENTS + arguments,
         arguments=arguments,
-        weight_bytes=weight_bytes,
         symbol=_SYMBOL,
     )
 
@@ -160,8 +154,6 @@ def _rows(rows: Any) -> str:
 
 _TEMPLATE = """/* A network: its steps, and where their arguments lie. Made by Loopwright. */
 #define _POSIX_C_SOURCE 199309L
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -185,22 +177,6 @@ static const place places[] = {{
 static const step steps[] = {{
 {steps}
 }};
-
-/* The weights, copied once to where reading them is fast; as they were linked, without memory. */
-static _Atomic(char *) copied;
-
-static const char *weights(void) {{
-  char *own = atomic_load_explicit(&copied, memory_order_acquire);
-  if (own || {weight_bytes} < LW_LARGE) return own ? own : {symbol};
-  char *fresh = lw_pages({weight_bytes});
-  if (!fresh) return {symbol};
-  memcpy(fresh, {symbol}, {weight_bytes});
-  if (atomic_compare_exchange_strong(&copied, &own, fresh)) return fresh;
-  free(fresh);
-  return own;
-}}
-
-__attribute__((destructor)) static void unload(void) {{ free(atomic_load(&copied)); }}
 
 static int64_t now(void) {{
   struct timespec t;
@@ -229,7 +205,7 @@ LW_HIDDEN int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count,
   char *arena = lw_allocate({arena});
   if (!arena) return LW_OUT_OF_MEMORY;
   bases[0] = arena;
-  bases[1] = (char *)(uintptr_t)weights(); /* only read */
+  bases[1] = (char *)(uintptr_t){symbol}; /* only read */
   /* The first member of a DLTensor is its data. */
   for (int i = 0; i < count; i++) bases[2 + i] = *(char **)arguments[i].value.pointer;
   for (int i = 0; i < {count} && !status; i++) {{

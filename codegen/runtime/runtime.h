@@ -104,9 +104,5 @@ LW_HIDDEN int lw_set_threads(int threads);
 LW_HIDDEN int lw_threads(void);
 LW_HIDDEN void *lw_allocate(uint64_t bytes);
 LW_HIDDEN void lw_release(void *block);
-/* Bytes from which on huge pages are worth having. */
-#define LW_LARGE ((uint64_t)1 << 20)
-/* New memory, in huge pages if there is much of it; free() ends it. NULL if there is none. */
-LW_HIDDEN void *lw_pages(uint64_t bytes);
 
 #endif

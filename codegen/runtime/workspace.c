@@ -6,14 +6,10 @@
  */
 #include <stdatomic.h>
 #include <stdlib.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 #include "runtime.h"
 
 #define ALIGNMENT 64
-#define HUGE_PAGE ((uint64_t)2 << 20)
 #define SLOTS 32
 #define MOST_KEPT ((uint64_t)512 << 20)
 #define MOST_BYTES ((uint64_t)1 << 48)
@@ -77,26 +73,12 @@ static uint64_t rounded(uint64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-/* Large arrays lie in huge pages where the system has them: what streams through small ones waits
- * for their translation, and prefetching ends with each of them. */
-void *lw_pages(uint64_t bytes) {
-  if (bytes < LW_LARGE) {
-    return aligned_alloc(ALIGNMENT, (size_t)((bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT));
-  }
-  uint64_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  void *pages = aligned_alloc((size_t)HUGE_PAGE, (size_t)whole);
-#ifdef MADV_HUGEPAGE
-  if (pages) madvise(pages, (size_t)whole, MADV_HUGEPAGE);
-#endif
-  return pages;
-}
-
 static void *allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
   (void)device_type, (void)device_id, (void)code, (void)bits;
   if (bytes > MOST_BYTES) return NULL;
   bytes = rounded(bytes ? bytes : 1);
   block *b = reuse(bytes);
-  if (!b && !(b = lw_pages(bytes + ALIGNMENT))) return NULL;
+  if (!b && !(b = aligned_alloc(ALIGNMENT, (size_t)(bytes + ALIGNMENT)))) return NULL;
   b->bytes = bytes;
   return (char *)b + ALIGNMENT;
 }

@@ -65,7 +65,8 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
     work = import_model(model, (x,), target)
     assert [t.count for t in work.tasks] == [3, 1]
     lines = []
-    states = search(work, target, Budget(trials=2 * BATCH), tmp_path / "r.db", tell=lines.append)
+    budget = Budget(trials=2 * BATCH)
+    states = search(work, target, budget, tmp_path / "r.db", transfer=None, tell=lines.append)
     assert len(lines) == 2
     assert all(math.isfinite(s.best) for s in states)
     with RecordStore(tmp_path / "r.db") as store:
