@@ -18,6 +18,7 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space
 from loopwright.transfer.lookup import hardware
+from loopwright.transfer.record import NETWORK
 from loopwright.transfer.records import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -91,7 +92,8 @@ class Session:
         target = self.device.target
         found = self.store.query(self.workload.key, str(target), threads=target.threads)
         here = hardware(self._machine)
-        last = {r.config: r for r in found if hardware(r.machine) == here and self._fits(r.config)}
+        alone = (r for r in found if r.cache != NETWORK and hardware(r.machine) == here)
+        last = {r.config: r for r in alone if self._fits(r.config)}
         self.history += (r.measurement for r in last.values())
         self._costs |= {config: r.cost for config, r in last.items()}
         self._earlier = last

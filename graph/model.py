@@ -29,6 +29,7 @@ from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
+from loopwright.transfer.record import NETWORK
 from loopwright.transfer.records import Record, RecordStore
 
 
@@ -201,12 +202,15 @@ def build_work(
 def best_records(
     work: Work, target: Target, records: str | os.PathLike[str], policy: str = "exact"
 ) -> dict[str, Record]:
-    """The best record of every task that has one, by the workload's key."""
+    """The best record of every task that has one, by the workload's key; one that was measured
+    inside of a network before others."""
     machine = fingerprint()
     found = {}
     with RecordStore(records, create=False) as store:
         for task in work.tasks:
-            record = store.best(task.workload, target, policy, machine=machine)
+            record = store.best(
+                task.workload, target, policy, machine=machine, cache=NETWORK
+            ) or store.best(task.workload, target, policy, machine=machine)
             if record is not None:
                 found[task.workload.key] = record
     return found

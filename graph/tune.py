@@ -13,9 +13,9 @@ from typing import Any
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.outcome import finish
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner
+from loopwright.graph.in_place import Compared, compare_in_place, contenders
 from loopwright.graph.model import TunedModel, best_records, build_work, import_model
 from loopwright.graph.read import Inputs
 from loopwright.graph.tasks import Task, Work
@@ -27,11 +27,11 @@ from loopwright.transfer.records import RecordStore
 
 BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
-COMPARED = 3 * BATCH
-"""Candidates of a task from which on the best of them are measured again, side by side."""
-COMPARING, MOST_COMPARING = 12.0, 0.3
-"""Seconds that such a comparison takes, about; a budget in minutes keeps them back for every task,
-but no more than that share of it."""
+COMPARED = 2 * BATCH
+"""Candidates of a task from which on its best ones are measured again, inside of the network."""
+COMPARING, MOST_COMPARING = 60.0, 0.3
+"""Seconds that this takes, about; a budget in minutes keeps them back, but no more than that share
+of it."""
 RECENT = 2
 """Batches over which the rate of improvement is taken."""
 
@@ -136,7 +136,8 @@ def tune_model(
         for the target, the path of another, None for none.
     layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
         which is what `graph.apply` meets in a pipeline of TVM's.
-    device: what measures, by default this machine. One that is given is not closed.
+    device: what measures, by default this machine. One that is given is not closed, and the best
+        candidates are then not compared inside of the network.
     tell: is given one line of text for every batch.
 
     Raises `ModelError`, `TuningError`, `BuildError`.
@@ -175,6 +176,7 @@ def search(
     if not tasks:
         return []
     with ExitStack() as stack:
+        local = device is None
         if device is None:
             from loopwright.measure.local import LocalDevice
 
@@ -191,9 +193,15 @@ def search(
             for line in _rounds(states, budget, deadline):
                 if tell is not None:
                     tell(line)
-            for state in sorted(states, key=lambda s: -s.total):
-                if state.compared and time.monotonic() < deadline:
-                    finish(state.session, "budget used")
+            if local:
+                best = [
+                    Compared(s.task, s.session, contenders(s.session))
+                    for s in states
+                    if s.compared
+                ]
+                for line in compare_in_place(work, target, best):
+                    if tell is not None:
+                        tell(line)
         except KeyboardInterrupt:
             if tell is not None:
                 tell("interrupted: what was measured is kept")
@@ -206,8 +214,8 @@ def search(
 def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[str]:
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0:
-        comparing = COMPARING * sum(s.compared for s in states)
-        if time.monotonic() + min(comparing, MOST_COMPARING * 60 * budget.minutes) >= deadline:
+        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes)
+        if time.monotonic() + comparing * any(s.compared for s in states) >= deadline:
             return
         state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
         if state.expected_gain == -math.inf:

@@ -130,6 +130,8 @@ class Sketch:
     """For processors, how each nest becomes loops."""
     knobs: tuple[Knob, ...]
     default: tuple[int, ...]
+    rewrite: str = ""
+    """How its program differs from the definitions ("winograd=4", "im2col", …); part of `name`."""
     growth: float = 1.0
     """How much larger rounding errors may be than those of the definition's own sums."""
     knobs_of: tuple[int, ...] = ()

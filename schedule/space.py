@@ -165,7 +165,9 @@ def _sketches(
             for leader, (sketches, _) in zip(leaders, options, strict=True)
         )
         sketch = _sketch(workload, groups, nests, contexts, leaders)
-        made.append(replace(sketch, name=label + sketch.name, growth=growth))
+        made.append(
+            replace(sketch, name=label + sketch.name, rewrite=label.strip(), growth=growth)
+        )
     return tuple(made)
 
 

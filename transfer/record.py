@@ -22,7 +22,10 @@ from loopwright.schedule.target import Target
 SCHEMA = 1
 """The form of records on disk, in a store and as JSON lines; see `schema.py` for the steps."""
 
-CACHES = ("warm", "cold")
+NETWORK = "network"
+CACHES = ("warm", "cold", NETWORK)
+"""What the caches hold before a call: the same call's data; nothing; what the steps before it in a
+whole network left there."""
 _TEXTS = ("workload_key", "workload", "target", "session")
 
 
@@ -44,7 +47,7 @@ class Record:
     config: the point of the workload's space.
     seconds: every sample, seconds of one call each; empty if it failed before any.
     failure: why it has no cost, or None.
-    cache: "warm" or "cold".
+    cache: one of `CACHES`.
     build_seconds, run_seconds: wall time spent on building and on running it.
     seed: of the search that chose it, if one did.
     session: names that search, one call of `tune`; any text.

@@ -18,7 +18,7 @@ from loopwright.transfer.database import Database
 from loopwright.transfer.explain import explain
 from loopwright.transfer.lines import read_lines, write_lines
 from loopwright.transfer.lookup import Setting, Wanted, choose, comparable
-from loopwright.transfer.record import CACHES, Record, RecordError, canonical
+from loopwright.transfer.record import CACHES, NETWORK, Record, RecordError, canonical
 
 __all__ = ["Record", "RecordError", "RecordStore", "Setting"]
 
@@ -117,7 +117,7 @@ class RecordStore:
         decides; there, the fastest config is that with the lowest median over all of its samples,
         so a lucky record does not beat the later ones of the same config. A config that ever gave
         wrong results is never the best. `threads` are the target's if not given; `cache` limits
-        the choice to "warm" or "cold" times.
+        the choice to such times; if it is None, times inside of a network are left out.
         """
         if cache not in (None, *CACHES):
             raise RecordError(f"cache = {cache!r}: use one of {CACHES}, or None for both")
@@ -244,7 +244,8 @@ class RecordStore:
         so in the order of these, few configs need to be looked at.
         """
         ids, marks = _ids(group)
-        some = f"setting IN ({marks}) AND cost IS NOT NULL AND cache = coalesce(?, cache)"
+        some = f"setting IN ({marks}) AND cost IS NOT NULL"
+        some += f" AND cache = coalesce(?, nullif(cache, '{NETWORK}'))"
         wrong = f"SELECT config FROM records WHERE setting IN ({marks}) AND failure = 'wrong'"
         floors = self._database.read(
             f"""SELECT config, min(cost) FROM records WHERE {some} AND config NOT IN ({wrong})

@@ -1,0 +1,118 @@
+"""The last word on a task's best candidates: their times inside of the whole network.
+
+A candidate that is measured alone finds its weights in the caches. In a network they come from the
+last-level cache or from memory, so that fewer of them (a smaller Winograd tile, say) may win
+although it multiplies more. So the network is built a few times, every time with another candidate
+for each task, and the candidates' steps are timed within whole calls, builds in turns.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loopwright.explore.session import Session
+from loopwright.graph.compose import Composed, compose
+from loopwright.graph.model import TunedModel
+from loopwright.graph.tasks import Task, Work
+from loopwright.measure.device import Measurement
+from loopwright.schedule.sketch import Config
+from loopwright.schedule.target import Target
+from loopwright.transfer.record import NETWORK
+
+VARIANTS = 6
+"""Candidates of a task that are compared, and networks that are built."""
+_SLOWER = 1.6
+"""Of other algorithms than the best one, those that are slower than it by no more are compared."""
+_ROUNDS, _CALLS = 15, 3
+_MOST_WEIGHTS = 1 << 30
+"""Bytes of all networks' weights after which no further one is built."""
+_SPARED = 1
+"""Rounds at the start that do not count: the first calls touch new memory."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A task, its search, and the candidates that are to be compared."""
+
+    task: Task
+    session: Session
+    configs: tuple[Config, ...]
+
+
+def contenders(session: Session) -> tuple[Config, ...]:
+    """The best config of a search, the best of every other rewrite that comes near, then the next
+    best ones."""
+    ranked = list(dict.fromkeys(session.ranked()))
+    if not ranked:
+        return ()
+    first: dict[str, Config] = {}
+    for config in ranked:
+        if session.cost(config) <= _SLOWER * session.cost(ranked[0]):
+            first.setdefault(session.space.sketch(config.sketch).rewrite, config)
+    return tuple(dict.fromkeys([*first.values(), *ranked]))[:VARIANTS]
+
+
+def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> Iterator[str]:
+    """Measure the candidates of all tasks in the network, and record what they took. Says what it
+    does. The winner of each task is checked against the oracle, and rejected if it is wrong."""
+    tasks = [t for t in tasks if t.configs]
+    models = []
+    for variant in range(max((len(t.configs) for t in tasks), default=0)):
+        configs = {t.task.workload.key: t.configs[variant % len(t.configs)] for t in tasks}
+        composed = compose(work, configs, target, "model")
+        if composed.notes:  # a candidate that cannot be built has its default in its place
+            yield f"not compared in place: {composed.notes[0]}"
+            continue
+        models.append((configs, TunedModel(work, composed, target, {})))
+        if sum(m.composed.weight_bytes for _, m in models) > _MOST_WEIGHTS:
+            break
+        yield f"built {variant + 1} of {VARIANTS} variants of the network"
+    samples: dict[tuple[str, Config], list[float]] = {}
+    for turn in range(_ROUNDS + _SPARED):
+        for configs, model in models:
+            times = _step_times(model.composed, model.profile(calls=_CALLS))
+            for t in tasks if turn >= _SPARED else ():
+                mean = sum(times[n] for n in t.task.steps) / t.task.count
+                samples.setdefault((t.task.workload.key, configs[t.task.workload.key]), []).append(
+                    mean
+                )
+    for t in tasks:
+        _record(t, {c: samples.get((t.task.workload.key, c), []) for c in t.configs}, target)
+    yield "compared the best candidates inside of the network"
+
+
+def _step_times(composed: Composed, profile: Sequence[tuple[str, float]]) -> dict[int, float]:
+    """Seconds by the step's number; reshapes, which are no entries of the plan, take none."""
+    found = dict.fromkeys(range(max(composed.steps, default=0) + 1), 0.0)
+    found |= {n: spent for n, (_, spent) in zip(composed.steps, profile, strict=True) if n >= 0}
+    return found
+
+
+def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
+    """Store the times of a task's candidates, those of wrong results left out."""
+    median = {c: sorted(s)[len(s) // 2] for c, s in samples.items() if s}
+    for config in sorted(median, key=median.__getitem__):
+        failure = t.session.verify(config)
+        if failure is None:
+            break
+        t.session.reject(config, failure)
+        del median[config]
+    for config in median:
+        seconds = tuple(samples[config])
+        if not all(map(math.isfinite, seconds)) or not sum(seconds):
+            continue
+        t.session.record(
+            Measurement(
+                config=config,
+                seconds=seconds,
+                failure=None,
+                build_seconds=0.0,
+                run_seconds=sum(seconds),
+                cache=NETWORK,
+                threads=target.threads,
+                started=time.time(),
+            )
+        )
