@@ -8,7 +8,7 @@ for each task, and the candidates' steps are timed within whole calls, builds in
 
 from __future__ import annotations
 
-import math
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from loopwright.explore.session import Session
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.model import TunedModel
+from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tasks import Task, Work
+from loopwright.graph.tir import Imported
 from loopwright.measure.device import Measurement
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
@@ -58,7 +60,8 @@ def contenders(session: Session) -> tuple[Config, ...]:
 def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took. Says what it
     does. The winner of each task is checked against the oracle, and rejected if it is wrong."""
-    tasks = [t for t in tasks if t.configs]
+    live = {n for n, said in enumerate(work.imported) if not _is_free(said)}
+    tasks = [t for t in tasks if t.configs and live & set(t.task.steps)]
     models = []
     for variant in range(max((len(t.configs) for t in tasks), default=0)):
         configs = {t.task.workload.key: t.configs[variant % len(t.configs)] for t in tasks}
@@ -70,30 +73,32 @@ def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> I
         if sum(m.composed.weight_bytes for _, m in models) > _MOST_WEIGHTS:
             break
         yield f"built {variant + 1} of {VARIANTS} variants of the network"
-    samples: dict[tuple[str, Config], list[float]] = {}
+    samples: dict[str, dict[Config, list[float]]] = {t.task.workload.key: {} for t in tasks}
     for turn in range(_ROUNDS + _SPARED):
         for configs, model in models:
             times = _step_times(model.composed, model.profile(calls=_CALLS))
             for t in tasks if turn >= _SPARED else ():
+                key = t.task.workload.key
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
-                samples.setdefault((t.task.workload.key, configs[t.task.workload.key]), []).append(
-                    mean
-                )
+                samples[key].setdefault(configs[key], []).append(mean)
     for t in tasks:
-        _record(t, {c: samples.get((t.task.workload.key, c), []) for c in t.configs}, target)
+        _record(t, samples[t.task.workload.key], target)
     yield "compared the best candidates inside of the network"
 
 
+def _is_free(said: Imported | str) -> bool:
+    """Whether a step is no entry of the plan."""
+    return isinstance(said, Imported) and only_reshapes(said.workload)
+
+
 def _step_times(composed: Composed, profile: Sequence[tuple[str, float]]) -> dict[int, float]:
-    """Seconds by the step's number; reshapes, which are no entries of the plan, take none."""
-    found = dict.fromkeys(range(max(composed.steps, default=0) + 1), 0.0)
-    found |= {n: spent for n, (_, spent) in zip(composed.steps, profile, strict=True) if n >= 0}
-    return found
+    """Seconds by the step's number."""
+    return {n: spent for n, (_, spent) in zip(composed.steps, profile, strict=True) if n >= 0}
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
     """Store the times of a task's candidates, those of wrong results left out."""
-    median = {c: sorted(s)[len(s) // 2] for c, s in samples.items() if s}
+    median = {c: statistics.median(s) for c, s in samples.items()}
     for config in sorted(median, key=median.__getitem__):
         failure = t.session.verify(config)
         if failure is None:
@@ -102,8 +107,6 @@ def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> 
         del median[config]
     for config in median:
         seconds = tuple(samples[config])
-        if not all(map(math.isfinite, seconds)) or not sum(seconds):
-            continue
         t.session.record(
             Measurement(
                 config=config,

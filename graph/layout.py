@@ -13,6 +13,7 @@ A network's inputs, outputs and constants stay as they are, and so does what cod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from loopwright.dsl.expr import Expr, Read, map_leaves
 from loopwright.dsl.index import Quotient
@@ -135,7 +136,7 @@ def _permuted(work: Workload, moved: frozenset[str]) -> Workload:
     return workload(*(new[t] for t in work.outputs))
 
 
-def _order(tensor: Tensor, moved: frozenset[str]) -> Callable[[tuple], tuple]:
+def _order(tensor: Tensor, moved: frozenset[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Puts what there is for each axis of a tensor in the order of its new axes."""
     if tensor.name not in moved:
         return lambda parts: parts

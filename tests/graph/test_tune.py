@@ -7,6 +7,7 @@ import pytest
 
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.graph.in_place import VARIANTS
 from loopwright.graph.model import best_records, build_work, import_model
 from loopwright.graph.tune import BATCH, TaskState, search, tune_model
 from loopwright.transfer.records import RecordStore
@@ -59,7 +60,10 @@ def test_a_task_in_which_nothing_works_does_not_hold_up_the_others():
     assert _state(1, math.inf, math.inf).expected_gain == 0
 
 
-def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, tmp_path):
+def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(
+    net, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("loopwright.graph.tune.COMPARED", BATCH)
     model, x = net
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
@@ -67,13 +71,17 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
     lines = []
     budget = Budget(trials=2 * BATCH)
     states = search(work, target, budget, tmp_path / "r.db", transfer=None, tell=lines.append)
-    assert len(lines) == 2
+    assert sum("trials" in line for line in lines) == 2
     assert all(math.isfinite(s.best) for s in states)
     with RecordStore(tmp_path / "r.db") as store:
-        assert len(store) == 2 * BATCH
+        alone = [r for r in store if r.cache == "warm"]
+        assert len(alone) == 2 * BATCH
+        assert 2 <= len(store) - len(alone) <= 2 * VARIANTS
+        assert store.best(work.tasks[0].workload, target, "any").cache == "warm"
     again = search(work, target, Budget(trials=1), tmp_path / "r.db", only=[1])
     assert len(again[0].session.history) == BATCH + 1
     built = build_work(work, target, best_records(work, target, tmp_path / "r.db"))
+    assert {r.cache for r in built.records.values()} == {"network"}
     assert built.estimate == pytest.approx(
         sum(s.task.count * built.records[s.task.workload.key].cost for s in states)
     )
