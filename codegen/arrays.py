@@ -23,8 +23,7 @@ def empty(parameter: Parameter) -> Array:
     """A new array for `parameter`, aligned to `ALIGNMENT` bytes, not initialised."""
     buffer = np.empty(parameter.nbytes + ALIGNMENT, np.uint8)
     start = -address(buffer) % ALIGNMENT
-    flat = buffer[start : start + parameter.nbytes].view(numpy_dtype(parameter.dtype))
-    return flat.reshape(parameter.shape)
+    return np.ndarray(parameter.shape, numpy_dtype(parameter.dtype), buffer, start)
 
 
 def as_array(value: Any, parameter: Parameter) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Parameter:
         """How many elements the array has."""
         return math.prod(self.shape)
 
-    @property
+    @functools.cached_property
     def nbytes(self) -> int:
         """Bytes of the whole array."""
         return self.elements * item_bytes(self.dtype)
