@@ -152,6 +152,11 @@ def tune(
     """
     base = None if transfer == "none" else transfer
     if what and is_model(what):
+        if (growth, strategy, model, acquisition) != (None, "annealing", "gbt", "mean"):
+            raise click.UsageError(
+                "--growth, --strategy, --model and --acquisition are for single operators: "
+                "leave them out for a model"
+            )
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
             records, seed, threads, base,

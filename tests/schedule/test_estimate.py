@@ -1,0 +1,45 @@
+"""Which algorithm a search begins with, and a default program is made by."""
+
+import pytest
+
+import loopwright as lw
+from loopwright.schedule.estimate import estimate
+from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
+
+TARGET = Target(threads=2)
+
+
+def _conv(channels, out, size, taps, stride=1):
+    x = lw.tensor("x", (1, channels, size, size))
+    w = lw.tensor("w", (out, channels, taps, taps), constant=True)
+    return space(lw.workload(lw.ops.conv2d(x, w, stride=stride, padding=taps // 2)), TARGET)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rewrite"),
+    [
+        ((64, 64, 56, 3), "winograd=4"),  # four times fewer products, small weights
+        ((512, 512, 7, 3), "winograd=2"),  # larger tiles' weights would be read for too long
+        ((64, 64, 56, 1), ""),
+        ((3, 64, 224, 7, 2), ""),  # too few channels to repay the sums
+    ],
+)
+def test_the_algorithm_that_measurements_prefer_is_the_default(shape, rewrite):
+    assert _conv(*shape).sketches[0].rewrite == rewrite
+
+
+def test_the_definition_s_own_sums_are_kept_and_can_be_asked_for():
+    convolution = _conv(64, 64, 56, 3)
+    own = convolution.limited(1)
+    assert {s.growth for s in own.sketches} == {1}
+    assert own.default.sketch == own.sketches[0].name
+    assert estimate(convolution.sketches[0], TARGET) < estimate(own.sketches[0], TARGET)
+
+
+def test_weights_of_a_matrix_vector_product_are_packed_along_its_result():
+    x, w = lw.tensor("x", (1, 640)), lw.tensor("w", (640, 512), constant=True)
+    (sketch,) = space(lw.workload(lw.ops.matmul(x, w)), TARGET).sketches
+    (nest,) = sketch.nests
+    assert nest.vector in nest.nest.axes
+    assert len(nest.packed) == 1
