@@ -37,6 +37,14 @@ FAULTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """A shell starts jobs in the background with interrupts ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
