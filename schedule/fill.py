@@ -1,4 +1,4 @@
-"""Padding as a rewrite: a guarded copy becomes a fill and a copy without a guard."""
+"""Padding and joining as rewrites: guarded copies become copies without a guard."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ def split_fill(nest: Nest, frame: bool = False) -> Program:
     work, but more loops.
     """
     body = nest.body
-    if nest.reducer is not None or not isinstance(body, Select) or not isinstance(body.y, Const):
+    if nest.reducer is not None or not isinstance(body, Select) or nest.also:
         return (nest,)
     spans = box(body.cond, nest)
     if spans is None:
         return (nest,)
+    if not isinstance(body.y, Const):
+        return _joined(nest, body, spans)
     values: dict[Index, IndexExpr] = {}
     axes = []
     for axis in nest.axes:
@@ -43,6 +45,27 @@ def split_fill(nest: Nest, frame: bool = False) -> Program:
     if frame and all(span.step == 1 for span in spans.values()):
         return (*_frame(fill, spans), inside)
     return (fill, inside)
+
+
+def _joined(nest: Nest, body: Select, spans: Mapping[Index, Span]) -> Program:
+    """A choice between two arrays along one axis, in two parts.
+
+    `for i < 9: C[i] = where(i < 4, A[i], B[i - 4])
+     ↦  for i < 4: C[i] = A[i];  for i < 5: C[i + 4] = B[i]`
+    """
+    cut = [(axis, span) for axis, span in spans.items() if span.count != extent(axis)]
+    if len(cut) != 1 or cut[0][1].step != 1 or cut[0][1].count == 0:
+        return (nest,)
+    axis, span = cut[0]
+    if span.start and span.stop != extent(axis):
+        return (nest,)
+    starts, sizes = dict.fromkeys(nest.axes, 0), nest.extents
+    other, rest = (0 if span.start else span.stop), extent(axis) - span.count
+    first = _part(
+        replace(nest, body=body.x), starts | {axis: span.start}, sizes | {axis: span.count}
+    )
+    second = _part(replace(nest, body=body.y), starts | {axis: other}, sizes | {axis: rest})
+    return (*split_fill(first), *split_fill(second))
 
 
 def _frame(fill: Nest, spans: Mapping[Index, Span]) -> Iterator[Nest]:
