@@ -13,7 +13,7 @@ def test_a_concatenation_has_a_nest_for_each_part(axis, sizes):
     shapes = [(n, 7) if axis == 0 else (7, n) for n in sizes]
     parts = [lw.tensor(f"t{n}", shape) for n, shape in enumerate(shapes)]
     i = lw.indices("i j")
-    first, second, third = sizes
+    first, second, _ = sizes
     at = [i[axis], i[axis] - first, i[axis] - first - second]
     reads = [
         part[(p, i[1]) if axis == 0 else (i[0], p)] for part, p in zip(parts, at, strict=True)
