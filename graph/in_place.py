@@ -62,8 +62,10 @@ def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> I
     does. The winner of each task is checked against the oracle, and rejected if it is wrong."""
     live = {n for n, said in enumerate(work.imported) if not _is_free(said)}
     tasks = [t for t in tasks if t.configs and live & set(t.task.steps)]
+    if not tasks:
+        return
     models = []
-    for variant in range(max((len(t.configs) for t in tasks), default=0)):
+    for variant in range(max(len(t.configs) for t in tasks)):
         configs = {t.task.workload.key: t.configs[variant % len(t.configs)] for t in tasks}
         composed = compose(work, configs, target, "model")
         if composed.notes:  # a candidate that cannot be built has its default in its place
