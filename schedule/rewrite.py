@@ -19,14 +19,14 @@ Program = tuple[Nest, ...]
 ZERO = Affine((), 0)
 
 
-def simplify(value: Affine, extents: dict[Index, int]) -> Affine:
-    """Resolve quotients and remainders whose value is decided by the ranges.
+def simplify(value: Affine) -> Affine:
+    """Resolve quotients and remainders whose value is decided by the ranges of their loops.
 
     `(4*g + o) // 4 ↦ g`  for o < 4.
     """
     total = Affine((), value.const)
     for atom, coefficient in value.terms:
-        new: IndexExpr = atom if isinstance(atom, Index) else _resolve(atom, extents)
+        new: IndexExpr = atom if isinstance(atom, Index) else _resolve(atom)
         total = total + new * coefficient
     return total
 
@@ -38,10 +38,9 @@ def substitute_axes(
     values: Mapping[Index, IndexExpr],
 ) -> Nest:
     """The same nest over other loops, old indices expressed by new ones."""
-    extents = {i: extent(i) for i in (*axes, *reduce)}
 
     def position(p: Affine) -> Affine:
-        return simplify(p.replace(lambda i: values.get(i, i)), extents)
+        return simplify(p.replace(lambda i: values.get(i, i)))
 
     def read(r: Read) -> Expr:
         return Read(r.tensor, tuple(position(p) for p in r.index))
@@ -58,12 +57,13 @@ def drop_units(nest: Nest) -> Nest:
 
 
 def split_divisions(nest: Nest) -> Nest:
-    """Split axes so that quotients and remainders become affine, where the divisor divides.
+    """Split axes so that quotients and remainders become affine, where the divisor divides. Loops
+    that the nest shares with others stay whole.
 
     `for o < 8: X[o // 4, …] W[o]  ↦  for g < 2: for l < 4: X[g, …] W[4*g + l]`
     """
     for axis, divisor in _divisions(nest):
-        if extent(axis) % divisor == 0:
+        if axis in nest.extents and extent(axis) % divisor == 0:
             loops = indices_in(nest)
             high = Index(unused(f"{axis.name}_hi", loops), extent(axis) // divisor)
             low = Index(unused(f"{axis.name}_lo", loops), divisor)
@@ -87,9 +87,9 @@ def merge_axes(nest: Nest) -> Nest:
     return nest
 
 
-def _resolve(atom: Quotient | Remainder, extents: dict[Index, int]) -> Affine:
-    value = simplify(atom.value, extents)
-    low, high = value.bounds(extents)
+def _resolve(atom: Quotient | Remainder) -> Affine:
+    value = simplify(atom.value)
+    low, high = value.bounds({i: extent(i) for i in value.indices()})
     whole = low // atom.divisor
     if whole == high // atom.divisor:
         return Affine((), whole) if isinstance(atom, Quotient) else value - whole * atom.divisor

@@ -139,6 +139,16 @@ def test_softmax_runs_row_by_row_with_local_rows():
     assert len(group.local) == 3
 
 
+def test_a_shared_row_that_stands_in_a_division_stays_whole():
+    n, i = lw.indices("n i")
+    x, y, total = T("x", 2, 8), lw.tensor("y", (4, 8)), lw.tensor("total")
+    y[n, i] = lw.exp(x[n // 2, i])
+    total[n] += y[n, i]
+    (group,) = plan(lw.workload(total, y))
+    assert [axis.extent for axis in group.shared] == [4]
+    assert text(group.nests[0]) == "y[row0, i] = exp(x[row0 // 2, i]), for i < 8"
+
+
 def test_a_product_is_never_run_by_rows():
     groups = plan(WORKLOADS["attention_with_a_causal_mask"]())
     assert [bool(g.shared) for g in groups] == [False, True, False]
