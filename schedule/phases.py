@@ -94,7 +94,7 @@ class _Spread:
         spans = _spans(producer)
         if spans is None or nest.reducer != "sum":
             return None
-        if not any(factor is read for factor in _factors(nest.body)):
+        if not any(factor is read for factor in factors(nest.body)):
             return None
         found = _Spread(producer, spans, nest, read)
         return found if found._splits() else None
@@ -282,12 +282,12 @@ def _empty(nest: Nest) -> Nest:
     return Nest(nest.out, nest.index, nest.axes, (), None, body, nest.out)
 
 
-def _factors(x: Expr) -> Iterator[Expr]:
+def factors(x: Expr) -> Iterator[Expr]:
     """What an expression is the product of."""
     if isinstance(x, Binary) and x.op == "mul":
-        yield from _factors(x.x)
-        yield from _factors(x.y)
+        yield from factors(x.x)
+        yield from factors(x.y)
     elif isinstance(x, Cast):
-        yield from _factors(x.x)
+        yield from factors(x.x)
     else:
         yield x

@@ -6,7 +6,7 @@ These choices are the same for every sketch; `docs/design.md` says why each is m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.expr import Binary, Expr, Read, Select, Unary, walk
@@ -191,9 +191,7 @@ def _share(
         classes.pop()  # something must be left to vectorize
     if not classes or any(_reuses_much(n, {c[i] for c in classes}) for i, n in enumerate(run)):
         return None
-    taken = tuple(i for n in run for i in n.extents)
-    shared = tuple(Index(unused(f"row{d}", taken), extent(c[0])) for d, c in enumerate(classes))
-    inner = tuple(_under(n, shared, [c[i] for c in classes]) for i, n in enumerate(run))
+    shared, inner = under(run, classes)
     elsewhere = {r.tensor for n in program if n not in run for r in n.reads()}
     local = {t for t in made if t not in outputs and t not in elsewhere}
     return Group(*_localized(shared, inner, local))
@@ -259,12 +257,20 @@ def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program, teams: bool) -
     return False
 
 
-def _under(nest: Nest, shared: tuple[Index, ...], own: list[Index]) -> Nest:
-    """The nest inside of the shared loops: its own axes for them become the shared ones."""
-    rest = tuple(a for a in nest.axes if a not in own)
-    names = dict(zip(own, shared, strict=True))
-    whole = substitute_axes(nest, (*shared, *rest), nest.reduce, names)
-    return replace(whole, axes=rest)
+def under(
+    run: Sequence[Nest], classes: Sequence[Sequence[Index]]
+) -> tuple[tuple[Index, ...], Program]:
+    """A run of nests inside of shared loops, and these: one for each class, which has the axis of
+    every nest that it stands for."""
+    taken = tuple(i for n in run for i in n.extents)
+    shared = tuple(Index(unused(f"row{d}", taken), extent(c[0])) for d, c in enumerate(classes))
+    inner = []
+    for number, nest in enumerate(run):
+        names = {c[number]: row for c, row in zip(classes, shared, strict=True)}
+        rest = tuple(a for a in nest.axes if a not in names)
+        whole = substitute_axes(nest, (*shared, *rest), nest.reduce, names)
+        inner.append(replace(whole, axes=rest))
+    return shared, tuple(inner)
 
 
 def _localized(

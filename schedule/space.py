@@ -14,6 +14,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext
 from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.edges import edges
 from loopwright.schedule.estimate import estimate
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
@@ -27,6 +28,7 @@ from loopwright.schedule.winograd import RESULTS, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
+_MINOR = 0.25
 _OWN = 0.8
 """The estimate of the definition's own sums counts so much of that of another rewrite."""
 
@@ -120,6 +122,9 @@ def _space(named: _Named, target: Target) -> Space:
     columns = im2col(workload, target)
     if columns is not None:
         rewrites.append(_sketches(workload, columns, target, "im2col "))
+    parts = edges(workload, target)
+    if parts is not None:
+        rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
     for results in RESULTS:
         faster = winograd(workload, results)
         if faster is not None:
@@ -147,13 +152,23 @@ def _sketches(
     target: Target,
     label: str,
     growth: float = 1.0,
+    minor: float = 0.0,
 ) -> tuple[Sketch, ...]:
-    """The sketches of one rewrite of a workload, their names after its label."""
+    """The sketches of one rewrite of a workload, their names after its label. Nests with less
+    than the share `minor` of the work of the largest of their group take their first sketch and
+    its defaults."""
     ahead = known_ahead(workload, groups)
     options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
+    fixed: set[int] = set()  # nests whose speed does not matter
     for group in groups:
         context = NestContext(target, group.shared, ahead)
-        options += [(nest_sketches(nest, context), context) for nest in group.nests]
+        most = max(nest.steps for nest in group.nests)
+        for nest in group.nests:
+            sketches = nest_sketches(nest, context)
+            small = nest.steps < minor * most
+            if small or nest.out.name in ahead:
+                fixed.add(len(options))
+            options.append((sketches[:1] if small else sketches, context))
     leaders = _leaders([sketches for sketches, _ in options], ahead)
     free = [range(len(options[n][0])) for n in sorted(set(leaders))]
     contexts = [context for _, context in options]
@@ -164,7 +179,7 @@ def _sketches(
             sketches[chosen[leader]]
             for leader, (sketches, _) in zip(leaders, options, strict=True)
         )
-        sketch = _sketch(workload, groups, nests, contexts, leaders)
+        sketch = _sketch(workload, groups, nests, contexts, leaders, fixed)
         made.append(
             replace(sketch, name=label + sketch.name, rewrite=label.strip(), growth=growth)
         )
@@ -201,6 +216,7 @@ def _sketch(
     nests: tuple[NestSketch, ...],
     contexts: list[NestContext],
     leaders: tuple[int, ...],
+    fixed: set[int],
 ) -> Sketch:
     """A sketch with the knobs of every nest, where they are not those of the nest that leads."""
     all_knobs = [tuple(nest_knobs(*pair)) for pair in zip(nests, contexts, strict=True)]
@@ -214,7 +230,7 @@ def _sketch(
         nest, context = nests[number], contexts[number]
         chosen = default_choices(nest, context)
         for knob in all_knobs[number]:
-            if nest.nest.out.name in context.known_ahead:  # its speed does not matter
+            if number in fixed:
                 knob = Knob(knob.name, (chosen[knob.name],))
             knobs.append(replace(knob, name=f"{knob.name}{number}"))
             default.append(knob.number(chosen[knob.name]))

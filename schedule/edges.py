@@ -1,0 +1,191 @@
+"""Edges: a window over a padded tensor, without the padding.
+
+    P[u] = where((u >= 1) & (u < 9), X[u - 1], 0);  O[y] = sum over r < 3 of P[y + r] * W[r]
+     ↦  O[0] = sum over r < 2 of X[r] * W[r + 1];
+        O[y + 1] = sum over r < 3 of X[y + r] * W[r]    for y < 6;
+        O[7] = sum over r < 2 of X[r + 6] * W[r]
+
+Each part of the result that meets other taps of the window is a nest of its own. That pays where a
+padded copy is a good part of the work: where each channel, or plane, is a sum of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.dtypes import limits
+from loopwright.dsl.expr import Const, Read, Select
+from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.context import indices
+from loopwright.schedule.fill import Span, box
+from loopwright.schedule.fuse import inline
+from loopwright.schedule.nest import Nest, extent, guarded_reads, lanes
+from loopwright.schedule.phases import factors
+from loopwright.schedule.plan import Group, finished, fused, grouped, under
+from loopwright.schedule.rewrite import Program, drop_units, substitute_axes
+from loopwright.schedule.target import Target
+
+_FEW = 64  # elements of another operand that a plane meets: a window, not a matrix
+_MOST_PARTS = 9  # each is code of its own
+_VECTORS = 2  # that a row has at least
+
+
+def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
+    """The groups of a workload with each window over a padded plane in parts that need no
+    padding; None if there is none for which that may pay."""
+    program = fused(workload)
+    done: list[Group] = []
+    run: list[Nest] = []
+    split = {n.out: w for n in program if (w := _Window.of(n, program, workload.outputs, target))}
+    if not split:
+        return None
+    padded = {w.producer.out for w in split.values()}
+    kept = tuple(n for n in program if n.out not in padded)
+    for nest in kept:
+        if nest.out not in split:
+            run.append(nest)
+            continue
+        done += grouped(tuple(run), program, workload.outputs)
+        done.append(split[nest.out].group())
+        run = []
+    return (*done, *grouped(tuple(run), program, workload.outputs))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Neighbouring elements of one axis that meet the same taps, from `start` and `tap` on."""
+
+    start: int
+    count: int
+    tap: int
+    taps: int
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A reduction over a padded tensor.
+
+    Attributes
+    ----------
+    producer: makes the padded tensor.
+    nest: the reduction.
+    walks: for each axis that meets padding, the index of its tap and its parts.
+    """
+
+    producer: Nest
+    nest: Nest
+    walks: Mapping[Index, tuple[Index, tuple[_Part, ...]]]
+
+    @staticmethod
+    def of(
+        nest: Nest, program: Program, outputs: tuple[Tensor, ...], target: Target
+    ) -> _Window | None:
+        """The window of a nest, if it has one that is worth splitting."""
+        made = {n.out: n for n in program if n.out not in outputs}
+        padded = [r for r in nest.reads() if r.tensor in made and _fills(made[r.tensor], nest)]
+        if len(padded) != 1 or not any(f is padded[0] for f in factors(nest.body)):
+            return None
+        (read,) = padded
+        uses = [r for n in program for r in n.reads() if r.tensor is read.tensor]
+        if len(uses) != 1 or sum(n.out is read.tensor for n in program) != 1:
+            return None
+        found = _Window(made[read.tensor], nest, {})
+        walks = found._walked(read)
+        if not walks or not replace(found, walks=walks)._pays(read, target):
+            return None
+        return replace(found, walks=walks)
+
+    def group(self) -> Group:
+        """The parts, the largest first, in the loops over whole planes."""
+        choices = [[(axis, tap, p) for p in parts] for axis, (tap, parts) in self.walks.items()]
+        parts = [self._part(chosen) for chosen in itertools.product(*choices)]
+        assert isinstance(self.producer.body, Select)
+        copy = replace(self.producer, body=self.producer.body.x)
+        run = sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
+        planes = [axis for axis in self.nest.axes if axis not in self.walks]
+        shared, inner = under(run, [[axis] * len(run) for axis in planes])
+        return finished(Group(shared, tuple(drop_units(n) for n in inner)))
+
+    def _part(self, chosen: tuple[tuple[Index, Index, _Part], ...]) -> Nest:
+        values: dict[Index, IndexExpr] = {}
+        loops: dict[Index, Index] = {}
+        for axis, tap, part in chosen:
+            loops[axis], loops[tap] = Index(axis.name, part.count), Index(tap.name, part.taps)
+            values[axis], values[tap] = loops[axis] + part.start, loops[tap] + part.tap
+        axes, reduce = (
+            tuple(loops.get(i, i) for i in indices)
+            for indices in (self.nest.axes, self.nest.reduce)
+        )
+        return substitute_axes(self.nest, axes, reduce, values)
+
+    def _walked(self, read: Read) -> dict[Index, tuple[Index, tuple[_Part, ...]]] | None:
+        """How each padded axis is walked; None if one is not by a plain window."""
+        assert isinstance(self.producer.body, Select)
+        spans = box(self.producer.body.cond, self.producer)
+        walks: dict[Index, tuple[Index, tuple[_Part, ...]]] = {}
+        for where, position in zip(self.producer.index, read.index, strict=True):
+            padded = where.plain()
+            if padded is None or not spans or spans[padded] == Span(0, extent(padded)):
+                continue
+            terms = dict(position.terms)
+            axes = [i for i in self.nest.axes if i in terms]
+            taps = [i for i in self.nest.reduce if i in terms]
+            others = [p for p in read.index if p is not position]
+            if len(axes) != 1 or len(taps) != 1 or len(terms) != 2 or min(terms.values()) < 1:
+                return None
+            if any(i in (*axes, *taps) for p in others for i in p.indices()):
+                return None
+            parts = tuple(_parts(spans[padded], position, axes[0], taps[0]))
+            if spans[padded].step != 1 or any(part.taps < 1 for part in parts):
+                return None
+            walks[axes[0]] = (taps[0], parts)
+        return walks
+
+    def _pays(self, read: Read, target: Target) -> bool:
+        """Whether planes are sums of their own, rows of a part are long, and parts are few."""
+        last = self.nest.index[-1].plain()
+        planes = {axis for axis in self.nest.axes if axis not in self.walks}
+        others = [r for r, _ in guarded_reads(self.nest.body) if r is not read]
+        return (
+            last in self.walks
+            and bool(planes)
+            and planes <= indices(read)
+            and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
+            and math.prod(len(parts) for _, parts in self.walks.values()) <= _MOST_PARTS
+            and max(part.count for part in self.walks[last][1])
+            >= _VECTORS * lanes(self.nest, target)
+        )
+
+
+def _fills(producer: Nest, nest: Nest) -> bool:
+    """Whether a nest copies something into a box and fills the rest with what a reduction leaves
+    out: zeros of a sum, the least number of a maximum."""
+    body = producer.body
+    if producer.reducer is not None or producer.also or not isinstance(body, Select):
+        return False
+    if not isinstance(body.x, Read) or not isinstance(body.y, Const):
+        return False
+    lowest, highest = limits(nest.out.dtype)
+    neutral = {"sum": 0, "max": lowest, "min": highest}
+    return nest.reducer in neutral and body.y.value == neutral[nest.reducer]
+
+
+def _parts(span: Span, position: Affine, axis: Index, tap: Index) -> Iterator[_Part]:
+    """Runs of an axis whose elements meet the same taps within a span."""
+    steps = dict(position.terms)
+
+    def taps(y: int) -> tuple[int, int]:
+        first = position.const + steps[axis] * y
+        low, high = (-(-(at - first) // steps[tap]) for at in (span.start, span.stop))
+        return max(0, low), min(extent(tap), high)
+
+    at = 0
+    for (low, high), run in itertools.groupby(range(extent(axis)), taps):
+        count = sum(1 for _ in run)
+        yield _Part(at, count, low, high - low)
+        at += count

@@ -1,0 +1,90 @@
+"""Windows over padded planes in parts without padding: what is made, and that it is right."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.dsl import ops
+from loopwright.schedule.edges import edges
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+
+def tensor(name, *shape, constant=False, dtype="float32"):
+    return lw.tensor(name, shape, dtype=dtype, constant=constant)
+
+
+def depthwise(h=35, w=37, window=3, **options):
+    x, taps = tensor("x", 2, 5, h, w), tensor("w", 5, 1, window, window, constant=True)
+    return ops.depthwise_conv2d(x, taps, **options)
+
+
+def with_bias_and_relu():
+    return ops.relu(depthwise(stride=2, padding=1, bias=tensor("b", 5, constant=True)))
+
+
+CASES = {
+    "stride 1": lambda: depthwise(padding=1),
+    "stride 2, bias, ReLU": with_bias_and_relu,
+    "stride 2, an even size": lambda: depthwise(h=36, w=40, stride=2, padding=1),
+    "dilated": lambda: depthwise(padding=2, dilation=2),
+    "padding before alone": lambda: depthwise(padding=((1, 0), (2, 0))),
+    "maximum": lambda: ops.max_pool2d(tensor("x", 1, 3, 36, 36), 3, stride=2, padding=1),
+    "maximum of integers": lambda: ops.max_pool2d(
+        tensor("x", 1, 3, 36, 200, dtype="int8"), 2, stride=2, padding=1
+    ),
+    "mean without padding": lambda: ops.avg_pool2d(
+        tensor("x", 1, 3, 20, 33), 3, stride=1, padding=1, count_include_pad=False
+    ),
+    "one dimension": lambda: ops.conv1d(
+        tensor("x", 1, 4, 70), tensor("w", 4, 1, 5), padding=2, groups=4
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows_in_parts_equal_the_oracle(name):
+    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    sketches = [s for s in lw.space(workload, threads=2).sketches if s.rewrite == "edges"]
+    configs = [sketches[0].at(sketches[0].default)]
+    for _ in range(3):
+        sketch = sketches[rng.integers(len(sketches))]
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def test_each_part_meets_the_taps_that_are_there():
+    workload = lw.workload(depthwise(h=36, w=40, stride=2, padding=1))
+    (group,) = edges(workload, resolve("cpu", 2))
+    assert [axis.extent for axis in group.shared] == [2, 5]
+    sizes = [
+        ([a.extent for a in nest.axes], [k.extent for k in nest.reduce]) for nest in group.nests
+    ]
+    assert sizes == [([17, 19], [3, 3]), ([19], [2, 3]), ([17], [3, 2]), ([], [2, 2])]
+    assert not group.local
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        depthwise(),
+        depthwise(window=5, padding=2),
+        depthwise(h=9, w=9, padding=1),
+        ops.conv2d(tensor("x", 1, 8, 33, 33), tensor("w", 4, 8, 3, 3), padding=1),
+        ops.depthwise_conv2d(
+            tensor("x", 1, 33, 33, 8), tensor("w", 3, 3, 1, 8), padding=1, layout="NHWC"
+        ),
+    ],
+    ids=["no padding", "many parts", "short rows", "planes meet", "channels last"],
+)
+def test_where_it_does_not_pay_there_is_none(out):
+    assert edges(lw.workload(out), resolve("cpu", 2)) is None
+
+
+def test_a_padded_tensor_that_is_a_result_too_stays():
+    x, padded, total = tensor("x", 3, 34), lw.tensor("padded", (3, 36)), lw.tensor("total")
+    c, i, r = lw.indices("c i r")
+    padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], 0.0)
+    total[c, i] += padded[c, i + r] * tensor("w", 3, 3)[c, r]
+    assert edges(lw.workload(total), resolve("cpu", 2)) is not None
+    assert edges(lw.workload(total, padded), resolve("cpu", 2)) is None
