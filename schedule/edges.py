@@ -117,10 +117,8 @@ class _Window:
         for axis, tap, part in chosen:
             loops[axis], loops[tap] = Index(axis.name, part.count), Index(tap.name, part.taps)
             values[axis], values[tap] = loops[axis] + part.start, loops[tap] + part.tap
-        axes, reduce = (
-            tuple(loops.get(i, i) for i in indices)
-            for indices in (self.nest.axes, self.nest.reduce)
-        )
+        axes = tuple(loops.get(i, i) for i in self.nest.axes)
+        reduce = tuple(loops.get(i, i) for i in self.nest.reduce)
         return substitute_axes(self.nest, axes, reduce, values)
 
     def _walked(self, read: Read) -> dict[Index, tuple[Index, tuple[_Part, ...]]] | None:
