@@ -14,7 +14,8 @@ def plain(row: Row, inputs: Arrays, threads: int) -> Prepared:
     if row.operator == "einsum":
         spec, operands = a["spec"], [v for n, v in a.items() if n != "spec"]
         path = np.einsum_path(spec, *operands, optimize="optimal")[0]
-        return Prepared(lambda: np.einsum(spec, *operands, optimize=path))
+        # As a view of another order the result would not be what the others make.
+        return Prepared(lambda: np.ascontiguousarray(np.einsum(spec, *operands, optimize=path)))
     if row.operator == "dense":
         one, other = a["x"], a["w"].T
     elif row.operator in ("matmul", "batch_matmul"):

@@ -152,7 +152,8 @@ def _pool(function: Callable[..., Any], a: Mapping[str, Any]) -> Callable[[], An
 
 def _einsum(a: Mapping[str, Any]) -> Callable[[], Any]:
     spec, operands = a["spec"], [v for n, v in a.items() if n != "spec"]
-    return lambda: torch.einsum(spec, *operands)
+    # As a view of another order the result would not be what the others make.
+    return lambda: torch.einsum(spec, *operands).contiguous()
 
 
 _OPERATORS: dict[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {
