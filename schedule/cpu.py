@@ -26,6 +26,7 @@ from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 _MAX_UNROLL = 9  # iterations: a 3×3 window; more costs build time and gains nothing
 _USUAL_UNROLL = 3
 _IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
+_ROWS = 5  # of a register tile: with two vectors each, as many accumulators as are wanted
 _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
 # Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
 # half of which straddle cache lines.
@@ -68,7 +69,7 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
     knobs = {k.name: k for k in nest_knobs(sketch, context)}
     chosen: dict[str, Choice] = {}
     if "tile" in knobs:
-        chosen["tile"] = max(knobs["tile"].choices, key=lambda t: _tile_score(sketch, t, context))
+        chosen["tile"] = best_tile(sketch, context)
     sizes = dict(zip(sketch.tile, chosen.get("tile", ()), strict=True))
     if not context.rows:
         for axis, wanted in _default_blocks(sketch, sizes, context).items():
@@ -97,11 +98,16 @@ def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
     return [a for a in ranked if cost[a] <= cost[ranked[0]] + _CLOSE][:3]
 
 
+def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
+    """The register tile of a structure that has a vector axis by which it may be the fastest."""
+    return max(_tiles(sketch, context), key=lambda tile: _tile_score(sketch, tile, context))
+
+
 def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
     """The best share of the peak that a register tile of a structure may reach."""
     if sketch.vector is None:
         return 1 / context.lanes(sketch.nest)
-    return max(_tile_score(sketch, tile, context) for tile in _tiles(sketch, context))
+    return _tile_score(sketch, best_tile(sketch, context), context)
 
 
 def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
@@ -137,7 +143,8 @@ def _scatter(size: int, context: NestContext) -> float:
 
 def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
     """Axes of the register tile beside the vector axis: those along which the vector operand is
-    used again, else the innermost other axis, for independent accumulators."""
+    used again; with too few of such elements, the innermost other axis too, for independent
+    accumulators."""
     others = [a for a in nest.axes if a != vector]
     if nest.reducer is None or not others:
         return ()
@@ -150,7 +157,11 @@ def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
             if r.tensor is not nest.result
         )
     ]
-    return tuple(reused[-2:]) if reused else (others[-1],)
+    most = reused[-2:]
+    rest = [a for a in others if a not in most]
+    if rest and len(most) < 2 and math.prod(map(extent, most)) < _ROWS:
+        most = [a for a in others if a in most or a == rest[-1]]
+    return tuple(most)
 
 
 def _orders(
@@ -258,15 +269,29 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
         useful *= extent(axis) / (-(-extent(axis) // size) * size)
     if sketch.nest.reducer is None:
         return useful * (0.9 + 0.025 * min(columns, 4))
-    if slides := sliding(sketch.nest, sketch.vector, sketch.tiled):
+    slides = sliding(sketch.nest, sketch.vector, sketch.tiled)[-1:]
+    window = math.prod(extent(k) for k in slides)
+    if slides:
         # Beside the accumulators, the rows of one window and its weights are at hand.
-        window = math.prod(extent(k) for k in slides[-1:])
         weights = window if len(set(sketch.nest.reads())) > 1 else 0
         if vectors + window * columns + weights > context.target.vector_registers:
             useful *= 0.5
     useful -= 0.01 * _lines(sketch, tile, context)
-    per_load = vectors / (columns + math.prod(rows))
+    loads = _loads(sketch, tile, columns, window) if len(rows) > 1 else columns + math.prod(rows)
+    per_load = vectors / loads
     return useful * min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
+
+
+def _loads(sketch: NestSketch, tile: Choice, columns: int, window: int) -> float:
+    """Loads in one step of a register tile: of each operand a vector, or a single element, for
+    every place of the tile that it moves with; of a sliding window one row for all of its taps."""
+    sizes = list(zip(sketch.tiled, tile[:-1], strict=True))
+    total = 0.0
+    for read in {r for r, _ in guarded_reads(sketch.nest.body)}:
+        used = indices(read)
+        places = math.prod(n for a, n in sizes if a in used)
+        total += (places + window - 1) / window * columns if sketch.vector in used else places
+    return total
 
 
 def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:

@@ -12,8 +12,8 @@ import math
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
 from loopwright.schedule.assemble import known_ahead
-from loopwright.schedule.context import NestContext, touched
-from loopwright.schedule.cpu import best_tile_score
+from loopwright.schedule.context import NestContext, indices, touched
+from loopwright.schedule.cpu import best_tile, best_tile_score
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import NestSketch, Sketch
@@ -37,7 +37,8 @@ def estimate(sketch: Sketch, target: Target) -> float:
             structure = next(chosen)
             if nest.out.name not in ahead:
                 arithmetic = rows * _arithmetic(structure, context)
-                total += max(arithmetic, _moved(nest, rows, local) / _BYTES)
+                moved = _moved(nest, rows, local) + _streamed_again(structure, context)
+                total += max(arithmetic, moved / _BYTES)
     return total
 
 
@@ -56,6 +57,24 @@ def _moved(nest: Nest, rows: int, local: set[str]) -> int:
     read = sum(touched(nest, r) for r in dict.fromkeys(nest.reads()) if r.tensor.name not in local)
     wrote = 0 if nest.out.name in local else rows * nest.size * item_bytes(nest.out.dtype)
     return read + wrote
+
+
+def _streamed_again(structure: NestSketch, context: NestContext) -> float:
+    """Bytes of an operand that is read again for every register tile along the axes that it does
+    not have, where the panel that one tile reads is too large to wait in the cache."""
+    nest, vector = structure.nest, structure.vector
+    if vector is None or not has_reuse(nest):
+        return 0.0
+    sizes = dict(zip(structure.tile, best_tile(structure, context), strict=True))
+    again = 0.0
+    for read in dict.fromkeys(nest.reads()):
+        used = indices(read)
+        depth = math.prod(extent(k) for k in nest.reduce if k in used)
+        panel = depth * sizes.get(vector, 1) * item_bytes(read.dtype)
+        if vector in used and panel > context.target.l2_bytes // 4:
+            times = math.prod(extent(a) / sizes.get(a, 1) for a in nest.axes if a not in used)
+            again += touched(nest, read) * max(0.0, times - 1)
+    return again
 
 
 def _operations(value: Expr) -> int:

@@ -65,10 +65,19 @@ def plan(workload: Workload) -> tuple[Group, ...]:
 
 def fused(workload: Workload) -> Program:
     """The nests of a workload, producers and consumers fused, products with zeros left out."""
+    return without_zeros(combined(workload), workload)
+
+
+def combined(workload: Workload) -> Program:
+    """The nests of a workload, producers and consumers fused."""
     program = tuple(drop_units(nest) for nest in nests(workload))
     program = _inline_all(program, workload.outputs)
-    program = _fuse_all(program, workload.outputs)
-    names = {t.name for t in (*workload.inputs, *workload.stages)}
+    return _fuse_all(program, workload.outputs)
+
+
+def without_zeros(program: Program, workload: Workload) -> Program:
+    """The program of a workload with products with zeros left out."""
+    names = {t.name for t in (*workload.inputs, *workload.stages, *(n.out for n in program))}
     return skip_zeros(program, workload.outputs, names)
 
 

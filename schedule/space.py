@@ -18,6 +18,7 @@ from loopwright.schedule.edges import edges
 from loopwright.schedule.estimate import estimate
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
+from loopwright.schedule.kn2row import kn2row
 from loopwright.schedule.lower import lower
 from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
@@ -122,6 +123,9 @@ def _space(named: _Named, target: Target) -> Space:
     columns = im2col(workload, target)
     if columns is not None:
         rewrites.append(_sketches(workload, columns, target, "im2col "))
+    rows = kn2row(workload)
+    if rows is not None:
+        rewrites.append(_sketches(workload, rows, target, "kn2row "))
     parts = edges(workload, target)
     if parts is not None:
         rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
