@@ -189,9 +189,10 @@ def _share(
     run: Program, program: Program, outputs: tuple[Tensor, ...], teams: bool
 ) -> Group | None:
     """The run under the axes that all of it shares; None if there are none worth it."""
-    if not all(map(_writes_plainly, run)):
-        return None
     made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
+    read = {r.tensor for n in run for r in n.reads()}
+    if any(not _writes_plainly(n) for n in run if n.out in read or n is run[0]):
+        return None
     if any(not _linked(n, made) for n in run[1:]):
         return None
     classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
@@ -239,6 +240,8 @@ def _class_of(axis: Index, run: Program, made: dict[Tensor, int]) -> tuple[Index
             at = _position_of(known[source], run[source])
             here = read.index[at].plain()
             if here not in nest.axes or known.setdefault(number, here) != here:
+                return None
+            if all(p.plain() != here for p in nest.index):
                 return None
             if any(here in p.indices() for d, p in enumerate(read.index) if d != at):
                 return None
