@@ -147,11 +147,12 @@ class _Window:
     def _pays(self, read: Read, target: Target) -> bool:
         """Whether planes are sums of their own, rows of a part are long, and parts are few."""
         last = self.nest.index[-1].plain()
+        if last is None or last not in self.walks:
+            return False
         planes = {axis for axis in self.nest.axes if axis not in self.walks}
         others = [r for r, _ in guarded_reads(self.nest.body) if r is not read]
         return (
-            last in self.walks
-            and bool(planes)
+            bool(planes)
             and planes <= indices(read)
             and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
             and math.prod(len(parts) for _, parts in self.walks.values()) <= _MOST_PARTS
