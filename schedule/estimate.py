@@ -44,10 +44,7 @@ def estimate(sketch: Sketch, target: Target) -> float:
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
-    bodies = sum(
-        _operations(body)
-        for body in (nest.body, *(body for _, body in nest.also), *(n.body for n in nest.first))
-    )
+    bodies = sum(_operations(body) for body in (nest.body, *(body for _, body in nest.also)))
     work = float(nest.steps * (bodies + (nest.reducer is not None)))
     if nest.epilogue is not None:
         work += nest.size * _operations(nest.epilogue)

@@ -10,10 +10,9 @@ import numpy as np
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
-from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.access import to_linear
-from loopwright.schedule.nest import Nest, extent, lanes, sliding, stride
+from loopwright.schedule.nest import extent, lanes, sliding, stride
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
@@ -177,8 +176,7 @@ class NestLowering:
                 body: Expr = body,
             ) -> Stmt:
                 place = self._place(at)
-                value = self._value(body, place, at, None)
-                return self._store(self.nest.out, index, value, place)
+                return self._store(index, self._value(body, place, at, None), place)
 
             stmts += self._tile_loops(self.sketch.tile, write, str(number or ""))
         return stmts
@@ -264,8 +262,7 @@ class NestLowering:
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, tuple(at.values()), at, place)
 
-        body = self._first(self.sketch.tile, place, "first")
-        body += self._tile_loops(self.sketch.tile, update, "at", inside=inside)
+        body = self._tile_loops(self.sketch.tile, update, "at", inside=inside)
         for counter, count, kind in reversed(outer + unrolled):
             body = [Loop(counter, count, kind, tuple(body))]
         return body
@@ -277,31 +274,13 @@ class NestLowering:
         at: dict[Index, Linear],
         reduce: dict[Index, Linear],
     ) -> Stmt:
-        value = self._value(self.nest.body, self._step(at, reduce), at, None)
+        place = self._place(at)
+        for axis, linear in reduce.items():
+            place[axis] = linear + at[axis] if axis in at else linear
+        value = self._value(self.nest.body, place, at, None)
         return Store(
             acc, where, Binary(COMBINE[self.nest.reducer or "sum"], Load(acc, where), value)
         )
-
-    def _first(
-        self, tile: tuple[Index, ...], reduce: dict[Index, Linear], name: str
-    ) -> list[Stmt]:
-        """What the nests that come first write in a step of the reduction."""
-        stmts: list[Stmt] = []
-        for number, nest in enumerate(self.nest.first):
-
-            def write(at: dict[Index, Linear], nest: Nest = nest) -> Stmt:
-                place = self._step(at, reduce)
-                return self._store(
-                    nest.out, nest.index, self._value(nest.body, place, at, None), place
-                )
-
-            stmts += self._tile_loops(tile, write, f"{name}{number or ''}")
-        return stmts
-
-    def _step(self, at: dict[Index, Linear], reduce: dict[Index, Linear]) -> dict[Index, Linear]:
-        """Where every axis stands in a step of the reduction."""
-        steps = {a: linear + at[a] if a in at else linear for a, linear in reduce.items()}
-        return self._place(at) | steps
 
     def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
         """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
@@ -336,8 +315,7 @@ class NestLowering:
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, (*at.values(), Linear()), at, place)
 
-        body = self._first(self.sketch.tiled, place, "restfirst")
-        body += self._tile_loops(self.sketch.tiled, update, "rest")
+        body = self._tile_loops(self.sketch.tiled, update, "rest")
         body = [Loop(tail, rest, "serial", tuple(body))]
         for var, count in reversed(loops):
             assert isinstance(var, Var)
@@ -351,16 +329,12 @@ class NestLowering:
         held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
         after = self.nest.epilogue
         value = held if after is None else self._value(after, place, at, held)
-        return self._store(self.nest.out, self.nest.index, value, place)
+        return self._store(self.nest.index, value, place)
 
     def _store(
-        self,
-        out: Tensor,
-        index: tuple[Affine, ...],
-        value: Expr,
-        place: Mapping[Index, Linear],
+        self, index: tuple[Affine, ...], value: Expr, place: Mapping[Index, Linear]
     ) -> Stmt:
-        buffer = self.storage.touch(out, self.part)
+        buffer = self.storage.touch(self.nest.out, self.part)
         return Store(buffer, tuple(to_linear(p, place) for p in index), value)
 
     def _value(

@@ -28,8 +28,6 @@ class Nest:
     epilogue: what is written, or None for the reduction's value itself.
     also: further elements of `out` that each iteration of an element-wise nest writes, where and
         what.
-    first: element-wise nests over the loops of this reduction: in every step of it theirs come
-        first, and what they write is read there, and later on.
     """
 
     out: Tensor
@@ -41,7 +39,6 @@ class Nest:
     result: Tensor
     epilogue: Expr | None = None
     also: tuple[tuple[tuple[Affine, ...], Expr], ...] = ()
-    first: tuple[Nest, ...] = ()
 
     @property
     def extents(self) -> dict[Index, int]:
@@ -60,7 +57,7 @@ class Nest:
     def expressions(self) -> tuple[Expr, ...]:
         """Bodies and epilogue."""
         after = () if self.epilogue is None else (self.epilogue,)
-        return (self.body, *after, *(body for _, body in self.also), *(n.body for n in self.first))
+        return (self.body, *after, *(body for _, body in self.also))
 
     def reads(self) -> Iterator[Read]:
         """Every read but those of the accumulator."""
@@ -90,7 +87,6 @@ class Nest:
             body=value(self.body),
             epilogue=None if self.epilogue is None else value(self.epilogue),
             also=tuple((where(index), value(body)) for index, body in self.also),
-            first=tuple(n.map(n.axes, n.reduce, read, position) for n in self.first),
         )
 
 

@@ -101,38 +101,7 @@ def finished(group: Group) -> Group:
     for nest in group.nests:
         parts = split_fill(nest, frame=bool(group.shared))
         done += [merge_axes(split_divisions(drop_units(part))) for part in parts]
-    return replace(group, nests=_summed_at_once(done) if group.shared else tuple(done))
-
-
-def _summed_at_once(run: Sequence[Nest]) -> Program:
-    """The nests of a row, element-wise ones whose results are summed up next inside of the sum.
-
-    `for i: E[i] = exp(X[i]);  for i: S += E[i]  ↦  for i: { E[i] = exp(X[i]); S += E[i] }`
-    """
-    done: list[Nest] = []
-    for nest in run:
-        before = done[-1] if done else None
-        joined = before and _inside(before, nest)
-        if joined:
-            done[-1] = joined
-        else:
-            done.append(nest)
-    return tuple(done)
-
-
-def _inside(producer: Nest, total: Nest) -> Nest | None:
-    """A reduction with an element-wise nest over its one loop inside; None if they do not fit."""
-    if producer.reducer is not None or producer.also or len(producer.axes) != 1:
-        return None
-    if total.reducer is None or total.axes or len(total.reduce) != 1:
-        return None
-    (axis,), (k,) = producer.axes, total.reduce
-    reads = [r for r in total.reads() if r.tensor is producer.out]
-    here = tuple(p.replace(lambda i: k if i == axis else i) for p in producer.index)
-    if not reads or extent(axis) != extent(k) or any(r.index != here for r in reads):
-        return None
-    moved = substitute_axes(producer, (), (), {axis: k})
-    return replace(total, first=(moved,))
+    return replace(group, nests=tuple(done))
 
 
 def _used(read: Read) -> set[Index]:
