@@ -88,7 +88,9 @@ class _Window:
         """The window of a nest, if it has one that is worth splitting."""
         made = {n.out: n for n in program if n.out not in outputs}
         padded = [r for r in nest.reads() if r.tensor in made and _fills(made[r.tensor], nest)]
-        if len(padded) != 1 or not any(f is padded[0] for f in factors(nest.body)):
+        # A factor 0 leaves a product out of a sum; the least number times something may be any.
+        parts = list(factors(nest.body)) if nest.reducer == "sum" else [nest.body]
+        if len(padded) != 1 or not any(f is padded[0] for f in parts):
             return None
         (read,) = padded
         uses = [r for n in program for r in n.reads() if r.tensor is read.tensor]

@@ -88,3 +88,11 @@ def test_a_padded_tensor_that_is_a_result_too_stays():
     total[c, i] += padded[c, i + r] * tensor("w", 3, 3)[c, r]
     assert edges(lw.workload(total), resolve("cpu", 2)) is not None
     assert edges(lw.workload(total, padded), resolve("cpu", 2)) is None
+
+
+def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
+    x, padded, top = tensor("x", 3, 34), lw.tensor("padded", (3, 36)), lw.tensor("top")
+    c, i, r = lw.indices("c i r")
+    padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], float("-inf"))
+    top[c, i] = lw.max(padded[c, i + r] * tensor("w", 3, 3)[c, r])
+    assert edges(lw.workload(top), resolve("cpu", 2)) is None
