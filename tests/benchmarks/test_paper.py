@@ -99,7 +99,11 @@ def test_sketches_that_the_space_has_no_more_are_left_out(table, tmp_path):
     assert len(loaded.space.sketches) == len(content["sketches"]) - 1
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b'{"format": "other"}')])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", gzip.compress(b'{"format": "other"}', mtime=0)],
+    ids=["empty", "no gzip", "another format"],
+)
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
     path = tmp_path / "damaged.json.gz"
     path.write_bytes(content)
