@@ -46,7 +46,7 @@ from loopwright.schedule.space import space
 from loopwright.transfer.records import Record, RecordStore
 
 SEED = 5
-TIMING = Timing(relative=0.03, cap=0.03, retries=10)
+TIMING = Timing(cap=0.06)
 LIMITS = Limits(run=2.0, oracle=10.0)
 _MOST_WAITING = 40
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
+from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -75,8 +75,8 @@ class Measurement:
 
     @property
     def cost(self) -> float:
-        """c = f(x): the median of the samples in seconds, infinite for a failure."""
-        return statistics.median(self.seconds) if self.seconds else math.inf
+        """c = f(x): the lower quartile of the samples in seconds, infinite for a failure."""
+        return typical(self.seconds) if self.seconds else math.inf
 
 
 class Device(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from loopwright.measure.device import Device, DeviceError, Failure, Measurement
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Kind
 from loopwright.measure.reference import Limits, References
-from loopwright.measure.runner import Data, Runner
+from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
@@ -26,6 +25,7 @@ from loopwright.schedule.target import Target
 
 _BATCH = 64  # candidates that are built before the first of them runs
 _LEAST_MEMORY = 2 << 30
+_ANSWERS = 20_000  # of a worker that runs: each sample is one
 _TOOLCHAIN = "a working TVM, a C compiler and a linker"
 _NEEDS = {
     "cuda": "a working TVM, NVIDIA's driver, and nvcc (on the PATH, or of CUDA_HOME) or nvrtc",
@@ -36,9 +36,9 @@ _NEEDS = {
 class LocalDevice(Device):
     """Measures on this machine: on its processor, or on its GPU by CUDA or OpenCL.
 
-    Candidates are built in parallel while nothing is timed, and run alone, in worker processes
-    that may crash, hang or run out of memory. All that ran is checked against the reference: the
-    oracle's outputs, or those of the default schedule where the oracle is too slow.
+    Candidates are built in parallel while nothing is timed, and run in turns, one at a time, in a
+    worker process that may crash, hang or run out of memory. All that ran is checked against the
+    reference: the oracle's outputs, or those of the default schedule where the oracle is too slow.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LocalDevice(Device):
         pool = Pool(Kind("build", each, folder), count)
         self._builder = Builder(pool, limits.build) if builder is None else builder
         most = 0 if self.target.gpu is not None else memory or share
-        self._runner = Runner(Pool(Kind("run", most, folder), 1))
+        self._runner = Runner(Pool(Kind("run", most, folder, _ANSWERS), 1))
         self._references = References(self.target, self._builder, self._runner, limits, seed)
         self._built: dict[tuple[str, Config], Built] = {}
 
@@ -111,28 +111,18 @@ class LocalDevice(Device):
             data = self._references.of(workload)
             found = self._builder.build(data.task, batch)
             self._built = {(workload.key, c): b for c, b in zip(batch, found, strict=True)}
-            for config, built in zip(batch, found, strict=True):
-                yield self._measure(data, config, built)
-
-    def _measure(self, data: Data, config: Config, built: Built) -> Measurement:
-        started = time.time()
-        seconds: tuple[float, ...] = ()
-        failure, taken = built.failure, 0.0
-        if failure is None:
-            reply = self._runner.run(data, built, self._timing)
-            failure, taken = reply.failure, reply.seconds
-            if failure is None:
-                seconds = tuple(reply.frame.header["seconds"])
-        return Measurement(
-            config=config,
-            seconds=seconds,
-            failure=failure,
-            build_seconds=built.seconds,
-            run_seconds=taken,
-            cache=self._timing.cache,
-            threads=self.target.threads,
-            started=started,
-        )
+            timed = self._runner.measure(data, found, self._timing)
+            for config, built, one in zip(batch, found, timed, strict=True):
+                yield Measurement(
+                    config=config,
+                    seconds=() if one.failure else tuple(one.seconds) or (one.first,),
+                    failure=one.failure,
+                    build_seconds=built.seconds,
+                    run_seconds=one.spent,
+                    cache=self._timing.cache,
+                    threads=self.target.threads,
+                    started=one.started,
+                )
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
         data = self._references.fresh(workload)

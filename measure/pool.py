@@ -12,7 +12,6 @@ from loopwright.measure.device import DeviceError
 from loopwright.measure.process import Job, Kind, Reply, Worker
 
 _STARTING = -1  # no job's number
-_ANSWERS = 1000  # after so many a worker is replaced, for whatever it may have leaked
 
 
 class Pool:
@@ -86,7 +85,7 @@ class Pool:
                 f"  {sys.executable} -m loopwright.measure.worker {self._kind.mode} "
                 f"{self._kind.memory} </dev/null\nto see why; it said:\n{reply.failure.traceback}"
             )
-        if not worker.alive or worker.answers >= _ANSWERS:
+        if not worker.alive or worker.answers >= self._kind.answers:
             worker.kill()
             self.workers.remove(worker)
 

@@ -35,11 +35,13 @@ class Kind:
     memory: bytes of address space that each may have; 0 is any number, as the drivers of GPUs
         ask for: they reserve far more than they use.
     folder: where they keep temporary files.
+    answers: after so many a worker is replaced, for whatever it may have leaked.
     """
 
     mode: str
     memory: int
     folder: Path
+    answers: int = 1000
 
 
 @dataclass(frozen=True)

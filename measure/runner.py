@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from loopwright.codegen.signature import Signature
 from loopwright.measure.builder import Built, Task
-from loopwright.measure.device import DeviceError
+from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Bytes, Frame
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Job, Reply, Worker
-from loopwright.measure.timing import Timing
+from loopwright.measure.timing import Timing, spread
 
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
+_RETRIES = 2  # of one sample among many
+_HELD = 1 << 29  # bytes that candidates which are loaded at a time may have for themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,48 @@ class Data:
     expected: tuple[Bytes, ...]
     tolerance: tuple[float, float]
     timeout: float
+
+
+@dataclass
+class Sampled:
+    """What came of timing one candidate among others.
+
+    Attributes
+    ----------
+    first: seconds of its first call; nan before that.
+    seconds: of one call, sample by sample.
+    sampling: seconds spent on them, and `spent` in all.
+    started: when it was loaded, in seconds since 1970.
+    """
+
+    failure: Failure | None
+    first: float = math.nan
+    seconds: list[float] = field(default_factory=list)
+    sampling: float = 0.0
+    spent: float = 0.0
+    started: float = 0.0
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it was called once."""
+        return not math.isnan(self.first)
+
+    def goes_on(self, wanted: Callable[[Sampled], bool]) -> bool:
+        """Whether it is to be called again; `wanted` is asked once it was loaded."""
+        return self.failure is None and (not self.loaded or wanted(self))
+
+    def add(self, reply: Reply) -> None:
+        """Take notice of one more call, the first of which is made when it is loaded."""
+        self.spent += reply.seconds
+        self.failure = reply.failure
+        if reply.failure is not None:
+            return
+        said = reply.frame.header
+        if self.loaded:
+            self.seconds.append(said["seconds"])
+            self.sampling += said["spent"]
+        else:
+            self.first, self.started = said["seconds"], time.time()
 
 
 class Runner:
@@ -69,33 +115,60 @@ class Runner:
             return reply
         return self._ask(data, job)[0]
 
+    def measure(
+        self, data: Data, candidates: Sequence[Built], timing: Timing
+    ) -> Iterator[Sampled]:
+        """Time candidates side by side, and check them: each is sampled until its samples agree,
+        or its time is up. A call that is longer than that is not repeated."""
+        once = replace(timing, retries=min(timing.retries, _RETRIES))
+
+        def wanted(one: Sampled) -> bool:
+            apart = spread(one.seconds, timing.confidence) > timing.relative
+            return one.first < timing.cap and one.sampling < timing.cap and apart
+
+        for group in _held_at_once(candidates):
+            yield from self._in_turns(data, group, once, wanted)
+
     def compare(
         self, data: Data, candidates: Sequence[Built], timing: Timing, rounds: int
     ) -> list[tuple[float, ...]]:
-        """Samples in seconds, `rounds` for each, taken in turns, back and forth. Infinite ones
-        for a candidate that fails."""
-        samples: list[list[float]] = [[] for _ in candidates]
-        sound = [number for number, built in enumerate(candidates) if built.failure is None]
-        for turn in range(rounds):
-            for number in sound[:: 1 if turn % 2 else -1]:
-                reply = self._sample(data, number, candidates[number], timing)
+        """Samples in seconds, `rounds` for each, taken side by side. Infinite ones for a candidate
+        that fails."""
+        taken = self._in_turns(data, candidates, timing, lambda one: len(one.seconds) < rounds)
+        failed = (math.inf,) * rounds
+        return [tuple(one.seconds) if one.failure is None else failed for one in taken]
+
+    def _in_turns(
+        self,
+        data: Data,
+        candidates: Sequence[Built],
+        timing: Timing,
+        wanted: Callable[[Sampled], bool],
+    ) -> list[Sampled]:
+        """Load candidates, and sample them in turns, back and forth, as long as it is wanted."""
+        taken = [Sampled(built.failure) for built in candidates]
+        turn = list(range(len(candidates)))
+        while turn := [n for n in turn if taken[n].goes_on(wanted)]:
+            for number in turn:
+                one, built = taken[number], candidates[number]
+                reply = self._sample(data, number, built, timing, one)
                 if reply.failure is not None and reply.failure.kind in _SUSPECT:
-                    reply = self._sample(data, number, candidates[number], timing)  # afresh
-                if reply.failure is None:
-                    samples[number].append(float(reply.frame.header["seconds"]))
-                else:
-                    sound = [n for n in sound if n != number]
-        self._pool.close()  # and all that it has loaded
-        return [
-            tuple(taken) if number in sound else (math.inf,) * rounds
-            for number, taken in enumerate(samples)
-        ]
+                    reply = self._sample(data, number, built, timing, one)  # afresh
+                one.add(reply)
+            turn.reverse()
+        if self._loaded:
+            self._ask(data, Job(Frame({"do": "clear"}), _DATA))
+            self._loaded.clear()
+        return taken
 
     def close(self) -> None:
         """End the worker."""
         self._pool.close()
 
-    def _sample(self, data: Data, number: int, built: Built, timing: Timing) -> Reply:
+    def _sample(
+        self, data: Data, number: int, built: Built, timing: Timing, one: Sampled
+    ) -> Reply:
+        """One more sample of a candidate; before the first one it is loaded and checked."""
         self._ready(data)
         if number not in self._loaded:
             asked = {
@@ -103,11 +176,15 @@ class Runner:
                 "slot": number,
                 "signature": built.signature,
                 "timing": timing.to_json(),
+                "check": not one.loaded,
+                "most": self._most,
             }
             reply, _ = self._ask(data, Job(Frame(asked, (built.code,)), data.timeout))
             if reply.failure is not None:
                 return reply
             self._loaded.add(number)
+            if not one.loaded:
+                return reply
         return self._ask(data, Job(Frame({"do": "sample", "slot": number}), data.timeout))[0]
 
     def _ask(self, data: Data, job: Job) -> tuple[Reply, bool]:
@@ -144,3 +221,21 @@ class Runner:
                 f"the inputs of this workload cannot be made here ({failure}); "
                 f"it needs {data.task.workload.min_bytes:,} bytes for inputs and outputs alone"
             )
+
+
+def _held_at_once(candidates: Sequence[Built]) -> Iterator[list[Built]]:
+    """Candidates in groups whose own arrays, prepared constants and outputs, fit memory."""
+    group: list[Built] = []
+    held = 0
+    for built in candidates:
+        needed = 0
+        if built.failure is None:
+            signature = Signature.from_json(built.signature)
+            needed = sum(p.nbytes for p in (*signature.prepared, *signature.outputs))
+        if group and held + needed > _HELD:
+            yield group
+            group, held = [], 0
+        group.append(built)
+        held += needed
+    if group:
+        yield group

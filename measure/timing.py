@@ -3,6 +3,11 @@
 A sample is the mean of as many calls as fill a millisecond (of one call, with cold caches).
 Samples are taken until the confidence interval of their median is narrow, or the time is up.
 
+*Turns.* Noise comes in waves that are longer than a candidate's samples, and what falls into one
+looks slow. So candidates that are to be compared are sampled in turns, and a wave slows one sample
+of each of them. What they cost is the lower quartile of their samples (`typical`), for other
+programs only ever add to the time, and on a busy machine they do so more often than not.
+
 *Disturbed samples.* Threads that share a core with each other, or with another program, make a
 sample that says nothing of the call. CPU time over elapsed time is the number of cores that were
 at work: no call that is let alone keeps less than one busy, nor fewer than the same call did
@@ -16,7 +21,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -49,7 +54,7 @@ class Timing:
 
     relative: float = 0.02
     confidence: float = 0.95
-    cap: float = 0.15
+    cap: float = 0.08
     shortest: float = 1e-3
     cache: str = "warm"
     retries: int = 20
@@ -115,18 +120,25 @@ class Timer:
     def _undisturbed(self, sample: Sample) -> bool:
         return sample.cores >= _ENOUGH * self._cores
 
-    def sample(self) -> float:
-        """Seconds of one call: of the first sample that was not disturbed, else of the least
-        disturbed one."""
+    def sample(self) -> tuple[float, float]:
+        """Seconds of one call, and all that were spent: of the first sample that was not
+        disturbed, else of the least disturbed one.
+
+        With warm caches a call that is not timed comes first, since others ran meanwhile.
+        """
+        start = time.perf_counter()
+        if self._flush is None:
+            self._call.repeat(1)
         taken = []
         for _ in range(1 + self._timing.retries):
             taken.append(self._take())
             if self._undisturbed(taken[-1]):
                 break
-        return max(taken, key=lambda s: s.cores).seconds
+        best = max(taken, key=lambda s: s.cores)
+        return best.seconds, time.perf_counter() - start
 
     def run(self) -> tuple[float, ...]:
-        """Seconds of one call, sample by sample, as many as it takes.
+        """Seconds of one call, sample by sample, as many as it takes, where nothing is compared.
 
         A call longer than the cap is not repeated: its first run is the sample.
         """
@@ -147,7 +159,13 @@ class Timer:
                 return seconds
 
 
-def spread(seconds: tuple[float, ...], confidence: float) -> float:
+def typical(seconds: Sequence[float]) -> float:
+    """What samples, of which there is one at least, say that a call costs: their lower quartile,
+    one of them. That of several lots together is never below the least of theirs."""
+    return sorted(seconds)[(len(seconds) - 1) // 4]
+
+
+def spread(seconds: Sequence[float], confidence: float) -> float:
     """Half the width of the confidence interval of the median, over the median.
 
     The interval lies between two of the samples in order, whatever their distribution: a

@@ -31,7 +31,13 @@ from loopwright.measure.timing import Timer, Timing
 def operations() -> dict[str, Operation]:
     """What can be asked for, by name."""
     bench = _Bench()
-    return {"data": bench.data, "run": bench.run, "load": bench.load, "sample": bench.sample}
+    return {
+        "data": bench.data,
+        "run": bench.run,
+        "load": bench.load,
+        "sample": bench.sample,
+        "clear": bench.clear,
+    }
 
 
 class _Bench:
@@ -76,14 +82,25 @@ class _Bench:
         return Frame({"seconds": seconds}, to_bytes(call.outputs) if asked["outputs"] else ())
 
     def load(self, frame: Frame) -> Frame:
-        """Keep the code in the blob, warmed up, as number "slot"."""
-        self._timers[frame.header["slot"]] = self._start(frame)[1]
-        return Frame({})
+        """Keep the code in the blob, warmed up, as number "slot": "seconds" of its first call.
+        Its outputs are checked if that is asked for, as for `run`."""
+        asked = frame.header
+        call, timer = self._start(frame)
+        if asked["check"]:
+            self._check(call, asked["most"])
+        self._timers[asked["slot"]] = timer
+        return Frame({"seconds": timer.first.seconds})
 
     def sample(self, frame: Frame) -> Frame:
-        """One sample of what "slot" holds: "seconds" of one call."""
+        """One sample of what "slot" holds: "seconds" of one call, and "spent" on it in all."""
         with _calling():
-            return Frame({"seconds": self._timers[frame.header["slot"]].sample()})
+            seconds, spent = self._timers[frame.header["slot"]].sample()
+        return Frame({"seconds": seconds, "spent": spent})
+
+    def clear(self, frame: Frame) -> Frame:
+        """Forget all that was loaded."""
+        self._timers.clear()
+        return Frame({})
 
     def _start(self, frame: Frame) -> tuple[Any, Timer]:
         timing = Timing(**frame.header["timing"])

@@ -6,7 +6,6 @@ import functools
 import json
 import math
 import platform
-import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from loopwright.dsl.errors import ConfigError, LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure, Measurement
+from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -111,8 +111,8 @@ class Record:
 
     @property
     def cost(self) -> float:
-        """c: the median of the samples in seconds, infinite for a failure."""
-        return math.inf if self.failure else statistics.median(self.seconds)
+        """c: the lower quartile of the samples in seconds, infinite for a failure."""
+        return math.inf if self.failure else typical(self.seconds)
 
     @property
     def measurement(self) -> Measurement:

@@ -39,15 +39,15 @@ class Worker:
         self.lost = failed or code == b"harmful"  # found out by the next one
         if failed:
             return Reply(Frame({"failure": LOST.to_json()}), LOST, 0.0)
-        seconds = 1e-3 if asked["do"] == "sample" else (1e-3,)
-        return Reply(Frame({"seconds": seconds}), None, 0.0)
+        seconds = (1e-3,) if asked["do"] == "run" else 1e-3
+        return Reply(Frame({"seconds": seconds, "spent": 1e-3}), None, 0.0)
 
 
 class Workers:
     """Stands for a pool of one."""
 
     def __init__(self):
-        self.workers, self.hired = [], 0
+        self.workers, self.hired, self.sampled = [], 0, []
 
     def start(self):
         if not self.workers:
@@ -55,6 +55,8 @@ class Workers:
             self.hired += 1
 
     def map(self, jobs):
+        asked = [job.frame.header for job in jobs]
+        self.sampled += [a["slot"] for a in asked if a["do"] == "sample"]
         return [self.workers[0].answer(job.frame) for job in jobs]
 
     def close(self):
@@ -93,3 +95,9 @@ def test_a_faulty_finalist_takes_none_of_the_others_with_it(workers, data):
     samples = Runner(workers).compare(data, candidates, Timing(), 4)
     good, failed = (1e-3,) * 4, (math.inf,) * 4
     assert samples == [good, failed, good, failed, good]
+
+
+def test_samples_are_taken_in_turns_back_and_forth(workers, data):
+    candidates = [Built(code, {}, None, 0.0) for code in (b"one", b"faulty", b"two")]
+    Runner(workers).compare(data, candidates, Timing(), 3)
+    assert workers.sampled[-6:] == [2, 0, 0, 2, 2, 0]

@@ -114,6 +114,22 @@ def test_finalists_are_sampled_in_turns_and_failing_ones_are_infinite(runner, da
     assert second == fourth == (math.inf,) * 4
 
 
+def test_candidates_are_measured_side_by_side_and_bad_ones_fail_alone(runner, data):
+    candidates = [faults.built(n) for n in ("good", "segfault", "wrong", "good")]
+    candidates.append(Built(b"", {}, Failure("build", "no"), 0.0))
+    taken = list(runner.measure(data, candidates, Timing(cap=0.01)))
+    kinds = [one.failure and one.failure.kind for one in taken]
+    assert kinds == [None, "crash", "wrong", None, "build"]
+    assert all(len(one.seconds) >= 6 and max(one.seconds) < 1 for one in (taken[0], taken[3]))
+    assert not any(one.seconds for one in (taken[1], taken[2], taken[4]))
+
+
+def test_a_candidate_that_takes_longer_than_its_time_runs_once(runner, data):
+    (one,) = runner.measure(data, [faults.built("good")], FAST)
+    assert one.seconds == []
+    assert one.first > 0
+
+
 def test_inputs_that_do_not_fit_are_an_error_of_the_device(runner):
     import loopwright as lw
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.measure.timing import Timer, Timing, spread
+from loopwright.measure.timing import Timer, Timing, spread, typical
 
 
 class Scripted:
@@ -75,9 +75,21 @@ def test_samples_on_a_busy_machine_are_retried_a_bounded_number_of_times():
     assert call.calls < 12
 
 
-def test_one_sample_is_the_first_undisturbed_one():
-    call = Scripted([1e-3, 1e-3, 9e-3, 1e-3], [2.0, 2.0, 0.5, 2.0])
-    assert Timer(call, Timing()).sample() == 1e-3
+def test_one_sample_is_the_first_undisturbed_one_after_a_call_that_warms_the_caches():
+    call = Scripted([1e-3, 1e-3, 5e-3, 9e-3, 1e-3], [2.0, 2.0, 2.0, 0.5, 2.0])
+    assert Timer(call, Timing()).sample()[0] == 1e-3
+    assert call.calls == 5
+
+
+def test_the_cost_is_a_sample_with_a_quarter_of_them_below():
+    assert typical([5.0]) == 5.0
+    assert typical([4.0, 1.0, 3.0, 2.0, 5.0]) == 2.0
+    assert typical([1.0] * 30 + [9.0] * 70) == 1.0
+
+
+@given(st.lists(st.lists(st.floats(1e-9, 1e3), min_size=1), min_size=1))
+def test_the_cost_of_all_samples_is_not_below_the_least_of_their_parts(parts):
+    assert typical([s for part in parts for s in part]) >= min(map(typical, parts))
 
 
 def test_with_cold_caches_everything_is_flushed_before_every_call():
