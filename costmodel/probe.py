@@ -27,6 +27,8 @@ def probe(reads: str) -> list[float]:
     if not isinstance(representation, ContextRelation | FlattenedTree):
         raise ModelError(f"{reads!r} features do not come from loops: there is nothing to compare")
     row = representation.of_tree(_program(), _TARGET, _FLOPS)[0]
+    if isinstance(representation, ContextRelation):
+        row = np.concatenate([row, row - row])  # of a space that has this program alone
     return [round(float(x), 4) for x in row]
 
 

@@ -68,28 +68,60 @@ class _Recorded(Representation):
         """The features of a batched tree, as columns."""
 
     def of_tree(self, tree: Tree, target: Target, flops: int) -> Array:
-        """The features of a batched tree, without recording: shape (n, f)."""
+        """What the columns say of a batched tree: shape (n, c)."""
         return np.ascontiguousarray(rows(self.columns(tree, target, flops), tree.n).T)
 
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        return self._programs(space)[sketch](numbers)
+        return self._completed(space, self._programs(space)[sketch](numbers))
+
+    def directly(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        """The same without recording a program first: faster for a few configs. The last bits may
+        differ."""
+        return self._completed(space, self._lowered(space, sketch, numbers))
+
+    def _lowered(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        tree = lower(_with_loops(space, sketch), space.target, numbers)
+        return self.of_tree(tree, space.target, space.workload.flops)
+
+    def _completed(self, space: Space, found: Array) -> Array:
+        """Features from what the columns say."""
+        return found
 
 
 class ContextRelation(_Recorded):
     """Context relation features (Chen et al. 2018, section 4) and a summary of the program: the
     modules `relation` and `summary`, or `gpu_summary` for GPUs, define the columns. All spaces of
-    processors have the same ones, and all of GPUs. The default."""
+    processors have the same ones, and all of GPUs. The default.
+
+    Every column comes twice: as it is, and less what it is for the space's default config. The
+    columns are logarithms, so these are ratios: three times the lines fetched, say, of a good
+    program for the same workload, which means the same for small ones and large ones.
+    """
 
     transferable = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._default = _Remembered(
+            lambda space: self._lowered(space, 0, np.array([space.sketches[0].default], np.int64))
+        )
 
     def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
         nodes = contexts(tree, target)
         whole = summary if target.gpu is None else gpu_summary
         return [*relations(nodes), *whole(nodes, tree, target, flops)]
 
+    def _completed(self, space: Space, found: Array) -> Array:
+        return np.concatenate([found, found - self._default(space)], axis=1)
+
     def names(self, space: Space) -> tuple[str, ...]:
-        gpu = space.target.gpu is not None
-        return (*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))
+        return self.column_names(space.target.gpu is not None)
+
+    @staticmethod
+    def column_names(gpu: bool) -> tuple[str, ...]:
+        """What the columns are called, on GPUs or processors."""
+        own = (*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))
+        return (*own, *(f"{name} to default" for name in own))
 
 
 class FlattenedTree(_Recorded):
@@ -244,10 +276,8 @@ def names_of(reads: str, width: int) -> tuple[str, ...]:
     """What `width` columns of a representation are called, as far as it does not depend on the
     space: by number where it does."""
     if reads == "relation":
-        of_cpu = (*relation_names(), *summary_names())
-        of_gpu = (*relation_names(gpu=True), *gpu_summary_names())
-        for names in (of_cpu, of_gpu):
-            if width == len(names):
+        for gpu in (False, True):
+            if width == len(names := ContextRelation.column_names(gpu)):
                 return names
     if reads in ("tree", "text"):
         names = context_names() if reads == "tree" else text_names()

@@ -16,7 +16,6 @@ from loopwright.costmodel.representation import (
     make_representation,
 )
 from loopwright.explore.points import Points
-from loopwright.schedule.lower import lower
 from loopwright.schedule.space import Space
 
 Rows = np.ndarray[Any, np.dtype[np.float32]]
@@ -50,7 +49,7 @@ class Features:
     def directly(self, points: Points) -> Rows:
         """The same without recording programs first, for features that look at loops: faster as
         long as a sketch comes back a few times only. The last bits may differ."""
-        return self._by_sketch(points, self._lowered)
+        return self._by_sketch(points, self._directly)
 
     def _by_sketch(self, points: Points, rows_of: Callable[[int, Points], Rows]) -> Rows:
         order = np.argsort(points[:, 0], kind="stable")
@@ -68,9 +67,8 @@ class Features:
         knobs = len(self.space.sketches[number].knobs)
         return self.representation.features(self.space, number, points[:, 1 : 1 + knobs])
 
-    def _lowered(self, number: int, points: Points) -> Rows:
+    def _directly(self, number: int, points: Points) -> Rows:
         if not isinstance(self.representation, ContextRelation | FlattenedTree):
             return self._of_sketch(number, points)
-        sketch, target = self.space.sketches[number], self.space.target
-        tree = lower(sketch, target, points[:, 1 : 1 + len(sketch.knobs)])
-        return self.representation.of_tree(tree, target, self.space.workload.flops)
+        knobs = len(self.space.sketches[number].knobs)
+        return self.representation.directly(self.space, number, points[:, 1 : 1 + knobs])

@@ -8,7 +8,6 @@ for each task, and the candidates' steps are timed within whole calls, builds in
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tasks import Task, Work
 from loopwright.graph.tir import Imported
 from loopwright.measure.device import Measurement
+from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.record import NETWORK
@@ -45,8 +45,9 @@ class Compared:
 
 
 def contenders(session: Session) -> tuple[Config, ...]:
-    """The best config of a search, the best of every other rewrite that comes near, then the next
-    best ones."""
+    """The best config of a search, the default one, the best of every other rewrite that comes
+    near, then the next best ones. The default is there so that noise makes nothing slower than it
+    was without tuning."""
     ranked = list(dict.fromkeys(session.ranked()))
     if not ranked:
         return ()
@@ -54,7 +55,8 @@ def contenders(session: Session) -> tuple[Config, ...]:
     for config in ranked:
         if session.cost(config) <= _SLOWER * session.cost(ranked[0]):
             first.setdefault(session.space.sketch(config.sketch).rewrite, config)
-    return tuple(dict.fromkeys([*first.values(), *ranked]))[:VARIANTS]
+    default = [session.space.default] if session.space.default in ranked else []
+    return tuple(dict.fromkeys([ranked[0], *default, *first.values(), *ranked]))[:VARIANTS]
 
 
 def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> Iterator[str]:
@@ -100,14 +102,14 @@ def _step_times(composed: Composed, profile: Sequence[tuple[str, float]]) -> dic
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
     """Store the times of a task's candidates, those of wrong results left out."""
-    median = {c: statistics.median(s) for c, s in samples.items()}
-    for config in sorted(median, key=median.__getitem__):
+    costs = {c: typical(s) for c, s in samples.items()}
+    for config in sorted(costs, key=costs.__getitem__):
         failure = t.session.verify(config)
         if failure is None:
             break
         t.session.reject(config, failure)
-        del median[config]
-    for config in median:
+        del costs[config]
+    for config in costs:
         seconds = tuple(samples[config])
         t.session.record(
             Measurement(

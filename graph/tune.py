@@ -27,7 +27,7 @@ from loopwright.transfer.records import RecordStore
 
 BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
-COMPARED = 2 * BATCH
+COMPARED = BATCH
 """Candidates of a task from which on its best ones are measured again, inside of the network."""
 COMPARING, MOST_COMPARING = 60.0, 0.3
 """Seconds that this takes, about; a budget in minutes keeps them back, but no more than that share

@@ -18,7 +18,6 @@ from loopwright.costmodel.representation import (
 )
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.lower import lower
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.kinds import kind
@@ -101,12 +100,11 @@ def features_of(
     places: dict[str, list[int]] = {}
     for place, config in enumerate(configs):
         places.setdefault(config.sketch, []).append(place)
+    numbered = {sketch.name: number for number, sketch in enumerate(points.sketches)}
     parts = []
     for name, own in places.items():
-        sketch = points.sketch(name)
-        numbers = np.array([sketch.numbers(configs[i]) for i in own], np.int64)
-        tree = lower(sketch, points.target, numbers)
-        parts.append(representation.of_tree(tree, points.target, points.workload.flops))
+        choices = [points.sketch(name).numbers(configs[i]) for i in own]
+        parts.append(representation.directly(points, numbered[name], np.array(choices, np.int64)))
     rows = joined(parts)
     result = np.empty_like(rows)
     result[list(itertools.chain.from_iterable(places.values()))] = rows

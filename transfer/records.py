@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from loopwright.dsl.workload import Workload
-from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer import rows
@@ -114,7 +114,7 @@ class RecordStore:
         """A record of the fastest config for a workload (or its key), or None.
 
         Of the settings that `policy` allows (see `lookup.POLICIES`), the nearest that has costs
-        decides; there, the fastest config is that with the lowest cost by all of its samples,
+        decides; there, the fastest config is that with the lowest median over all of its samples,
         so a lucky record does not beat the later ones of the same config. A config that ever gave
         wrong results is never the best. `threads` are the target's if not given; `cache` limits
         the choice to such times; if it is None, times inside of a network are left out.
@@ -240,8 +240,8 @@ class RecordStore:
     def _best_of(self, group: Iterable[Setting], cache: str | None) -> Record | None:
         """The best record of comparable settings.
 
-        What all samples of a config say is never below the lowest cost of its records; so in the
-        order of these, few configs need to be looked at.
+        The median over all samples of a config is never below the lowest cost of its records; so
+        in the order of these, few configs need to be looked at.
         """
         ids, marks = _ids(group)
         some = f"setting IN ({marks}) AND cost IS NOT NULL"
@@ -260,9 +260,9 @@ class RecordStore:
                 f"{rows.SELECT} WHERE {some} AND config = ?", (*ids, cache, config)
             )
             records = [self._record(row) for row in found]
-            cost = typical([t for r in records for t in r.seconds])
-            if cost < lowest:
-                lowest, best = cost, max(records, key=lambda r: (len(r.seconds), r.created))
+            median = statistics.median(t for r in records for t in r.seconds)
+            if median < lowest:
+                lowest, best = median, max(records, key=lambda r: (len(r.seconds), r.created))
         return best
 
 

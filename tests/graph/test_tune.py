@@ -5,11 +5,13 @@ import math
 import numpy as np
 import pytest
 
+import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.graph.in_place import VARIANTS
+from loopwright.graph.in_place import VARIANTS, contenders
 from loopwright.graph.model import best_records, build_work, import_model
 from loopwright.graph.tune import BATCH, TaskState, search, tune_model
+from loopwright.schedule.space import space
 from loopwright.transfer.records import RecordStore
 
 torch = pytest.importorskip("torch")
@@ -60,10 +62,30 @@ def test_a_task_in_which_nothing_works_does_not_hold_up_the_others():
     assert _state(1, math.inf, math.inf).expected_gain == 0
 
 
-def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(
-    net, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("loopwright.graph.tune.COMPARED", BATCH)
+def test_the_default_is_compared_in_the_network_however_it_did_alone():
+    a, b = lw.tensor("a", (64, 64)), lw.tensor("b", (64, 64))
+    points = space(lw.workload(lw.ops.matmul(a, b)), resolve("cpu", 1))
+
+    class Searched:
+        space = points
+
+        def __init__(self, default):
+            drawn = [self.space.sample(np.random.default_rng(n)) for n in range(20)]
+            self.costs = dict.fromkeys(drawn, 1.0) | {self.space.default: default}
+
+        def ranked(self):
+            return sorted((c for c in self.costs if math.isfinite(self.cost(c))), key=self.cost)
+
+        def cost(self, config):
+            return self.costs[config]
+
+    slow, failed = Searched(9.0), Searched(math.inf)
+    assert contenders(slow)[1] == points.default
+    assert len(contenders(slow)) == VARIANTS
+    assert points.default not in contenders(failed)
+
+
+def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, tmp_path):
     model, x = net
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
