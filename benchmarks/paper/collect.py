@@ -43,7 +43,7 @@ DATA = Path(__file__).parent / "data"
 BATCH = 40
 AHEAD = 400  # of a workload
 _LIMITS = Limits(run=2.0)
-_TIMING = Timing(cap=0.05)
+_TIMING = Timing()
 
 
 def workloads() -> dict[str, Workload]:
