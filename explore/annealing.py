@@ -10,7 +10,16 @@ import numpy as np
 from loopwright.costmodel.acquisition import acquired, check_acquisition
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.features import Rows
-from loopwright.explore.points import Domain, Floats, Hashes, Points, Seen, distinct, hashes
+from loopwright.explore.points import (
+    Domain,
+    Floats,
+    Hashes,
+    Points,
+    Seen,
+    distinct,
+    hashes,
+    spread,
+)
 from loopwright.explore.selection import select
 from loopwright.explore.strategy import Strategy
 
@@ -29,6 +38,9 @@ class Schedule:
     learn_from: measured points below which the model is not asked.
     acquisition: what is maximized: "mean", the predicted score, or, of a model that is uncertain,
         "ei" or "ucb"; see `costmodel.acquisition`.
+    sketches, more: how many sketches a search looks at first, and how many more with each batch.
+        The features of one take up to a quarter of a second to record, which a search of a few
+        dozen trials should not spend on hundreds of them.
 
     Scoring a batch has a fixed cost, so there are many chains that take few steps a round, and
     go on in the next.
@@ -43,6 +55,8 @@ class Schedule:
     cold: float = 0.02
     learn_from: int = 16
     acquisition: str = "mean"
+    sketches: int = 16
+    more: int = 4
 
 
 class Annealing(Strategy):
@@ -71,8 +85,11 @@ class Annealing(Strategy):
         """The features of where the chains are."""
         self.programs = np.empty(0, np.uint64)
         """Hashes of the programs told, and of those that the model chose."""
+        self.open = _some(domain.every, self.schedule.sketches)
+        """The sketches that are looked at."""
 
     def _propose(self, n: int) -> Points:
+        self._open()
         if not self.model.ready:
             return self._completed(self._first(n), n)
         # A model that only knows other workloads is asked for a part, rules of thumb for the rest.
@@ -85,6 +102,17 @@ class Annealing(Strategy):
         chosen = found.take(select(found.scores, values, greedy, self.schedule.alpha))
         self.programs = np.union1d(self.programs, chosen.programs)
         return self._completed(distinct(np.concatenate([advice, chosen.points])), n)
+
+    def _open(self) -> None:
+        """Look at those sketches, too, that somebody measured, and at a few more."""
+        known = np.union1d(self.open, self.points[:, 0])
+        left = np.setdiff1d(self.domain.every, known)
+        self.open = np.union1d(known, _some(left, self.schedule.more if len(self.points) else 0))
+
+    def _completed(self, points: Points, n: int) -> Points:
+        taken = self.seen.and_also(points)
+        more = self.domain.fresh(n - len(points), taken, self.rng, self.open)
+        return super()._completed(np.concatenate([points, more]), n)
 
     def _learn(self) -> None:
         new = self.features(self.points[len(self.known) :])
@@ -101,7 +129,7 @@ class Annealing(Strategy):
         best = self._best(_Found(self.chains, programs(self.rows), scores), keep)
         spread = float(scores.std()) or 1.0
         for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
-            moved = self.domain.neighbours(self.chains, self.rng)
+            moved = self.domain.neighbours(self.chains, self.rng, among=self.open)
             legal = self.domain.is_legal(moved)
             if not legal.any():
                 continue
@@ -117,13 +145,13 @@ class Annealing(Strategy):
 
     def _first(self, n: int) -> Points:
         """What to measure before the model knows anything: defaults of sketches, then guesses."""
-        defaults = self.domain.defaults(n // 2 if self.domain.advised else 0)
+        defaults = self.domain.defaults(n // 2 if self.domain.advised else 0, self.open)
         defaults = defaults[self.domain.is_legal(defaults)]
         points = np.concatenate([defaults, self._guesses(n)])
         return self.seen.unseen(points)[: -(-3 * n // 4)]
 
     def _guesses(self, n: int) -> Points:
-        points = self.domain.guesses(n if self.domain.advised else 0, self.rng)
+        points = self.domain.guesses(n if self.domain.advised else 0, self.rng, self.open)
         return points[self.domain.is_legal(points)]
 
     def _start(self) -> None:
@@ -133,7 +161,9 @@ class Annealing(Strategy):
             order = np.argsort(self.costs, kind="stable")[: count // 4]
             good = self.points[order[np.isfinite(self.costs[order])]]
             good = np.concatenate([good, self._guesses(count // 2)])
-            rest = self.domain.fresh(count - len(good), Seen(), self.rng)
+            rest = self.domain.fresh(count - len(good), Seen(), self.rng, self.open)
+            if len(good) + len(rest) < count:
+                rest = self.domain.fresh(count - len(good), Seen(), self.rng)
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
 
@@ -147,6 +177,12 @@ class Annealing(Strategy):
         order = order[np.sort(first)]
         known = np.isin(found.programs[order], self.programs)
         return found.take(order[~(known | self.seen.has(found.points[order]))][:keep])
+
+
+def _some(sketches: Points, n: int) -> Points:
+    """Up to `n` of them: half are the first, which rules of thumb like best."""
+    first, rest = np.split(sketches, [n - n // 2])
+    return np.concatenate([first, spread(rest, n // 2)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,8 @@ class Domain:
     space: where they come from.
     legal: which of a batch may be visited; None for all. Spaces of processors have legal points
         only; those of GPUs have some that do not fit, and tables of recorded costs have gaps.
+
+    Where a method takes `among`, it keeps to the sketches of these numbers, if they are given.
     """
 
     space: Space
@@ -63,16 +65,20 @@ class Domain:
         """Whether defaults are chosen by rules of thumb; a table's default is just a point."""
         return self.space.sketches[0].has_loops
 
-    def defaults(self, n: int) -> Points:
+    @functools.cached_property
+    def every(self) -> Points:
+        """The numbers of all sketches."""
+        return np.arange(len(self.space.sketches))
+
+    def defaults(self, n: int, among: Points | None = None) -> Points:
         """The default configs of up to `n` sketches, spread evenly over the space's order."""
-        count = len(self.space.sketches)
-        sketch = np.unique(np.linspace(0, count - 1, min(n, count)).round().astype(np.int64))
+        sketch = spread(self.every if among is None else np.sort(among), n)
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
 
-    def guesses(self, n: int, rng: np.random.Generator) -> Points:
+    def guesses(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:
         """`n` points drawn like `sample`, but that most knobs keep their default, which rules of
         thumb chose; some may be equal, some not legal."""
-        points = self.sample(n, rng)
+        points = self.sample(n, rng, among)
         kept = rng.random((n, self.width - 1)) < _KEPT
         points[:, 1:] = np.where(kept, self.tables.default[points[:, 0]], points[:, 1:])
         return points
@@ -99,23 +105,28 @@ class Domain:
         """Which of the points may be visited."""
         return np.ones(len(points), np.bool_) if self.legal is None else self.legal(points)
 
-    def sample(self, n: int, rng: np.random.Generator) -> Points:
+    def sample(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:
         """`n` points, drawn evenly over sketches, and then over the choices of each knob; some
         may be equal, some not legal."""
-        sketch = rng.integers(len(self.space.sketches), size=n)
+        among = self.every if among is None else among
+        sketch = among[rng.integers(len(among), size=n)]
         numbers = rng.integers(self.tables.counts[sketch])
         return np.concatenate([sketch[:, None], numbers], axis=1)
 
-    def fresh(self, n: int, seen: Seen, rng: np.random.Generator) -> Points:
+    def fresh(
+        self, n: int, seen: Seen, rng: np.random.Generator, among: Points | None = None
+    ) -> Points:
         """Up to `n` different legal points, none of them seen, drawn like `sample`; fewer only
-        where no more are left."""
+        where no more are left, or, `among` some sketches, few."""
         found = np.empty((0, self.width), np.int64)
         for _ in range(8):
-            drawn = seen.unseen(self.sample(4 * n, rng))
+            drawn = seen.unseen(self.sample(4 * n, rng, among))
             found = distinct(np.concatenate([found, drawn[self.is_legal(drawn)]]))[:n]
             if len(found) == n:
                 return found
-        left = seen.unseen(self.listed) if self.space.size <= _LISTED else found
+        if among is not None or self.space.size > _LISTED:
+            return found
+        left = seen.unseen(self.listed)
         return rng.permutation(left)[:n]
 
     @functools.cached_property
@@ -144,7 +155,13 @@ class Domain:
             step *= counts[k]
         return rows
 
-    def neighbours(self, points: Points, rng: np.random.Generator, hop: float = 0.1) -> Points:
+    def neighbours(
+        self,
+        points: Points,
+        rng: np.random.Generator,
+        hop: float = 0.1,
+        among: Points | None = None,
+    ) -> Points:
         """One neighbour of each point: another choice of one knob, near in value or any; or,
         with the probability `hop`, another sketch with choices as alike as it has."""
         t, n, rows = self.tables, len(points), np.arange(len(points))
@@ -155,8 +172,10 @@ class Domain:
         near = t.near[t.kind[points[:, 0], knob], old, rng.integers(NEAR, size=n)]
         new = points.copy()
         new[rows, 1 + knob] = np.where(rng.random(n) < 0.5, near, far)
-        if len(t.counts) > 1:
-            target = (points[:, 0] + rng.integers(1, len(t.counts), size=n)) % len(t.counts)
+        among = self.every if among is None else np.sort(among)
+        if len(among) > 1:
+            own = np.searchsorted(among, points[:, 0])
+            target = among[(own + rng.integers(1, len(among), size=n)) % len(among)]
             leave = (rng.random(n) < hop) | (counts.max(axis=1, initial=1) == 1)
             new[leave] = self.moved(points[leave], target[leave])
         return new
@@ -222,6 +241,12 @@ class Seen:
         _, first = np.unique(hashes(points), return_index=True)
         first = np.sort(first)
         return first[~self.has(points[first])]
+
+
+def spread(numbers: Points, n: int) -> Points:
+    """Up to `n` of the numbers, evenly over their order."""
+    places = np.linspace(0, len(numbers) - 1, min(n, len(numbers))).round().astype(np.int64)
+    return numbers[np.unique(places)]
 
 
 def hashes(rows: np.ndarray[Any, Any]) -> Hashes:

@@ -187,3 +187,21 @@ def test_configs_of_the_same_program_are_measured_once():
     for _ in range(4):
         walk = domain.neighbours(np.repeat(walk, 4, axis=0), np.random.default_rng(0))
     assert len(np.unique(features(distinct(walk)), axis=0)) < len(distinct(walk))
+
+
+def test_a_space_of_many_sketches_is_looked_at_little_by_little():
+    domain = Domain(matmul_space())
+    few = Schedule(chains=64, steps=4, sketches=2, more=1)
+    strategy = annealing(domain, np.random.default_rng(0))
+    strategy = Annealing(domain, strategy.rng, strategy.model, strategy.features, few)
+    assert len(domain.every) > 5
+    for batch in range(4):
+        points = strategy.ask(16)
+        assert len(points) == 16
+        assert set(points[:, 0]) <= set(strategy.open)
+        assert len(strategy.open) == 2 + batch
+        strategy.tell(points, costs(domain, points))
+    elsewhere = domain.defaults(len(domain.every))[-1:]
+    strategy.tell(elsewhere, np.array([1e-3]))
+    strategy.ask(16)
+    assert elsewhere[0, 0] in strategy.open
