@@ -131,7 +131,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(help=__doc__)
 @click.option("--suite", callback=_listed, default=",".join(SUITES), show_default=True)
-@click.option("--rows", callback=_listed, default="", help="Only these.")
+@click.option("--row", "rows", multiple=True, help="Only this one. May be given again.")
 @click.option("--trials", default=512, show_default=True, help="0 is the default schedule.")
 @click.option("--records", type=_FILE, default="gpu.db", show_default=True)
 @click.option("--peers", callback=_listed, default=",".join(gpu_contract.PEERS), show_default=True)
@@ -144,7 +144,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--arch", default="sm_90", show_default=True, help="For --dry.")
 def main(
     suite: list[str],
-    rows: list[str],
+    rows: tuple[str, ...],
     trials: int,
     records: Path,
     peers: list[str],

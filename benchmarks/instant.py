@@ -1,6 +1,6 @@
 """Instant tuning against a search: how fast the choice is, and how soon it is there.
 
-    python benchmarks/instant.py [--suite resnet] [--rows C2,C6] [--threads 2] [--trials 128]
+    python benchmarks/instant.py [--suite resnet] [--row C2 --row C6] [--threads 2] [--trials 128]
 
 For every row: the best of a search without transfer (from the store, or searched now), the global
 model's choice (trials=0), and the best of eight (effort="instant"), all three and the default then
@@ -85,7 +85,9 @@ def means(results: list[Result]) -> Result:
 
 @click.command(help=__doc__)
 @click.option("--suite", default="resnet", show_default=True, help="Some, with commas.")
-@click.option("--rows", default="", help="Only these: ROW or SUITE:ROW, with commas.")
+@click.option(
+    "--row", "rows", multiple=True, help="Only this one: ROW or SUITE:ROW. May be given again."
+)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--trials", default=128, show_default=True, help="Of the search.")
 @click.option("--records", type=click.Path(path_type=Path), default="instant.db")
@@ -94,7 +96,7 @@ def means(results: list[Result]) -> Result:
 @click.option("--skip", default=0, help="Leave so many rows out.")
 def main(
     suite: str,
-    rows: str,
+    rows: tuple[str, ...],
     threads: int,
     trials: int,
     records: Path,
@@ -103,7 +105,7 @@ def main(
     skip: int,
 ) -> None:
     try:
-        chosen = select(suite.split(","), [r for r in rows.split(",") if r])
+        chosen = select(suite.split(","), rows)
     except ValueError as error:
         raise click.UsageError(f"{error}; suites: {', '.join(SUITES)}") from error
     begun, results = time.monotonic(), []

@@ -26,15 +26,17 @@ import loopwright as lw
 
 
 @click.command(help=__doc__)
-@click.option("--rows", default="matmul:512,resnet:C6", show_default=True)
+@click.option(
+    "--row", "rows", multiple=True, default=("matmul:512", "resnet:C6"), show_default=True
+)
 @click.option("--trials", default=128, show_default=True)
 @click.option("--rounds", default=21, show_default=True)
 @click.option("--threads", default=2, show_default=True)
-def main(rows: str, trials: int, rounds: int, threads: int) -> None:
+def main(rows: tuple[str, ...], trials: int, rounds: int, threads: int) -> None:
     table = Table(
         "row", "trials", "MetaSchedule ms", "ours ms", "speed-up", "its s", "our s", "ratio"
     )
-    for row in select(list(SUITES), rows.split(",")):
+    for row in select(list(SUITES), rows):
         with tempfile.TemporaryDirectory() as folder:
             expected = f"{folder}/expected.npy"
             np.save(expected, reference(row))

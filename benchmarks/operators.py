@@ -94,7 +94,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(help=__doc__)
 @click.option("--suite", callback=_listed, default=",".join(SUITES), show_default=True)
-@click.option("--rows", callback=_listed, default="", help="Only these: ROW or SUITE:ROW.")
+@click.option(
+    "--row", "rows", multiple=True, help="Only this one: ROW or SUITE:ROW. May be given again."
+)
 @click.option("--threads", callback=_listed, default="1,2", show_default=True)
 @click.option("--trials", default=256, show_default=True, help="0 is the default schedule.")
 @click.option("--default", is_flag=True, help="The default schedule: --trials 0.")
@@ -114,7 +116,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--plot", type=_FILE, help="Draw the ratios: .png, .svg, …")
 def main(
     suite: list[str],
-    rows: list[str],
+    rows: tuple[str, ...],
     threads: list[str],
     trials: int,
     default: bool,

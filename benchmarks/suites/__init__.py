@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suites import networks, products
@@ -37,7 +37,7 @@ def goal(suite: str) -> Goal:
     return RESNET if suite == "resnet" else OTHERS
 
 
-def select(suites: list[str], names: list[str]) -> list[Row]:
+def select(suites: Sequence[str], names: Sequence[str]) -> list[Row]:
     """The rows of the suites, only those named if names are given. A name is that of a row, or
     SUITE:ROW where two suites have one of that name. Raises `ValueError`, saying what there is."""
     unknown = [s for s in suites if s not in SUITES]
