@@ -2,7 +2,8 @@
 
 Features change when their definition does, and a model that learned from others is wrong without
 saying so. Their values for a program that no rule of scheduling touches tell: a file whose probe
-differs was made with another definition.
+differs was made with another definition. Which config is a space's default is not looked at,
+though features are relative to it: ratios to a better default still order programs.
 """
 
 from __future__ import annotations

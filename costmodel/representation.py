@@ -27,6 +27,9 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 T = TypeVar("T")
 
+_SAME = 1e-4
+"""Logarithms that differ by less do so by rounding: features are computed in two ways."""
+
 
 class Representation(ABC):
     """Turns configs into feature vectors.
@@ -112,7 +115,9 @@ class ContextRelation(_Recorded):
         return [*relations(nodes), *whole(nodes, tree, target, flops)]
 
     def _completed(self, space: Space, found: Array) -> Array:
-        return np.concatenate([found, found - self._default(space)], axis=1)
+        relative = found - self._default(space)
+        relative[np.abs(relative) < _SAME] = 0.0
+        return np.concatenate([found, relative], axis=1)
 
     def names(self, space: Space) -> tuple[str, ...]:
         return self.column_names(space.target.gpu is not None)
@@ -140,8 +145,8 @@ class FlattenedTree(_Recorded):
         nodes = loops(contexts(tree, target))
         return [c for loop in nodes for c in vector(loop, target.threads)]
 
-    def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        return resized(super().features(space, sketch, numbers), len(self.names(space)))
+    def _completed(self, space: Space, found: Array) -> Array:
+        return resized(found, len(self.names(space)))
 
     def names(self, space: Space) -> tuple[str, ...]:
         most = self._most(space)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 
 SIGNIFICANT = 0.05
@@ -30,8 +31,8 @@ class Finalist:
 
     @property
     def cost(self) -> float:
-        """The median sample, in seconds."""
-        return float(np.median(self.seconds))
+        """What the samples say, in seconds: see `timing.typical`."""
+        return typical(self.seconds)
 
     @property
     def tied(self) -> bool:
@@ -44,11 +45,11 @@ def judge(
 ) -> list[Finalist]:
     """Rank the finalists that ran, the winner first.
 
-    The winner has the lowest median; of equal ones the default config, then the first. Ties are
+    The winner has the lowest cost; of equal ones the default config, then the first. Ties are
     by Wilcoxon's signed-rank test on the logarithms of paired samples, two-sided.
     """
     ran = [(c, s) for c, s in zip(configs, samples, strict=True) if s and math.isfinite(max(s))]
-    ran.sort(key=lambda pair: (float(np.median(pair[1])), pair[0] != default))
+    ran.sort(key=lambda pair: (typical(pair[1]), pair[0] != default))
     return [Finalist(c, s, 1.0 if c == ran[0][0] else chance(s, ran[0][1])) for c, s in ran]
 
 

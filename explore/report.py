@@ -96,7 +96,7 @@ def _finalists(tuned: Tuned) -> str:
         (f"{f.cost * 1e3:.4g} ms", f"{f.p:.2g}", "tied" if f.tied and i else "", str(f.config))
         for i, f in enumerate(tuned.finalists)
     ]
-    return _table(("median", "p against the winner", "", "config"), rows)
+    return _table(("cost", "p against the winner", "", "config"), rows)
 
 
 def _failures(tuned: Tuned) -> str:

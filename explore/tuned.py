@@ -54,7 +54,7 @@ class Tuned:
 
     @property
     def seconds(self) -> float:
-        """Its cost, the median of `record.seconds`; nan if it was not measured."""
+        """Its cost, by `record.seconds`; nan if it was not measured."""
         return math.nan if self.record is None else self.record.cost
 
     @property

@@ -120,7 +120,7 @@ def tune_model(
 ) -> TunedModel:
     """Tune all work of a network together, and compile it by what was found.
 
-    Every measurement goes to the record store as soon as it is made: the same call again goes on
+    Every measurement goes to the record store as soon as it is there: the same call again goes on
     from there, equal work in other models is known already, and Ctrl-C ends the search with what
     was found.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from loopwright.cli_workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
+from loopwright.measure.timing import typical
 
 _SECONDS = 0.5
 _ROUNDS = 200
@@ -20,16 +20,16 @@ _SEED = 0
 
 
 def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
-    """The name of the other library and its median time in seconds; None where there is no
+    """The name of the other library and its time in seconds; None where there is no
     counterpart. NumPy stands in for torch for products; its threads are its own affair."""
     if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
         return None
     if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
-        return "torch", _median(_torch_call(request, threads))
+        return "torch", _seconds(_torch_call(request, threads))
     if request.name in _NUMPY and "bias" not in request.arguments:
         rng = np.random.default_rng(_SEED)
         arguments = _arrays(request, random_inputs(request.workload, rng))
-        return "numpy", _median(lambda: _NUMPY[request.name](arguments))
+        return "numpy", _seconds(lambda: _NUMPY[request.name](arguments))
     return None
 
 
@@ -58,8 +58,8 @@ def _arrays(request: Request, inputs: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def _median(call: Callable[[], object]) -> float:
-    """Median seconds of a call, for as long as half a second allows."""
+def _seconds(call: Callable[[], object]) -> float:
+    """What a call costs, by as many samples as half a second allows."""
     call()
     samples: list[float] = []
     end = time.perf_counter() + _SECONDS
@@ -67,7 +67,7 @@ def _median(call: Callable[[], object]) -> float:
         start = time.perf_counter()
         call()
         samples.append(time.perf_counter() - start)
-    return statistics.median(samples)
+    return typical(samples)
 
 
 def _conv2d(torch: Any, a: Mapping[str, Any]) -> Any:

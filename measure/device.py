@@ -104,7 +104,7 @@ class Device(ABC):
 
     @abstractmethod
     def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
-        """The cost of every config, in their order; lazily, so that the first are there early."""
+        """The cost of every config, in their order; lazily, a few at a time."""
 
     @abstractmethod
     def verify(self, workload: Workload, config: Config) -> Failure | None:

@@ -115,7 +115,7 @@ class LocalDevice(Device):
             for config, built, one in zip(batch, found, timed, strict=True):
                 yield Measurement(
                     config=config,
-                    seconds=() if one.failure else tuple(one.seconds) or (one.first,),
+                    seconds=one.times,
                     failure=one.failure,
                     build_seconds=built.seconds,
                     run_seconds=one.spent,

@@ -30,7 +30,7 @@ class Limits:
     Attributes
     ----------
     build: a build.
-    run: a run, timing included. It is raised to ten times what the default schedule needs.
+    run: a sample, or the first call. It is raised to ten times what the default schedule needs.
     oracle: NumPy's evaluation of the workload, once; if that is too slow, the outputs of the
         default schedule are what others are compared with.
     default: the default schedule's first run.

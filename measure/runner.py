@@ -18,7 +18,11 @@ from loopwright.measure.timing import Timing, spread
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
 _RETRIES = 2  # of one sample among many
-_HELD = 1 << 29  # bytes that candidates which are loaded at a time may have for themselves
+_FEWEST = 3  # samples, of calls that are repeated at all
+_TOGETHER = 16  # candidates that are loaded at a time, at most
+_HELD = 1 << 29  # bytes that these may have for themselves
+_ERASER = 64 << 20  # bytes, about, that empty a GPU's caches
+_LOSSES = 8  # workers
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,40 +50,41 @@ class Sampled:
 
     Attributes
     ----------
-    first: seconds of its first call; nan before that.
-    seconds: of one call, sample by sample.
-    sampling: seconds spent on them, and `spent` in all.
-    started: when it was loaded, in seconds since 1970.
+    first: seconds of its first call, whose outputs were checked; None before that.
+    seconds: of one call, sample by sample; none where the first call took too long for more.
+    sampling: seconds that the samples took, and `spent` all that was done with it.
+    started: when it was loaded first, in seconds since 1970.
     """
 
     failure: Failure | None
-    first: float = math.nan
+    first: float | None = None
     seconds: list[float] = field(default_factory=list)
     sampling: float = 0.0
     spent: float = 0.0
-    started: float = 0.0
+    started: float = field(default_factory=time.time)
 
     @property
-    def loaded(self) -> bool:
-        """Whether it was called once."""
-        return not math.isnan(self.first)
+    def times(self) -> tuple[float, ...]:
+        """Seconds of one call, of the first one where it took too long; none of a failure."""
+        if self.failure is not None or self.first is None:
+            return ()
+        return tuple(self.seconds) or (self.first,)
 
-    def goes_on(self, wanted: Callable[[Sampled], bool]) -> bool:
-        """Whether it is to be called again; `wanted` is asked once it was loaded."""
-        return self.failure is None and (not self.loaded or wanted(self))
+    def goes_on(self, wanted: Callable[[Sampled, float], bool]) -> bool:
+        """Whether it is to be called again; `wanted` is asked with its first call's seconds."""
+        return self.failure is None and (self.first is None or wanted(self, self.first))
 
     def add(self, reply: Reply) -> None:
-        """Take notice of one more call, the first of which is made when it is loaded."""
-        self.spent += reply.seconds
+        """Take notice of one more call."""
         self.failure = reply.failure
         if reply.failure is not None:
             return
         said = reply.frame.header
-        if self.loaded:
+        if self.first is None:
+            self.first = said["seconds"]
+        else:
             self.seconds.append(said["seconds"])
             self.sampling += said["spent"]
-        else:
-            self.first, self.started = said["seconds"], time.time()
 
 
 class Runner:
@@ -92,6 +97,7 @@ class Runner:
         self._pool, self._most = pool, most
         self._holds: tuple[Worker, Data] | None = None
         self._loaded: set[int] = set()
+        self._lost = 0
 
     def run(
         self, data: Data, built: Built, timing: Timing, whole: bool = False, outputs: bool = False
@@ -119,14 +125,21 @@ class Runner:
         self, data: Data, candidates: Sequence[Built], timing: Timing
     ) -> Iterator[Sampled]:
         """Time candidates side by side, and check them: each is sampled until its samples agree,
-        or its time is up. A call that is longer than that is not repeated."""
+        or its time is up. A call that is longer than that is not repeated.
+
+        Where workers are lost again and again, since one candidate harms the others, those that
+        have a first time keep to what they have.
+        """
         once = replace(timing, retries=min(timing.retries, _RETRIES))
+        for group in self._together(data, candidates, timing):
+            before = self._lost
 
-        def wanted(one: Sampled) -> bool:
-            apart = spread(one.seconds, timing.confidence) > timing.relative
-            return one.first < timing.cap and one.sampling < timing.cap and apart
+            def wanted(one: Sampled, first: float, before: int = before) -> bool:
+                if first >= timing.cap or self._lost - before > _LOSSES:
+                    return False
+                apart = spread(one.seconds, timing.confidence) > timing.relative
+                return len(one.seconds) < _FEWEST or (one.sampling < timing.cap and apart)
 
-        for group in _held_at_once(candidates):
             yield from self._in_turns(data, group, once, wanted)
 
     def compare(
@@ -134,30 +147,58 @@ class Runner:
     ) -> list[tuple[float, ...]]:
         """Samples in seconds, `rounds` for each, taken side by side. Infinite ones for a candidate
         that fails."""
-        taken = self._in_turns(data, candidates, timing, lambda one: len(one.seconds) < rounds)
+        taken = self._in_turns(data, candidates, timing, lambda one, _: len(one.seconds) < rounds)
         failed = (math.inf,) * rounds
         return [tuple(one.seconds) if one.failure is None else failed for one in taken]
+
+    def _together(
+        self, data: Data, candidates: Sequence[Built], timing: Timing
+    ) -> Iterator[list[Built]]:
+        """Candidates in groups whose own arrays, outputs and prepared constants, fit memory; a
+        GPU has all arguments of each for itself."""
+        gpu = data.task.target.gpu is not None
+        group: list[Built] = []
+        held = 0
+        for built in candidates:
+            needed = 0
+            if built.failure is None:
+                s = Signature.from_json(built.signature)
+                own = (*s.prepared, *s.outputs, *(s.inputs if gpu else ()))
+                needed = sum(p.nbytes for p in own) + gpu * (timing.cache == "cold") * _ERASER
+            if group and (held + needed > _HELD or len(group) == _TOGETHER):
+                yield group
+                group, held = [], 0
+            group.append(built)
+            held += needed
+        if group:
+            yield group
 
     def _in_turns(
         self,
         data: Data,
         candidates: Sequence[Built],
         timing: Timing,
-        wanted: Callable[[Sampled], bool],
+        wanted: Callable[[Sampled, float], bool],
     ) -> list[Sampled]:
         """Load candidates, and sample them in turns, back and forth, as long as it is wanted."""
         taken = [Sampled(built.failure) for built in candidates]
         turn = list(range(len(candidates)))
-        while turn := [n for n in turn if taken[n].goes_on(wanted)]:
-            for number in turn:
-                one, built = taken[number], candidates[number]
-                reply = self._sample(data, number, built, timing, one)
-                if reply.failure is not None and reply.failure.kind in _SUSPECT:
-                    reply = self._sample(data, number, built, timing, one)  # afresh
-                one.add(reply)
-            turn.reverse()
-        if self._loaded:
-            self._ask(data, Job(Frame({"do": "clear"}), _DATA))
+        try:
+            while turn := [n for n in turn if taken[n].goes_on(wanted)]:
+                for number in turn:
+                    one, built = taken[number], candidates[number]
+                    reply, fresh = self._sample(data, number, built, timing, one)
+                    failure = reply.failure
+                    if failure is not None and failure.kind in _SUSPECT and not fresh:
+                        reply, _ = self._sample(data, number, built, timing, one)
+                    one.add(reply)
+                turn.reverse()
+            if self._loaded and self._pool.workers:
+                self._ask(data, Job(Frame({"do": "clear"}), _DATA))
+        except BaseException:  # Ctrl-C: what is loaded must not be taken for other candidates
+            self._pool.close()
+            raise
+        finally:
             self._loaded.clear()
         return taken
 
@@ -167,25 +208,31 @@ class Runner:
 
     def _sample(
         self, data: Data, number: int, built: Built, timing: Timing, one: Sampled
-    ) -> Reply:
-        """One more sample of a candidate; before the first one it is loaded and checked."""
-        self._ready(data)
+    ) -> tuple[Reply, bool]:
+        """One more call of a candidate, and whether the worker had served no other one; it is
+        loaded first where it is not, and checked if it never was."""
+        fresh = self._ready(data)
         if number not in self._loaded:
+            if one.first is None:
+                one.started = time.time()
             asked = {
                 "do": "load",
                 "slot": number,
                 "signature": built.signature,
                 "timing": timing.to_json(),
-                "check": not one.loaded,
+                "check": one.first is None,
                 "most": self._most,
             }
             reply, _ = self._ask(data, Job(Frame(asked, (built.code,)), data.timeout))
+            one.spent += reply.seconds
             if reply.failure is not None:
-                return reply
+                return reply, fresh
             self._loaded.add(number)
-            if not one.loaded:
-                return reply
-        return self._ask(data, Job(Frame({"do": "sample", "slot": number}), data.timeout))[0]
+            if one.first is None:
+                return reply, fresh
+        reply, _ = self._ask(data, Job(Frame({"do": "sample", "slot": number}), data.timeout))
+        one.spent += reply.seconds
+        return reply, fresh
 
     def _ask(self, data: Data, job: Job) -> tuple[Reply, bool]:
         """The reply, and whether the worker had served no other candidate. It serves none after
@@ -193,6 +240,7 @@ class Runner:
         fresh = self._ready(data)
         reply = self._pool.map([job])[0]
         if reply.failure is not None and reply.failure.kind in _SUSPECT:
+            self._lost += 1
             self._pool.close()
         return reply, fresh
 
@@ -221,21 +269,3 @@ class Runner:
                 f"the inputs of this workload cannot be made here ({failure}); "
                 f"it needs {data.task.workload.min_bytes:,} bytes for inputs and outputs alone"
             )
-
-
-def _held_at_once(candidates: Sequence[Built]) -> Iterator[list[Built]]:
-    """Candidates in groups whose own arrays, prepared constants and outputs, fit memory."""
-    group: list[Built] = []
-    held = 0
-    for built in candidates:
-        needed = 0
-        if built.failure is None:
-            signature = Signature.from_json(built.signature)
-            needed = sum(p.nbytes for p in (*signature.prepared, *signature.outputs))
-        if group and held + needed > _HELD:
-            yield group
-            group, held = [], 0
-        group.append(built)
-        held += needed
-    if group:
-        yield group

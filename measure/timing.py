@@ -49,7 +49,8 @@ class Timing:
         cold caches want more.
     shortest: seconds that a sample lasts at least.
     cache: "warm", or "cold": everything is flushed out of the caches before every call.
-    retries: samples that are thrown away at most because they were disturbed.
+    retries: samples that are thrown away at most because they were disturbed; where candidates
+        are sampled in turns, of each sample, and no more than two.
     """
 
     relative: float = 0.02
@@ -121,12 +122,11 @@ class Timer:
         return sample.cores >= _ENOUGH * self._cores
 
     def sample(self) -> tuple[float, float]:
-        """Seconds of one call, and all that were spent: of the first sample that was not
-        disturbed, else of the least disturbed one.
+        """Seconds of one call, and all that the sample took: the first one that was not
+        disturbed, else the least disturbed one.
 
         With warm caches a call that is not timed comes first, since others ran meanwhile.
         """
-        start = time.perf_counter()
         if self._flush is None:
             self._call.repeat(1)
         taken = []
@@ -135,7 +135,7 @@ class Timer:
             if self._undisturbed(taken[-1]):
                 break
         best = max(taken, key=lambda s: s.cores)
-        return best.seconds, time.perf_counter() - start
+        return best.seconds, best.spent
 
     def run(self) -> tuple[float, ...]:
         """Seconds of one call, sample by sample, as many as it takes, where nothing is compared.

@@ -114,7 +114,7 @@ class RecordStore:
         """A record of the fastest config for a workload (or its key), or None.
 
         Of the settings that `policy` allows (see `lookup.POLICIES`), the nearest that has costs
-        decides; there, the fastest config is that with the lowest median over all of its samples,
+        decides; there, the fastest config is that with the lowest median over its records,
         so a lucky record does not beat the later ones of the same config. A config that ever gave
         wrong results is never the best. `threads` are the target's if not given; `cache` limits
         the choice to such times; if it is None, times inside of a network are left out.
@@ -240,8 +240,8 @@ class RecordStore:
     def _best_of(self, group: Iterable[Setting], cache: str | None) -> Record | None:
         """The best record of comparable settings.
 
-        The median over all samples of a config is never below the lowest cost of its records; so
-        in the order of these, few configs need to be looked at.
+        The median over a config's records, each counted as often as it has samples, is never
+        below the lowest cost of them; so in the order of these, few configs need to be looked at.
         """
         ids, marks = _ids(group)
         some = f"setting IN ({marks}) AND cost IS NOT NULL"
@@ -260,7 +260,7 @@ class RecordStore:
                 f"{rows.SELECT} WHERE {some} AND config = ?", (*ids, cache, config)
             )
             records = [self._record(row) for row in found]
-            median = statistics.median(t for r in records for t in r.seconds)
+            median = statistics.median(r.cost for r in records for _ in r.seconds)
             if median < lowest:
                 lowest, best = median, max(records, key=lambda r: (len(r.seconds), r.created))
         return best

@@ -25,6 +25,7 @@ class Worker:
 
     answers: int = 0
     lost: bool = False
+    spoilt: bool = False
     loaded: dict[int, bytes] = field(default_factory=dict)
 
     def answer(self, frame: Frame) -> Reply:
@@ -35,7 +36,8 @@ class Worker:
             self.loaded[asked["slot"]] = code
         if asked["do"] == "sample":
             code = self.loaded[asked["slot"]]
-        failed = self.lost or code == b"faulty"
+        failed = self.lost or code == b"faulty" or (self.spoilt and code == b"good")
+        self.spoilt |= code == b"spoils others"
         self.lost = failed or code == b"harmful"  # found out by the next one
         if failed:
             return Reply(Frame({"failure": LOST.to_json()}), LOST, 0.0)
@@ -95,6 +97,15 @@ def test_a_faulty_finalist_takes_none_of_the_others_with_it(workers, data):
     samples = Runner(workers).compare(data, candidates, Timing(), 4)
     good, failed = (1e-3,) * 4, (math.inf,) * 4
     assert samples == [good, failed, good, failed, good]
+
+
+def test_workers_that_are_lost_again_and_again_end_the_sampling(workers, data):
+    codes = (b"good", b"spoils others", b"good")
+    candidates = [Built(code, faults.SIGNATURE.to_json(), None, 0.0) for code in codes]
+    taken = list(Runner(workers).measure(data, candidates, Timing(relative=-1.0)))
+    assert [one.failure for one in taken] == [None, None, None]
+    assert all(one.times for one in taken)
+    assert workers.hired < 30
 
 
 def test_samples_are_taken_in_turns_back_and_forth(workers, data):

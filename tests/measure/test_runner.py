@@ -20,7 +20,7 @@ from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Frame
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Job, Kind
-from loopwright.measure.runner import Data, Runner
+from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target
 from tests.measure import faults
@@ -121,13 +121,29 @@ def test_candidates_are_measured_side_by_side_and_bad_ones_fail_alone(runner, da
     kinds = [one.failure and one.failure.kind for one in taken]
     assert kinds == [None, "crash", "wrong", None, "build"]
     assert all(len(one.seconds) >= 6 and max(one.seconds) < 1 for one in (taken[0], taken[3]))
-    assert not any(one.seconds for one in (taken[1], taken[2], taken[4]))
+    assert not any(one.times for one in (taken[1], taken[2], taken[4]))
+    assert all(one.started > 1.7e9 for one in taken)
 
 
 def test_a_candidate_that_takes_longer_than_its_time_runs_once(runner, data):
     (one,) = runner.measure(data, [faults.built("good")], FAST)
     assert one.seconds == []
-    assert one.first > 0
+    assert one.times == (one.first,)
+
+
+def test_what_was_loaded_before_an_interrupt_is_not_taken_for_something_else(
+    runner, data, monkeypatch
+):
+    monkeypatch.setattr(Sampled, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner.compare(data, [faults.built("good")], FAST, 2)
+    monkeypatch.undo()
+    (one,) = runner.measure(data, [faults.built("wrong")], FAST)
+    assert one.failure.kind == "wrong"
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 def test_inputs_that_do_not_fit_are_an_error_of_the_device(runner):
