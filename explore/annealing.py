@@ -41,6 +41,7 @@ class Schedule:
     sketches, more: how many sketches a search looks at first, and how many more with each batch.
         The features of one take up to a quarter of a second to record, which a search of a few
         dozen trials should not spend on hundreds of them.
+    advice: whether a search of a space that has rules of thumb begins with what they say.
 
     Scoring a batch has a fixed cost, so there are many chains that take few steps a round, and
     go on in the next.
@@ -57,6 +58,7 @@ class Schedule:
     acquisition: str = "mean"
     sketches: int = 16
     more: int = 4
+    advice: bool = True
 
 
 class Annealing(Strategy):
@@ -145,13 +147,17 @@ class Annealing(Strategy):
 
     def _first(self, n: int) -> Points:
         """What to measure before the model knows anything: defaults of sketches, then guesses."""
-        defaults = self.domain.defaults(n // 2 if self.domain.advised else 0, self.open)
+        defaults = self.domain.defaults(n // 2 if self._advised else 0, self.open)
         defaults = defaults[self.domain.is_legal(defaults)]
         points = np.concatenate([defaults, self._guesses(n)])
         return self.seen.unseen(points)[: -(-3 * n // 4)]
 
+    @property
+    def _advised(self) -> bool:
+        return self.schedule.advice and self.domain.advised
+
     def _guesses(self, n: int) -> Points:
-        points = self.domain.guesses(n if self.domain.advised else 0, self.rng, self.open)
+        points = self.domain.guesses(n if self._advised else 0, self.rng, self.open)
         return points[self.domain.is_legal(points)]
 
     def _start(self) -> None:

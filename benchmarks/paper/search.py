@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -17,14 +18,16 @@ from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import CostModel, Floats
 from loopwright.costmodel.representation import joined, make_representation
-from loopwright.explore.annealing import Schedule
+from loopwright.explore.annealing import Schedule, programs
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
+from loopwright.schedule.sketch import Config
 
 TRIALS = 128
 BATCH = 16
-FEW = Schedule(chains=256, steps=8)
-"""For tables of less points than there are chains by default."""
+FEW = Schedule(chains=256, steps=8, advice=False)
+"""For tables of less points than there are chains by default; the paper's searches know no rules
+of thumb."""
 _SOURCE, _SHARE = 250, 0.1
 """Records of a source table that a global model learns from, at most; more where a share of the
 table is more."""
@@ -150,7 +153,25 @@ def opened(table: Path) -> ReplayedDevice:
     recorded = Recorded.load(table)
     if recorded.missing:
         print(f"{table.name}: {len(recorded.missing)} sketches are of another version, left out")
-    return recorded.device()
+    return searched(recorded).device()
+
+
+def searched(recorded: Recorded) -> Recorded:
+    """The table as searches see it: without the default config, which rules of thumb chose, as the
+    paper's searches know none; and with one cost for configs that are one program, the lowest,
+    since they were measured at different times and noise only adds."""
+    space, reads = recorded.space, make_representation("relation")
+    costs = {c: cost for c, cost in recorded.costs.items() if c != space.default}
+    found: dict[Config, int] = {}
+    lowest: dict[int, float] = {}
+    for number, sketch in enumerate(space.sketches):
+        own = [c for c in costs if c.sketch == sketch.name]
+        if own:
+            rows = reads.features(space, number, np.array([sketch.numbers(c) for c in own]))
+            found |= zip(own, map(int, programs(rows)), strict=True)
+    for config, program in found.items():
+        lowest[program] = min(costs[config], lowest.get(program, math.inf))
+    return replace(recorded, costs={c: lowest[found[c]] for c in costs})
 
 
 @functools.cache

@@ -205,3 +205,16 @@ def test_a_space_of_many_sketches_is_looked_at_little_by_little():
     strategy.tell(elsewhere, np.array([1e-3]))
     strategy.ask(16)
     assert elsewhere[0, 0] in strategy.open
+
+
+def test_without_advice_a_search_begins_with_random_points():
+    domain = Domain(matmul_space())
+
+    def advised(advice):
+        made = annealing(domain, np.random.default_rng(0))
+        schedule = dataclasses.replace(SMALL, advice=advice)
+        asked = Annealing(domain, made.rng, made.model, made.features, schedule).ask(32)
+        return sum(any((point == d).all() for d in domain.defaults(99)) for point in asked)
+
+    assert advised(True) > 4
+    assert advised(False) < 4
