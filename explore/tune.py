@@ -33,7 +33,7 @@ from loopwright.transfer.records import RecordStore
 SHARE, LEAST, MOST = 0.25, 16, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-HASTY = Timing(relative=0.03, cap=0.03)
+HASTY = Timing(relative=0.03, cap=0.02)
 """How exactly to measure when there is no time."""
 
 

@@ -55,7 +55,7 @@ class Timing:
 
     relative: float = 0.02
     confidence: float = 0.95
-    cap: float = 0.08
+    cap: float = 0.04
     shortest: float = 1e-3
     cache: str = "warm"
     retries: int = 20
