@@ -17,8 +17,8 @@ from loopwright.explore.points import (
     Points,
     Seen,
     distinct,
+    evenly,
     hashes,
-    spread,
 )
 from loopwright.explore.selection import select
 from loopwright.explore.strategy import Strategy
@@ -114,7 +114,7 @@ class Annealing(Strategy):
     def _completed(self, points: Points, n: int) -> Points:
         taken = self.seen.and_also(points)
         more = self.domain.fresh(n - len(points), taken, self.rng, self.open)
-        return super()._completed(np.concatenate([points, more]), n)
+        return np.concatenate([points, more])
 
     def _learn(self) -> None:
         new = self.features(self.points[len(self.known) :])
@@ -168,8 +168,6 @@ class Annealing(Strategy):
             good = self.points[order[np.isfinite(self.costs[order])]]
             good = np.concatenate([good, self._guesses(count // 2)])
             rest = self.domain.fresh(count - len(good), Seen(), self.rng, self.open)
-            if len(good) + len(rest) < count:
-                rest = self.domain.fresh(count - len(good), Seen(), self.rng)
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
 
@@ -188,7 +186,7 @@ class Annealing(Strategy):
 def _some(sketches: Points, n: int) -> Points:
     """Up to `n` of them: half are the first, which rules of thumb like best."""
     first, rest = np.split(sketches, [n - n // 2])
-    return np.concatenate([first, spread(rest, n // 2)])
+    return np.concatenate([first, evenly(rest, n // 2)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,7 +72,7 @@ class Domain:
 
     def defaults(self, n: int, among: Points | None = None) -> Points:
         """The default configs of up to `n` sketches, spread evenly over the space's order."""
-        sketch = spread(self.every if among is None else np.sort(among), n)
+        sketch = evenly(self.every if among is None else np.sort(among), n)
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
 
     def guesses(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:
@@ -117,14 +117,17 @@ class Domain:
         self, n: int, seen: Seen, rng: np.random.Generator, among: Points | None = None
     ) -> Points:
         """Up to `n` different legal points, none of them seen, drawn like `sample`; fewer only
-        where no more are left, or, `among` some sketches, few."""
+        where no more are left. Where few are left `among` some sketches, others follow."""
         found = np.empty((0, self.width), np.int64)
         for _ in range(8):
             drawn = seen.unseen(self.sample(4 * n, rng, among))
             found = distinct(np.concatenate([found, drawn[self.is_legal(drawn)]]))[:n]
             if len(found) == n:
                 return found
-        if among is not None or self.space.size > _LISTED:
+        if among is not None:
+            rest = self.fresh(n - len(found), seen.and_also(found), rng)
+            return np.concatenate([found, rest])
+        if self.space.size > _LISTED:
             return found
         left = seen.unseen(self.listed)
         return rng.permutation(left)[:n]
@@ -243,7 +246,7 @@ class Seen:
         return first[~self.has(points[first])]
 
 
-def spread(numbers: Points, n: int) -> Points:
+def evenly(numbers: Points, n: int) -> Points:
     """Up to `n` of the numbers, evenly over their order."""
     places = np.linspace(0, len(numbers) - 1, min(n, len(numbers))).round().astype(np.int64)
     return numbers[np.unique(places)]
