@@ -24,6 +24,7 @@ from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tir import Imported
 
 _LAST = (0, 2, 3, 1)
+_VECTOR = 16  # channels: one vector of the widest kind, two of the usual one
 
 
 def channels_last(
@@ -77,9 +78,9 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
 
 
 def _vote(work: Workload) -> int:
-    """What channels last do to a step's convolutions: 1 for a sum over channels and a window,
-    which wants its data so; -1 for a depthwise or a transposed one, whose rows stay in registers,
-    or whose phases are sliced, the better with channels first."""
+    """What channels last do to a step's convolutions: 1 for one that gains, as vectors of channels
+    need no shuffling wherever a window stands; -1 for a transposed one, whose phases are sliced
+    along rows, and for a depthwise one whose channels are no whole vectors."""
     return sum(_gains(defined(stage)) for stage in work.stages)
 
 
@@ -93,9 +94,11 @@ def _gains(d: Definition) -> int:
     ]
     if d.reducer != "sum" or len(operands) < 2 or not slid:
         return 0
-    channel = slid[0].index[1].plain()
+    data = slid[0]
+    channel = data.index[1].plain()
     summed = channel in d.reduce and channel.extent != 1
-    return 1 if summed and not _spread(slid[0].tensor) else -1
+    whole = tensor_shape(data.tensor)[1] % _VECTOR == 0
+    return 1 if (summed or whole) and not _spread(data.tensor) else -1
 
 
 def _spread(data: Tensor) -> bool:

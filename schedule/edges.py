@@ -6,7 +6,8 @@
         O[7] = sum over r < 2 of X[r + 6] * W[r]
 
 Each part of the result that meets other taps of the window is a nest of its own. That pays where a
-padded copy is a good part of the work: where each channel, or plane, is a sum of its own.
+padded copy is a good part of the work: where each channel, or plane, is a sum of its own. With
+channels last the planes go by slices of as many channels as a few vectors hold.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from loopwright.schedule.target import Target
 _FEW = 64  # elements of another operand that a plane meets: a window, not a matrix
 _MOST_PARTS = 9  # each is code of its own
 _VECTORS = 2  # that a row has at least
+_SLICES = (4, 2, 1)  # vectors of channels that one loop takes: lines of the cache are whole
+_EVEN = 0.85  # the share of the time in which all threads have work
 
 
 def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
@@ -51,7 +54,7 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
             run.append(nest)
             continue
         done += grouped(tuple(run), program, workload.outputs)
-        done.append(split[nest.out].group())
+        done.append(split[nest.out].group(target))
         run = []
     return (*done, *grouped(tuple(run), program, workload.outputs))
 
@@ -102,14 +105,23 @@ class _Window:
             return None
         return replace(found, walks=walks)
 
-    def group(self) -> Group:
-        """The parts, the largest first, in the loops over whole planes."""
+    @property
+    def planes(self) -> list[Index]:
+        """The axes that no window walks: each of their elements has a sum of its own."""
+        return [axis for axis in self.nest.axes if axis not in self.walks]
+
+    def group(self, target: Target) -> Group:
+        """The parts, the largest first, in the loops over whole planes; where channels are last,
+        over slices of them."""
         choices = [[(axis, tap, p) for p in parts] for axis, (tap, parts) in self.walks.items()]
         parts = [self._part(chosen) for chosen in itertools.product(*choices)]
         assert isinstance(self.producer.body, Select)
         copy = replace(self.producer, body=self.producer.body.x)
         run = sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
-        planes = [axis for axis in self.nest.axes if axis not in self.walks]
+        planes = self.planes
+        size, last = self._slice(target), self.nest.index[-1].plain()
+        if last in planes:
+            planes[planes.index(last)], run = _sliced(run, last, size)
         shared, inner = under(run, [[axis] * len(run) for axis in planes])
         return finished(Group(shared, tuple(drop_units(n) for n in inner)))
 
@@ -148,19 +160,51 @@ class _Window:
 
     def _pays(self, read: Read, target: Target) -> bool:
         """Whether planes are sums of their own, rows of a part are long, and parts are few."""
-        last = self.nest.index[-1].plain()
-        if last is None or last not in self.walks:
-            return False
-        planes = {axis for axis in self.nest.axes if axis not in self.walks}
+        planes = set(self.planes)
         others = [r for r, _ in guarded_reads(self.nest.body) if r is not read]
         return (
             bool(planes)
             and planes <= indices(read)
             and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
             and math.prod(len(parts) for _, parts in self.walks.values()) <= _MOST_PARTS
-            and max(part.count for part in self.walks[last][1])
-            >= _VECTORS * lanes(self.nest, target)
+            and self._row(target) >= _VECTORS * lanes(self.nest, target)
         )
+
+    def _row(self, target: Target) -> int:
+        """Neighbouring elements of the result that one part writes."""
+        last = self.nest.index[-1].plain()
+        if last is None:
+            return 0
+        if last in self.walks:
+            return max(part.count for part in self.walks[last][1])
+        return extent(last) if self._slice(target) else 0
+
+    def _slice(self, target: Target) -> int:
+        """Channels that the loop over the planes takes at once where they are last, in whole
+        vectors: as many as leave all threads about the same work; 0 for none."""
+        last, vector = self.nest.index[-1].plain(), lanes(self.nest, target)
+        if last not in self.planes:
+            return 0
+        others = math.prod(extent(axis) for axis in self.planes if axis != last)
+
+        def balance(size: int) -> float:
+            loops = others * extent(last) // size
+            return loops / (target.threads * -(-loops // target.threads))
+
+        sizes = [n * vector for n in _SLICES if extent(last) % (n * vector) == 0]
+        even = (size for size in sizes if balance(size) >= _EVEN)
+        return next(even, max(sizes, key=balance, default=0))
+
+
+def _sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:
+    """The nests over slices of an axis, and the loop over the slices."""
+    high, low = Index(f"{axis.name}_hi", extent(axis) // size), Index(f"{axis.name}_lo", size)
+
+    def sliced(nest: Nest) -> Nest:
+        axes = tuple(i for a in nest.axes for i in ((high, low) if a == axis else (a,)))
+        return substitute_axes(nest, axes, nest.reduce, {axis: high * size + low})
+
+    return high, [sliced(nest) for nest in run]
 
 
 def _fills(producer: Nest, nest: Nest) -> bool:

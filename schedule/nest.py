@@ -156,14 +156,15 @@ def lanes(nest: Nest, target: Target) -> int:
 
 
 def sliding(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The reduction axes by which a window slides along the tiled axes, where all that is read in
-    vectors slides so: neighbours in the tile then read the same vectors.
+    """The reduction axes by which a window slides along the tiled axes, where all that moves along
+    them and is read in vectors slides so: neighbours in the tile then read the same vectors.
 
     `acc[y] ⊕= X[y + r, x] · W[r]` with x in vectors and y tiled: r, since y + 1 reads row r + 1.
     """
     if vector not in nest.axes:
         return ()
-    reads = {r for r in nest.reads() if any(vector in p.indices() for p in r.index)}
+    used = {r: {i for p in r.index for i in p.indices()} for r in nest.reads()}
+    reads = [r for r, found in used.items() if vector in found and not found.isdisjoint(tiled)]
     return tuple(
         k
         for k in nest.reduce

@@ -50,11 +50,16 @@ def test_arrays_that_no_window_slides_over_stay_as_they_are():
 @pytest.mark.parametrize(
     "slow",
     [nn.Conv2d(8, 8, 3, groups=8), nn.ConvTranspose2d(8, 8, 4, 2, 1)],
-    ids=["depthwise", "transposed"],
+    ids=["depthwise over half a vector", "transposed"],
 )
-def test_depthwise_and_transposed_convolutions_outvote_the_others(slow):
+def test_convolutions_that_lose_by_it_outvote_the_others(slow):
     net = nn.Sequential(nn.Conv2d(3, 8, 3), slow, nn.Conv2d(8, 4, 1))
     assert _shapes(_work(net, torch.zeros(1, 3, 9, 11)))[0] == (1, 8, 7, 9)
+
+
+def test_depthwise_convolutions_over_whole_vectors_want_channels_last():
+    net = nn.Sequential(nn.Conv2d(3, 32, 1), nn.Conv2d(32, 32, 3, groups=32), nn.Conv2d(32, 4, 1))
+    assert _shapes(_work(net, torch.zeros(1, 3, 9, 11)))[1] == (1, 7, 9, 32)
 
 
 def test_what_tvm_computes_stays_as_it_is():

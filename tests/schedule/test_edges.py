@@ -19,6 +19,11 @@ def depthwise(h=35, w=37, window=3, **options):
     return ops.depthwise_conv2d(x, taps, **options)
 
 
+def depthwise_last(channels=8, h=11, w=9, **options):
+    x, taps = tensor("x", 1, h, w, channels), tensor("w", 3, 3, 1, channels, constant=True)
+    return ops.depthwise_conv2d(x, taps, layout="NHWC", **options)
+
+
 def with_bias_and_relu():
     return ops.relu(depthwise(stride=2, padding=1, bias=tensor("b", 5, constant=True)))
 
@@ -35,6 +40,11 @@ CASES = {
     ),
     "mean without padding": lambda: ops.avg_pool2d(
         tensor("x", 1, 3, 20, 33), 3, stride=1, padding=1, count_include_pad=False
+    ),
+    "channels last": lambda: depthwise_last(channels=48, padding=1),
+    "channels last, stride 2": lambda: depthwise_last(channels=24, stride=2, padding=1),
+    "channels last, maximum": lambda: ops.max_pool2d(
+        tensor("x", 2, 13, 15, 32), 3, stride=2, padding=1, layout="NHWC"
     ),
     "one dimension": lambda: ops.conv1d(
         tensor("x", 1, 4, 70), tensor("w", 4, 1, 5), padding=2, groups=4
@@ -65,17 +75,27 @@ def test_each_part_meets_the_taps_that_are_there():
 
 
 @pytest.mark.parametrize(
+    ("channels", "threads", "slices"),
+    [(64, 2, 2), (512, 2, 16), (96, 2, 6), (24, 2, 3), (64, 8, 8)],
+)
+def test_channels_that_are_last_are_cut_into_even_slices_for_the_threads(
+    channels, threads, slices
+):
+    workload = lw.workload(depthwise_last(channels, padding=1))
+    (group,) = edges(workload, resolve("cpu", threads))
+    assert [axis.extent for axis in group.shared] == [slices]
+
+
+@pytest.mark.parametrize(
     "out",
     [
         depthwise(),
         depthwise(window=5, padding=2),
         depthwise(h=9, w=9, padding=1),
         ops.conv2d(tensor("x", 1, 8, 33, 33), tensor("w", 4, 8, 3, 3), padding=1),
-        ops.depthwise_conv2d(
-            tensor("x", 1, 33, 33, 8), tensor("w", 3, 3, 1, 8), padding=1, layout="NHWC"
-        ),
+        depthwise_last(padding=1),
     ],
-    ids=["no padding", "many parts", "short rows", "planes meet", "channels last"],
+    ids=["no padding", "many parts", "short rows", "planes meet", "few channels, last"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
     assert edges(lw.workload(out), resolve("cpu", 2)) is None
