@@ -100,7 +100,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--threads", callback=_listed, default="1,2", show_default=True)
 @click.option("--trials", default=256, show_default=True, help="0 is the default schedule.")
 @click.option("--default", is_flag=True, help="The default schedule: --trials 0.")
-@click.option("--also", type=int, help="And the best of so many first trials, as ours@N.")
+@click.option(
+    "--also", type=int, multiple=True, help="And the winner of so many trials, as ours@N; again."
+)
 @click.option("--records", type=_FILE, default="operators.db", show_default=True)
 @click.option(
     "--peers",
@@ -120,7 +122,7 @@ def main(
     threads: list[str],
     trials: int,
     default: bool,
-    also: int | None,
+    also: tuple[int, ...],
     records: Path,
     peers: list[str],
     rounds: int,

@@ -41,7 +41,9 @@ def _result(
 ) -> Tuned:
     """What there is to say of the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
-    again = {f.config: session.record(_again(of_search, f)) for f in finalists if of_search}
+    again = {
+        f.config: session.record(_again(of_search, f), final=True) for f in finalists if of_search
+    }
     costs = {f.config: f.cost for f in finalists}
     record = again.get(config)
     if record is None and of_search is not None:
@@ -66,12 +68,12 @@ def _compared(session: Session) -> list[Finalist]:
     are taken out of the ranking, and the list is empty if nothing is left of them."""
     default = session.space.default
     session.update("comparing the best")
-    heat = session.ranked()[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
+    ranked = session.ranked()
+    heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
     if len(heat) > FINALISTS:
         heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
     configs = heat[:FINALISTS]
-    if default in session.ranked() and default not in configs:
-        configs.append(default)
+    configs += [c for c in (session.champion, default) if c in ranked and c not in configs]
     finalists = _side_by_side(session, configs, ROUNDS)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)

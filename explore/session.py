@@ -18,7 +18,7 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space
 from loopwright.transfer.lookup import hardware
-from loopwright.transfer.record import NETWORK
+from loopwright.transfer.record import FINALS, NETWORK
 from loopwright.transfer.records import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -32,6 +32,7 @@ class Session:
     ----------
     history: every candidate measured, those of earlier sessions first.
     resumed: how many those are.
+    champion: what the store would have chosen before this session; None for nothing.
     spent: seconds by part of the work.
     preparing: what the device does meanwhile, and must have done before it measures.
     """
@@ -50,6 +51,7 @@ class Session:
         self.store, self.budget, self.callbacks, self.seed = store, budget, callbacks, seed
         self.history: list[Measurement] = []
         self.resumed = 0
+        self.champion: Config | None = None
         self.spent: dict[str, float] = {}
         self.preparing: Future[None] | None = None
         self._began = time.monotonic()
@@ -98,6 +100,7 @@ class Session:
         self._costs |= {config: r.cost for config, r in last.items()}
         self._earlier = last
         self.resumed = len(last)
+        self.champion = self.best_known()
         if self.resumed:
             self.note(f"{self.resumed} trials of earlier sessions count; {self.store.path}")
         return list(self.history)
@@ -135,8 +138,17 @@ class Session:
         self._pending.append(self.history[place])
         self.note(f"rejected after a check: {failure}: {config}")
 
-    def record(self, measurement: Measurement) -> Record:
-        """The record of a measurement, stored; one of an earlier session is there already."""
+    def best_known(self, cache: str | None = None) -> Config | None:
+        """What the store would choose for this machine; None for nothing."""
+        if self.store is None:
+            return None
+        key, target = self.workload.key, self.device.target
+        found = self.store.best(key, target, machine=self._machine, cache=cache)
+        return found.config if found and self._fits(found.config) else None
+
+    def record(self, measurement: Measurement, final: bool = False) -> Record:
+        """The record of a measurement, stored; one of an earlier session is there already. `final`
+        is for what was compared side by side with the best others."""
         earlier = self._earlier.get(measurement.config)
         if earlier is not None and earlier.measurement == measurement:
             return earlier
@@ -146,7 +158,7 @@ class Session:
             self._machine,
             measurement,
             seed=self.seed,
-            session=self._name,
+            session=self._name + FINALS * final,
         )
         if self.store is not None:
             record = replace(record, id=self.store.add([record])[0])

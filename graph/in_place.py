@@ -45,9 +45,9 @@ class Compared:
 
 
 def contenders(session: Session) -> tuple[Config, ...]:
-    """The best config of a search, the default one, the best of every other rewrite that comes
-    near, then the next best ones. The default is there so that noise makes nothing slower than it
-    was without tuning."""
+    """The best config of a search, the default one, the one that won in a network before, the best
+    of every other rewrite that comes near, then the next best ones. The default is there so that
+    noise makes nothing slower than it was without tuning."""
     ranked = list(dict.fromkeys(session.ranked()))
     if not ranked:
         return ()
@@ -55,8 +55,8 @@ def contenders(session: Session) -> tuple[Config, ...]:
     for config in ranked:
         if session.cost(config) <= _SLOWER * session.cost(ranked[0]):
             first.setdefault(session.space.sketch(config.sketch).rewrite, config)
-    default = [session.space.default] if session.space.default in ranked else []
-    return tuple(dict.fromkeys([ranked[0], *default, *first.values(), *ranked]))[:VARIANTS]
+    sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
+    return tuple(dict.fromkeys([ranked[0], *sure, *first.values(), *ranked]))[:VARIANTS]
 
 
 def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> Iterator[str]:
@@ -121,5 +121,6 @@ def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> 
                 cache=NETWORK,
                 threads=target.threads,
                 started=time.time(),
-            )
+            ),
+            final=True,
         )

@@ -22,6 +22,9 @@ from loopwright.schedule.target import Target
 SCHEMA = 1
 """The form of records on disk, in a store and as JSON lines; see `schema.py` for the steps."""
 
+FINALS = "/finals"
+"""Ends the name of a session that compared the best of a search, all measured side by side."""
+
 NETWORK = "network"
 CACHES = ("warm", "cold", NETWORK)
 """What the caches hold before a call: the same call's data; nothing; what the steps before it in a
@@ -50,7 +53,8 @@ class Record:
     cache: one of `CACHES`.
     build_seconds, run_seconds: wall time spent on building and on running it.
     seed: of the search that chose it, if one did.
-    session: names that search, one call of `tune`; any text.
+    session: names that search, one call of `tune`; with `FINALS` behind it, the comparison at its
+        end. Any text.
     versions: of loopwright, TVM and Python.
     created: when it ran, in seconds since 1970.
     id: its number within a store; None outside, and of no matter to equality.

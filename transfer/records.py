@@ -18,7 +18,7 @@ from loopwright.transfer.database import Database
 from loopwright.transfer.explain import explain
 from loopwright.transfer.lines import read_lines, write_lines
 from loopwright.transfer.lookup import Setting, Wanted, choose, comparable
-from loopwright.transfer.record import CACHES, NETWORK, Record, RecordError, canonical
+from loopwright.transfer.record import CACHES, FINALS, NETWORK, Record, RecordError, canonical
 
 __all__ = ["Record", "RecordError", "RecordStore", "Setting"]
 
@@ -114,9 +114,11 @@ class RecordStore:
         """A record of the fastest config for a workload (or its key), or None.
 
         Of the settings that `policy` allows (see `lookup.POLICIES`), the nearest that has costs
-        decides; there, the fastest config is that with the lowest median over its records,
-        so a lucky record does not beat the later ones of the same config. A config that ever gave
-        wrong results is never the best. `threads` are the target's if not given; `cache` limits
+        decides. There, what was measured before the last comparison at the end of a search does
+        not count, since the best of it was in that comparison, and costs of other times say less.
+        The fastest config is that with the lowest median over its records, so a lucky record does
+        not beat the later ones of the same config. A config that ever gave wrong results is never
+        the best. `threads` are the target's if not given; `cache` limits
         the choice to such times; if it is None, times inside of a network are left out.
         """
         if cache not in (None, *CACHES):
@@ -247,17 +249,28 @@ class RecordStore:
         some = f"setting IN ({marks}) AND cost IS NOT NULL"
         some += f" AND cache = coalesce(?, nullif(cache, '{NETWORK}'))"
         wrong = f"SELECT config FROM records WHERE setting IN ({marks}) AND failure = 'wrong'"
+        some += f" AND config NOT IN ({wrong})"
+        given = (*ids, cache, *ids)
+        ((since,),) = self._database.read(
+            f"""SELECT min(created) FROM records WHERE {some} AND session = (
+                SELECT session FROM records WHERE {some} AND session IN (
+                    SELECT id FROM sessions WHERE session LIKE '%{FINALS}')
+                ORDER BY created DESC LIMIT 1)""",
+            given * 2,
+        )
+        if since is not None:
+            some, given = f"{some} AND created >= ?", (*given, since)
         floors = self._database.read(
-            f"""SELECT config, min(cost) FROM records WHERE {some} AND config NOT IN ({wrong})
+            f"""SELECT config, min(cost) FROM records WHERE {some}
             GROUP BY config ORDER BY min(cost)""",
-            (*ids, cache, *ids),
+            given,
         )
         lowest, best = math.inf, None
         for config, floor in floors:
             if floor >= lowest:
                 break
             found = self._database.read(
-                f"{rows.SELECT} WHERE {some} AND config = ?", (*ids, cache, config)
+                f"{rows.SELECT} WHERE {some} AND config = ?", (*given, config)
             )
             records = [self._record(row) for row in found]
             median = statistics.median(r.cost for r in records for _ in r.seconds)

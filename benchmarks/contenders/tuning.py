@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 from peers import Peer
 from suites.row import Row
 
@@ -14,9 +15,7 @@ import contenders
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError
-from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch import Config
-from loopwright.transfer.records import RecordStore
 
 _TRIALS = 256
 """MetaSchedule's where ours is the default schedule; it has no default."""
@@ -30,30 +29,44 @@ class Tuning:
     ----------
     trials: 0 for the default schedule.
     records: the store. MetaSchedule's databases are in a folder beside it.
-    also: fewer trials, whose best is compared too.
+    also: other numbers of trials, whose winners are compared too.
     """
 
     trials: int
     records: Path
-    also: int | None = None
+    also: tuple[int, ...] = ()
 
     def ours(self, row: Row, threads: int, expected: str) -> list[Peer]:
-        """Loopwright's contenders for a row, tuned now unless the store has enough trials."""
+        """Loopwright's contenders for a row: what `tune` returns after each number of trials,
+        asked now, unless it was before with the same store."""
         if not self.trials:
             return [contenders.peer(contenders.OURS, row, threads, expected)]
-        configs = self._measured(row, threads)
-        if len(configs) < self.trials:
-            lw.tune(
-                row.request.workload, trials=self.trials, threads=threads, records=self.records
-            )
-            configs = self._measured(row, threads)
-        marks = {contenders.OURS: self.trials}
-        if self.also:
-            marks[f"{contenders.OURS}@{self.also}"] = self.also
+        winners = {}
+        for count in sorted({self.trials, *self.also}):
+            name = contenders.OURS if count == self.trials else f"{contenders.OURS}@{count}"
+            winners[name] = self._winner(row, threads, count)
         return [
-            contenders.peer(name, row, threads, expected, config=_best(configs, count).to_json())
-            for name, count in marks.items()
+            contenders.peer(name, row, threads, expected, config=config.to_json())
+            for name, config in sorted(winners.items())
         ]
+
+    def _winner(self, row: Row, threads: int, count: int) -> Config:
+        """The config that a search of so many trials returns; kept beside the store, since longer
+        ones go on from it."""
+        workload, target = row.request.workload, resolve("cpu", threads)
+        kept = self.records.with_suffix(".winners.json")
+        known = json.loads(kept.read_text()) if kept.exists() else {}
+        key = f"{workload.key} {threads} {count}"
+        if key not in known or not _fits(lw.space(workload, target), Config.from_json(known[key])):
+            tuned = lw.tune(workload, trials=count, threads=threads, records=self.records)
+            if len(tuned.history) > count:
+                raise click.UsageError(
+                    f"{self.records} has {len(tuned.history)} trials of {row.key}: what {count} "
+                    "would have found is not known; give another file to --records"
+                )
+            known[key] = tuned.config.to_json()
+            kept.write_text(json.dumps(known, indent=1))
+        return Config.from_json(known[key])
 
     def theirs(self, name: str, row: Row, threads: int) -> dict[str, Any]:
         """What a peer's function needs beside the row: MetaSchedule's winner, tuned now with as
@@ -67,20 +80,6 @@ class Tuning:
 
         tuned(row, threads, trials, folder)
         return {"folder": str(folder)}
-
-    def _measured(self, row: Row, threads: int) -> list[tuple[Config, float]]:
-        """The configs that are still of the space and their costs, the first measured first."""
-        workload, target = row.request.workload, resolve("cpu", threads)
-        space = lw.space(workload, target)
-        with RecordStore(self.records) as store:
-            found = store.measured(workload, target, fingerprint()).items()
-        return [(config, cost) for config, cost in found if _fits(space, config)]
-
-
-def _best(configs: list[tuple[Config, float]], count: int) -> Config:
-    config, cost = min(configs[:count], key=lambda c: c[1])
-    assert math.isfinite(cost)
-    return config
 
 
 def _fits(space: Any, config: Config) -> bool:

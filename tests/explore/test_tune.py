@@ -263,6 +263,27 @@ def test_the_winner_is_in_the_store_with_the_samples_of_the_comparison(tmp_path)
     assert record.seed == 0
 
 
+def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_time(tmp_path):
+    class Drifting(MadeUp):
+        """All that is compared runs while the machine is busy."""
+
+        def compare(self, workload, configs, rounds):
+            return [tuple(9 * s for s in c) for c in super().compare(workload, configs, rounds)]
+
+    def best():
+        with RecordStore(tmp_path / "r.db") as store:
+            return store.best(
+                matmul_space().workload, device.target, machine=device.fingerprint()
+            ).config
+
+    device = Drifting()
+    first = run(device, records=tmp_path / "r.db", trials=40)
+    assert best() == first.config
+    second = run(device, records=tmp_path / "r.db", trials=80)
+    assert first.config in [f.config for f in second.finalists]
+    assert best() == second.config
+
+
 def test_time_is_booked_by_part():
     tuned = run(MadeUp())
     assert {"choosing", "learning", "building", "running", "checking"} <= set(tuned.spent)

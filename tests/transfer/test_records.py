@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from loopwright.measure.device import Failure
 from loopwright.transfer import schema
+from loopwright.transfer.record import FINALS
 from loopwright.transfer.records import RecordError, RecordStore
 from tests.transfer.examples import (
     AVX512,
@@ -136,6 +137,26 @@ def test_the_fastest_record_is_the_best(store):
 def test_a_lucky_record_does_not_beat_later_ones_of_its_config(store):
     store.add([record(0, 1.0), record(0, 4.0, created=2e9), record(0, 4.0, created=3e9)])
     store.add([record(1, 2.0), record(2, 3.0)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
+
+
+def test_what_lost_the_last_comparison_is_not_the_best_however_lucky_its_record(store):
+    store.add([record(0, 1.0), record(1, 0.5), record(2, 0.7), record(3, 0.4)])
+    finals = {"session": f"a session{FINALS}", "created": 2e9}
+    store.add([record(0, 2.0, **finals), record(1, 2.1, **finals), record(2, 2.2, **finals)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(0)
+    later = {"session": "another", "created": 3e9}
+    store.add([record(3, 1.9, **later)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(3)
+    finals = {"session": f"another{FINALS}", "created": 4e9}
+    store.add([record(0, 3.0, **finals), record(2, 2.9, **finals), record(3, 3.1, **finals)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(2)
+
+
+def test_a_winner_that_proved_wrong_leaves_the_others_of_its_comparison(store):
+    finals = {"session": f"a session{FINALS}", "created": 2e9}
+    store.add([record(0, 1.0, **finals), record(1, 2.0, **finals), record(2, 0.5)])
+    store.add([failed(0, "wrong", created=3e9)])
     assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
 
 
