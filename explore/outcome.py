@@ -32,8 +32,15 @@ def finish(session: Session, end: str) -> Tuned:
         end = "interrupted"
     if not session.ranked():
         raise session.nothing_worked()
-    best = finalists[0].config if finalists else session.ranked()[0]
+    best = finalists[0].config if finalists else _uncompared(session)
     return _result(session, best, end, finalists)
+
+
+def _uncompared(session: Session) -> Config:
+    """The best of a search without a comparison: what the store says, where there is one."""
+    session.flush()
+    ranked, known = session.ranked(), session.best_known()
+    return known if known in ranked else ranked[0]
 
 
 def _result(
@@ -111,7 +118,7 @@ def unmeasured(session: Session, tuner: Tuner) -> Tuned:
     global model's choice, or the default config where there is no such model."""
     session.resume()
     if session.ranked():
-        return _result(session, session.ranked()[0], "nothing was measured")
+        return _result(session, _uncompared(session), "nothing was measured")
     if isinstance(tuner.strategy, Instant):
         with session.timed("choosing"):
             (config,) = tuner.strategy.domain.configs(tuner.strategy.choose(1))

@@ -282,6 +282,7 @@ def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_tim
     second = run(device, records=tmp_path / "r.db", trials=80)
     assert first.config in [f.config for f in second.finalists]
     assert best() == second.config
+    assert run(device, records=tmp_path / "r.db", trials=0).config == second.config
 
 
 def test_time_is_booked_by_part():
