@@ -48,7 +48,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "gt": lambda x, y: x > y,
     "ge": lambda x, y: x >= y,
     "eq": tirx.EQ,
-    "ne": tirx.NE,
+    "ne": lambda x, y: tirx.Not(tirx.EQ(x, y)),  # TVM's own is false for NaN
     "and": tirx.And,
     "or": tirx.Or,
 }

@@ -15,6 +15,7 @@ import numpy as np
 
 from loopwright.codegen.arrays import Array, address, empty
 from loopwright.codegen.library import Library
+from loopwright.codegen.linker import is_native
 from loopwright.codegen.signature import Parameter
 from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import is_float
@@ -22,7 +23,8 @@ from loopwright.dsl.errors import LibraryError
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
-from loopwright.graph.read import Inputs, read_model
+from loopwright.graph.read import Inputs, read_model, torch_program
+from loopwright.graph.reference import Reference
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.virtual import VirtualModel, build_virtual
 from loopwright.measure.machine import fingerprint
@@ -179,16 +181,29 @@ def build_model(
     layout: "auto" lays images between steps out as suits the steps (`graph.layout`), "given" as
         the model says.
 
-    Raises `ModelError`, `BuildError`.
+    Raises `ModelError`, `BuildError`. A torch model is run once in torch and once as compiled, and
+    refused where results differ by more than rounding: what TVM imports wrongly is not returned.
     """
     machine = resolve(target, threads)
-    module = fused(read_model(model, inputs), machine)
+    program = torch_program(model, inputs)
+    module = fused(read_model(model if program is None else program, inputs), machine)
+    built: TunedModel | VirtualModel
     try:
         work = work_of(network(module), layout)
         found = {} if records is None else best_records(work, machine, records, policy)
-        return build_work(work, machine, found, name)
+        built = build_work(work, machine, found, name)
     except NotPlannable as reason:
-        return build_virtual(module, machine, records, policy, str(reason))
+        built = build_virtual(module, machine, records, policy, str(reason))
+    if program is not None:
+        check_import(program, built, machine)
+    return built
+
+
+def check_import(program: Any, built: TunedModel | VirtualModel, target: Target) -> None:
+    """Compare a compiled torch program with torch, for its example inputs, where it can run here.
+    Raises `ModelError` if TVM has imported it as something else."""
+    if is_native(target.triple) and (wanted := Reference.of(program)) is not None:
+        wanted.check(built)
 
 
 def build_work(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,21 @@ def read_model(model: Any, inputs: Inputs = None) -> Any:
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
         return _fixed(_from_onnx(model, inputs))
-    if name.startswith("torch.export") and hasattr(model, "graph_module"):
-        return _fixed(_from_program(model))
-    if hasattr(model, "state_dict") and hasattr(model, "forward"):
-        return _fixed(_from_program(_exported(model, inputs)))
+    if (program := torch_program(model, inputs)) is not None:
+        return _fixed(_from_program(program))
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
     )
+
+
+def torch_program(model: Any, inputs: Inputs) -> Any:
+    """The program of a torch.nn.Module; None for a model that is neither that nor a program."""
+    if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
+        return model
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        return _exported(model, inputs)
+    return None
 
 
 def _onnx_file(path: Path) -> Any:
@@ -134,10 +142,42 @@ def _exported(module: Any, inputs: Inputs) -> Any:
 def _from_program(program: Any) -> Any:
     from tvm.relax.frontend.torch import from_exported_program
 
-    try:
-        return from_exported_program(program, unwrap_unit_return_tuple=True)
-    except Exception as error:  # TVM's errors have no root of their own
-        raise ModelError(f"TVM cannot import this torch program: {_reason(error)}") from error
+    def imported(in_parts: bool) -> Any:
+        return from_exported_program(
+            program,
+            unwrap_unit_return_tuple=True,
+            custom_convert_map=_REDUCTIONS,
+            run_ep_decomposition=in_parts,
+        )
+
+    with suppress(Exception):  # TVM's errors have no root of their own
+        return imported(True)
+    try:  # it knows some operators by their own names alone
+        return imported(False)
+    except Exception as error:
+        raise ModelError(
+            f"TVM cannot import this torch program: {_reason(error)}; say it by other operators, "
+            "in float32, or give the model as ONNX (torch.onnx.export)"
+        ) from error
+
+
+def _reduction(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """How TVM's importer is to translate a reduction of torch's over some axes."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        given = [*importer.retrieve_args(node), None, False]
+        keep = bool(node.kwargs.get("keepdim", given[2]))
+        return importer.block_builder.emit(operator(given[0], given[1] or None, keepdims=keep))
+
+    return convert
+
+
+_REDUCTIONS = {
+    "amax.default": _reduction(relax.op.max),
+    "amin.default": _reduction(relax.op.min),
+    "prod.dim_int": _reduction(relax.op.prod),
+}
+"""What TVM's importer lacks."""
 
 
 def _from_relax(module: Any) -> Any:

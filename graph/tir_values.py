@@ -20,6 +20,8 @@ _BINARY = {
     tirx.EQ: "eq", tirx.NE: "ne", tirx.LT: "lt", tirx.LE: "le", tirx.GT: "gt", tirx.GE: "ge",
     tirx.And: "and", tirx.Or: "or", tirx.FloorDiv: "floordiv", tirx.FloorMod: "mod",
 }  # fmt: skip
+_LOGICAL = {tirx.Mul: "and", tirx.Min: "and", tirx.Add: "or", tirx.Max: "or"}
+"""What arithmetic does to truth values."""
 _UNARY: dict[str, Callable[[Any], Expr]] = {
     "exp": f.exp, "log": f.log, "sqrt": f.sqrt, "rsqrt": f.rsqrt, "tanh": f.tanh,
     "sigmoid": f.sigmoid, "erf": f.erf, "floor": f.floor, "fabs": f.abs, "abs": f.abs,
@@ -122,7 +124,9 @@ class Values:
         if isinstance(x, tirx.Div):
             return self._divided(x)
         if type(x) in _BINARY:
-            return binary(_BINARY[type(x)], *_agreeing(self.expr(x.a), self.expr(x.b)))
+            a, b = _agreeing(self.expr(x.a), self.expr(x.b))
+            named = _LOGICAL if a.dtype == "bool" else _BINARY
+            return binary(named.get(type(x), _BINARY[type(x)]), a, b)
         if isinstance(x, Call):
             return self._call(x)
         raise NotSayable(f"the notation has no {type(x).__name__}")

@@ -16,8 +16,14 @@ from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner
 from loopwright.graph.in_place import Compared, compare_in_place, contenders
-from loopwright.graph.model import TunedModel, best_records, build_work, import_model
-from loopwright.graph.read import Inputs
+from loopwright.graph.model import (
+    TunedModel,
+    best_records,
+    build_work,
+    check_import,
+    import_model,
+)
+from loopwright.graph.read import Inputs, torch_program
 from loopwright.graph.tasks import Task, Work
 from loopwright.measure.device import Device
 from loopwright.schedule.space import space
@@ -144,7 +150,10 @@ def tune_model(
     """
     budget = Budget.of(trials, minutes, effort)
     machine = resolve(target, threads) if device is None else device.target
-    work = import_model(model, inputs, machine, layout)
+    program = torch_program(model, inputs)
+    work = import_model(model if program is None else program, inputs, machine, layout)
+    if program is not None:  # before minutes are spent on it
+        check_import(program, build_work(work, machine, {}), machine)
     search(
         work,
         machine,

@@ -79,6 +79,9 @@ def test_the_default_is_compared_in_the_network_however_it_did_alone():
         def cost(self, config):
             return self.costs[config]
 
+        def best_known(self, cache):
+            return None
+
     slow, failed = Searched(9.0), Searched(math.inf)
     assert contenders(slow)[1] == points.default
     assert len(contenders(slow)) == VARIANTS
