@@ -65,7 +65,7 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
 def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any]) -> None:
     """Writes a shared object, its header and its manifest, the manifest last. Raises
     `LibraryError`."""
-    _write_together(
+    write_together(
         {
             path: code,
             path.with_suffix(".h"): text.encode(),
@@ -95,7 +95,8 @@ def describe(name: str, signature: Signature, origin: Origin, code: bytes) -> di
     }
 
 
-def _write_together(files: Mapping[Path, bytes]) -> None:
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Writes files in their order, each whole or not at all. Raises `LibraryError`."""
     temporary: dict[Path, Path] = {}
     try:
         for path, content in files.items():

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from loopwright.dsl.errors import LoopwrightError
 
 
@@ -14,32 +16,74 @@ def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
     """Compile a graph that torch's Dynamo captured, for inference.
 
     Records come from the store that $LOOPWRIGHT_RECORDS names, by default tuning.db where there is
-    one; work without a record gets a default schedule. Parameters and buffers are laid out once;
-    after they have changed, the graph runs in torch, and so it does where gradients are wanted or
-    where it cannot be built, which a warning explains.
+    one; work without a record gets a default schedule. Where the graph cannot be built, trains, or
+    writes to what it is given, it runs in torch, which a warning explains.
+
+    Parameters and buffers are laid out once; after they have changed, the graph runs in torch, and
+    so it does where gradients are wanted. Changes through `.data` are noticed where they move a
+    parameter, or change its element of the largest magnitude. Others are not: compile anew after
+    them.
     """
     import torch
 
     weights = _static(graph, examples)
     try:
+        _check_kept(graph, examples, weights)
         made = _built(graph, examples, weights)
     except LoopwrightError as error:
         warnings.warn(f"loopwright leaves a graph to torch: {error}", stacklevel=2)
         forward: Callable[..., Any] = graph.forward
         return forward
-    versions = {n: (examples[n].data_ptr(), examples[n]._version) for n in weights}
+    seen = [(n, *_seen(examples[n])) for n in weights if examples[n].numel()]
+    rest = [n for n in range(len(examples)) if n not in weights]
 
     def call(*inputs: Any) -> Any:
         gradients = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-        changed = any(
-            (inputs[n].data_ptr(), inputs[n]._version) != known for n, known in versions.items()
-        )
-        if gradients or changed:
+        if gradients or any(
+            inputs[n].data_ptr() != pointer or inputs[n]._version != version or largest[()] != bits
+            for n, pointer, version, largest, bits in seen
+        ):
             return graph.forward(*inputs)
-        result = made(*(x for n, x in enumerate(inputs) if n not in versions))
+        result = made(*(inputs[n] for n in rest))
         return result if isinstance(result, tuple) else (result,)
 
     return call
+
+
+def _seen(weight: Any) -> tuple[int, int, memoryview, int]:
+    """What tells in less than a microsecond whether a weight is the same: its place, its version,
+    and its element of the largest magnitude, as a view and as the bits that are there now."""
+    import torch
+
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    values = weight.detach()
+    place = np.unravel_index(int(values.float().abs().argmax()), tuple(values.shape))
+    element = values[tuple(map(int, place))]
+    largest = memoryview(element.view(integers[element.element_size()]).numpy())
+    return weight.data_ptr(), weight._version, largest, largest[()]
+
+
+def _check_kept(graph: Any, examples: Sequence[Any], weights: list[int]) -> None:
+    """Raises `LoopwrightError` where arrays of ours could not stand for torch's tensors."""
+    tensors = [x for x in examples if hasattr(x, "untyped_storage")]
+    if any(x.device.type != "cpu" for x in tensors):
+        raise LoopwrightError("its tensors are not on the CPU")
+    if any(examples[n].is_inference() for n in weights):
+        raise LoopwrightError(
+            "its weights were made under inference_mode and do not tell when they change"
+        )
+    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
+    nodes = list(graph.graph.nodes)
+    given = {_storage(node) for node in nodes if node.op == "placeholder"}
+    for node in nodes[-1].all_input_nodes:
+        if _storage(node) in given - {None}:
+            raise LoopwrightError(f"its output {node.name} is a view of an input")
+
+
+def _storage(node: Any) -> int | None:
+    """The identity of the memory of what a node stands for; None if it is no tensor."""
+    value = node.meta.get("example_value")
+    return value.untyped_storage()._cdata if hasattr(value, "untyped_storage") else None
 
 
 def _static(graph: Any, examples: Sequence[Any]) -> list[int]:
@@ -64,16 +108,19 @@ def _built(graph: Any, examples: Sequence[Any], weights: list[int]) -> Callable[
     if not all(isinstance(x, torch.Tensor) for x in examples):
         raise LoopwrightError("it takes numbers beside tensors: give dynamic=False")
 
+    # As messages call them.
+    names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+
     class Closed(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             for n in weights:
-                self.register_buffer(f"w{n}", examples[n].detach())
+                self.register_buffer(names[n], examples[n].detach())
 
         def forward(self, *rest: Any) -> Any:
             left = iter(rest)
             every = [
-                getattr(self, f"w{n}") if n in weights else next(left)
+                getattr(self, names[n]) if n in weights else next(left)
                 for n in range(len(examples))
             ]
             return graph(*every)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from loopwright.graph.passes import fused
 from loopwright.graph.read import Inputs, read_model, torch_program
 from loopwright.graph.reference import Reference
 from loopwright.graph.tasks import Work, work_of
+from loopwright.graph.tensors import any_tensor, detached, to_torch
 from loopwright.graph.virtual import VirtualModel, build_virtual
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
@@ -80,17 +80,14 @@ class TunedModel:
         Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; a
         tuple where the model returns one. Raises `ShapeError` for a wrong input.
         """
-        torch = sys.modules.get("torch")
-        is_torch = torch is not None and any(
-            isinstance(x, torch.Tensor) for x in (*inputs, *named.values())
-        )
+        is_torch = any_tensor((*inputs, *named.values()))
         if is_torch:
-            inputs = tuple(map(_detached, inputs))
-            named = {name: _detached(x) for name, x in named.items()}
+            inputs = tuple(map(detached, inputs))
+            named = {name: detached(x) for name, x in named.items()}
         result = self.library(*inputs, **named)
         outputs = result if isinstance(result, tuple) else (result,)
         if is_torch:
-            outputs = tuple(map(_to_torch, outputs))
+            outputs = tuple(map(to_torch, outputs))
         return outputs if self.work.network.several else outputs[0]
 
     def export(self, path: str | os.PathLike[str]) -> Path:
@@ -229,18 +226,6 @@ def best_records(
             if record is not None:
                 found[task.workload.key] = record
     return found
-
-
-def _detached(x: Any) -> Any:
-    torch = sys.modules["torch"]
-    return x.detach().cpu() if isinstance(x, torch.Tensor) else x
-
-
-def _to_torch(x: Any) -> Any:
-    torch = sys.modules["torch"]
-    if x.dtype.name == "bfloat16":  # torch knows no such type of NumPy's
-        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(x)
 
 
 def _random(parameter: Parameter) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 from tvm import IRModule, relax, tirx
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.inference import check_inference
 
 Inputs = Sequence[Any] | Mapping[str, Any] | None
 
@@ -130,13 +131,16 @@ def _exported(module: Any, inputs: Inputs) -> Any:
         args, words = tuple[Any, ...](), {name: tensor(x) for name, x in inputs.items()}
     else:
         args, words = tuple(map(tensor, inputs)), None
-    training = module.training
+    modes = {each: each.training for each in module.modules()}
     try:
-        return torch.export.export(module.eval(), args, words)
+        program = torch.export.export(module.eval(), args, words)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {_reason(error)}") from error
     finally:
-        module.train(training)
+        for each, mode in modes.items():
+            each.training = mode
+    check_inference(program)
+    return program
 
 
 def _from_program(program: Any) -> Any:

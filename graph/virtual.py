@@ -7,17 +7,23 @@ that the notation can say are still ours; an export needs TVM's run-time where i
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
+from loopwright.codegen.calls import positional
+from loopwright.codegen.export import write_together
+from loopwright.codegen.linker import scratch
 from loopwright.codegen.target import tvm_target
-from loopwright.dsl.errors import BuildError, ShapeError
+from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
 from loopwright.graph.apply import apply
+from loopwright.graph.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.schedule.target import Target
 
 
@@ -34,27 +40,42 @@ class VirtualModel:
     types: tuple[tuple[tuple[int, ...], str], ...]
     notes: tuple[str, ...]
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Computes; NumPy arrays come out. Raises `ShapeError` for a wrong input."""
-        if len(inputs) != len(self.names):
-            raise ShapeError(f"{len(inputs)} inputs; the model takes {', '.join(self.names)}")
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Computes. Inputs are arrays in the model's order, or by name.
+
+        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; a
+        tuple where the model returns one. Raises `ShapeError` for a wrong input.
+        """
+        inputs = positional(inputs, named, self.names, f"model({', '.join(self.names)})")
+        is_torch = any_tensor(inputs)
+        if is_torch:
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
         arrays = []
         for name, (shape, dtype), x in zip(self.names, self.types, inputs):
-            array = np.asarray(x.detach() if hasattr(x, "detach") else x)
+            array = np.asarray(x)
             if array.shape != shape or str(array.dtype) != dtype:
                 raise ShapeError(
                     f"{name} is {array.dtype}{list(array.shape)}; it must be {dtype}{list(shape)}"
                 )
             arrays.append(tvm.runtime.tensor(array))
-        result = self.machine["main"](*arrays)
-        if hasattr(result, "numpy"):
-            return result.numpy()
-        return tuple(x.numpy() for x in result)
+        return _given_back(self.machine["main"](*arrays), to_torch if is_torch else np.asarray)
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """Writes one shared object; `tvm.runtime.load_module` loads it."""
+        """Writes one shared object, NAME.so; `tvm.runtime.load_module` loads it.
+
+        Raises `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
+        """
         path = Path(path)
-        self.executable.export_library(str(path))
+        if path.suffix != ".so":
+            raise LibraryError(f"{path}: the name of a library ends in .so")
+        with scratch() as folder:
+            built = folder / path.name
+            try:
+                self.executable.export_library(str(built))
+            except RuntimeError as error:  # of the linker
+                raise BuildError(f"TVM could not link the model: {error}") from error
+            code = built.read_bytes()
+        write_together({path: code})
         return path
 
 
@@ -77,3 +98,10 @@ def build_virtual(
     names = tuple(p.name for p in main.params)
     note = f"it runs on TVM's virtual machine: {reason}"
     return VirtualModel(executable, machine, names, types, (note,))
+
+
+def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:
+    """What the machine returned, as arrays; a shape is an array of int64, as it is in ONNX."""
+    if isinstance(result, tvm_ffi.Array):
+        return tuple(_given_back(each, kind) for each in result)
+    return kind(result.numpy() if hasattr(result, "numpy") else np.array(result, np.int64))

@@ -57,3 +57,100 @@ def test_what_cannot_be_built_is_left_to_torch_with_a_warning():
 
 def test_torch_knows_the_backend_by_name():
     assert "loopwright" in torch._dynamo.list_backends(None)
+
+
+def _left_to_torch(model):
+    """Compiled by us, which must refuse when it is called first."""
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=backend)
+
+    def first(*inputs):
+        with pytest.warns(UserWarning, match="leaves a graph to torch"):
+            return compiled(*inputs)
+
+    return first, compiled
+
+
+class _Cache(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(3))
+        self.register_buffer("rows", torch.zeros(3, 4))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        self.rows[1] = x
+        return self.rows * self.calls.sum()
+
+
+def test_what_a_model_writes_to_its_buffers_stays_written():
+    wanted, model = _Cache(), _Cache()
+    first, compiled = _left_to_torch(model)
+    with torch.no_grad():
+        for call in (first, compiled, compiled):
+            x = torch.randn(4)
+            torch.testing.assert_close(call(x), wanted(x))
+    torch.testing.assert_close(model.calls, wanted.calls)
+    torch.testing.assert_close(model.rows, wanted.rows)
+
+
+def test_what_a_function_writes_to_its_input_stays_written():
+    first, _ = _left_to_torch(lambda y: y.add_(1) * 2)
+    y = torch.zeros(4)
+    torch.testing.assert_close(first(y), torch.full((4,), 2.0))
+    torch.testing.assert_close(y, torch.ones(4))
+
+
+def test_a_view_of_an_input_is_none_of_a_copy():
+    first, _ = _left_to_torch(lambda y: (y.t(), y + 1))
+    y = torch.zeros(2, 3)
+    first(y)[0].add_(1)
+    torch.testing.assert_close(y, torch.ones(2, 3))
+
+
+def test_dropout_and_batch_norm_of_a_model_in_training_come_from_torch():
+    first, _ = _left_to_torch(torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.ReLU()))
+    norm, wanted = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
+    with torch.no_grad():
+        assert 300 < (first(torch.ones(1000)) == 0).sum() < 700
+        first, _ = _left_to_torch(norm)
+        x = torch.randn(2, 3, 7, 6) * 3 + 1
+        torch.testing.assert_close(first(x), wanted(x))
+    torch.testing.assert_close(norm.running_mean, wanted.running_mean)
+    assert norm.num_batches_tracked == 1
+
+
+def test_weights_made_under_inference_mode_are_left_to_torch():
+    with torch.inference_mode():
+        net = torch.nn.Linear(5, 3).eval()
+    first, _ = _left_to_torch(net)
+    x = torch.randn(2, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(first(x), net(x))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.data.mul_(2),
+        lambda w: w.data.copy_(torch.ones_like(w)),
+        lambda w: setattr(w, "data", w.data + 1),
+    ],
+)
+def test_weights_that_change_behind_autograds_back_are_noticed(change):
+    net, x = _net().to(memory_format=torch.channels_last), torch.randn(1, 3, 7, 6)
+    compiled = torch.compile(net, backend=backend)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+        change(net[0].weight)
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_on_the_virtual_machine_gives_torch_its_tensors():
+    def cumulated(x):
+        return x.cumsum(1) + 1
+
+    x = torch.randn(2, 5)
+    got = torch.compile(cumulated, backend=backend)(x)
+    assert isinstance(got, torch.Tensor)
+    torch.testing.assert_close(got, cumulated(x))

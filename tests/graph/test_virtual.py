@@ -5,7 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.graph.model import build_model
 from loopwright.graph.virtual import VirtualModel
 
@@ -50,3 +50,52 @@ def test_its_inputs_are_checked(made):
         model(np.zeros((5, 12), np.float32))
     with pytest.raises(ShapeError, match="2 inputs"):
         model(1, 2)
+    with pytest.raises(ShapeError, match="'y' is no input"):
+        model(y=1)
+
+
+def test_arrays_come_out_of_the_kind_that_went_in_also_by_name(made):
+    net, x, model = made
+    got = model(x=x)
+    assert isinstance(got, torch.Tensor)
+    torch.testing.assert_close(got, net(x).detach(), rtol=1e-4, atol=1e-6)
+    assert isinstance(model(x.numpy()), np.ndarray)
+
+
+class _Both(torch.nn.Module):
+    def forward(self, x):
+        return x.cumsum(1), x.cumsum(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_several_results_are_a_tuple_of_the_same_kind(dtype):
+    x = torch.randint(-9, 9, (3, 5)).to(dtype)
+    model = build_model(_Both(), (x,), threads=1)
+    got = model(x.t().contiguous().t())
+    assert isinstance(got, tuple)
+    torch.testing.assert_close(got, _Both()(x))
+
+
+def test_a_shape_comes_out_as_an_array():
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Shape", ["x"], ["s"])],
+        "shape",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("s", onnx.TensorProto.INT64, [2])],
+    )
+    model = build_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    got = model(np.zeros((2, 3), np.float32))
+    assert got.dtype == np.int64
+    assert got.tolist() == [2, 3]
+    torch.testing.assert_close(model(torch.zeros(2, 3)), torch.tensor([2, 3]))
+
+
+def test_an_export_to_a_bad_name_or_place_says_so(made, tmp_path):
+    *_, model = made
+    with pytest.raises(LibraryError, match=r"ends in \.so"):
+        model.export(tmp_path / "net.txt")
+    (tmp_path / "file").touch()
+    with pytest.raises(LibraryError, match="cannot write"):
+        model.export(tmp_path / "file" / "net.so")

@@ -1,0 +1,41 @@
+"""Torch's tensors where a model is called: taken in as arrays, and given back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.dtypes import numpy_dtype
+
+
+def any_tensor(inputs: Iterable[Any]) -> bool:
+    """Whether an input is a tensor of torch's, which is never imported for this."""
+    torch = sys.modules.get("torch")
+    return torch is not None and any(isinstance(x, torch.Tensor) for x in inputs)
+
+
+def detached(x: Any) -> Any:
+    """A tensor on the CPU without its history; anything else as it is."""
+    torch = sys.modules["torch"]
+    return x.detach().cpu() if isinstance(x, torch.Tensor) else x
+
+
+def to_numpy(x: Any) -> Any:
+    """A tensor that `detached` gave as an array on its memory; anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor):
+        return x
+    if x.dtype == torch.bfloat16:  # NumPy knows no such type of torch's
+        return x.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
+    return x.numpy()
+
+
+def to_torch(x: Any) -> Any:
+    """A NumPy array as a tensor on its memory."""
+    torch = sys.modules["torch"]
+    if x.dtype.name == "bfloat16":  # torch knows no such type of NumPy's
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
