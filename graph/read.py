@@ -45,12 +45,16 @@ def read_model(model: Any, inputs: Inputs = None) -> Any:
 
 
 def torch_program(model: Any, inputs: Inputs) -> Any:
-    """The program of a torch.nn.Module; None for a model that is neither that nor a program."""
+    """The program of a torch.nn.Module; None for a model that is neither that nor a program.
+    Raises `ModelError` for one that does more than infer."""
     if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
-        return model
-    if hasattr(model, "state_dict") and hasattr(model, "forward"):
-        return _exported(model, inputs)
-    return None
+        program = model
+    elif hasattr(model, "state_dict") and hasattr(model, "forward"):
+        program = _exported(model, inputs)
+    else:
+        return None
+    check_inference(program)
+    return program
 
 
 def _onnx_file(path: Path) -> Any:
@@ -133,14 +137,12 @@ def _exported(module: Any, inputs: Inputs) -> Any:
         args, words = tuple(map(tensor, inputs)), None
     modes = {each: each.training for each in module.modules()}
     try:
-        program = torch.export.export(module.eval(), args, words)
+        return torch.export.export(module.eval(), args, words)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {_reason(error)}") from error
     finally:
         for each, mode in modes.items():
             each.training = mode
-    check_inference(program)
-    return program
 
 
 def _from_program(program: Any) -> Any:
