@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +19,21 @@ class Command(click.Command):
             return super().invoke(ctx)
         except LoopwrightError as error:
             raise click.ClickException(str(error)) from error
+
+
+class NewFile(click.Path):
+    """The path of a file to be written, where that can be done: better said before the work."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"{path}: there is no folder {path.parent}; make it first", param, ctx)
+        if not path.exists() and not os.access(path.parent, os.W_OK):
+            self.fail(f"{path}: files cannot be written to {path.parent}", param, ctx)
+        return path
 
 
 class Group(Command, click.Group):
