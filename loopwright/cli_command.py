@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from loopwright.dsl.errors import LoopwrightError
 
@@ -38,6 +40,20 @@ class NewFile(click.Path):
 
 class Group(Command, click.Group):
     """A group of such commands."""
+
+
+def refuse_options(names: Sequence[str], whose: str) -> None:
+    """A usage error for those of the running command's parameters that the user gave, which are
+    `whose`: for something else."""
+    context = click.get_current_context()
+    given = [
+        max(p.opts, key=len)
+        for p in context.command.params
+        if p.name in names and context.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
+    ]
+    if given:
+        are, them = ("is", "it") if len(given) == 1 else ("are", "them")
+        raise click.UsageError(f"{', '.join(given)} {are} {whose}: leave {them} out")
 
 
 def show_details(*details: tuple[str, object]) -> None:

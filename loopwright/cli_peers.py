@@ -17,6 +17,7 @@ from loopwright.cli_workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
+from loopwright.explore.callbacks import speed
 from loopwright.measure.timing import typical
 
 if TYPE_CHECKING:
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 _SECONDS = 0.5
 _ROUNDS = 200
 _SEED = 0
+
+
+def compare_peer(request: Request, library: Library) -> str | None:
+    """A line on another library beside ours, both called from Python; None where there is none."""
+    peer = peer_seconds(request, library.threads)
+    if peer is None:
+        return None
+    name, seconds = peer
+    own = called_seconds(library, request.workload)
+    return (
+        f"{name:<10} {speed(request.workload.flops, seconds, None)}; called from Python like it, "
+        f"the best takes {own * 1e3:.4g} ms: {seconds / own:.2f} times as fast"
+    )
 
 
 def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
-from loopwright.cli_command import Command, NewFile
+from loopwright.cli_command import Command, NewFile, refuse_options
 from loopwright.cli_graph import is_model, tune_model
-from loopwright.cli_peers import called_seconds, peer_seconds
-from loopwright.cli_workload import Request, read_workload
+from loopwright.cli_peers import compare_peer
+from loopwright.cli_workload import read_workload
 from loopwright.dsl.workload import Workload
 
 if TYPE_CHECKING:
@@ -162,15 +160,19 @@ def tune(
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     base = None if transfer == "none" else transfer
     if what and is_model(what):
-        _refuse(_OF_OPERATORS, "for single operators, not for the file of a model")
+        refuse_options(_OF_OPERATORS, "for single operators, not for the file of a model")
         if target != "cpu":
             raise click.UsageError(f"--target {target}: a model is tuned for cpu; leave it out")
+        if settings:
+            raise click.UsageError(f"{settings[0]}: the shape of a model's input goes to --shape")
+        if chosen and share is not None:
+            raise click.UsageError("--tasks and --share both choose tasks: give one of them")
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
             records, seed, threads, base,
         )  # fmt: skip
         return
-    _refuse(_OF_MODELS, "for the file of a model, MODEL.onnx")
+    refuse_options(_OF_MODELS, "for the file of a model, MODEL.onnx")
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
     suffix = ".cl" if target == "opencl" else ".so"
@@ -183,7 +185,7 @@ def tune(
         raise click.UsageError("--compile-only shows what programs use of a GPU: --target cuda")
 
     if compile_only:
-        _refuse(_OF_RUNS, "for programs that are run, and --compile-only runs nothing")
+        refuse_options(_OF_RUNS, "for programs that are run, and --compile-only runs nothing")
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.annealing import Schedule
@@ -222,24 +224,13 @@ def tune(
     path = _written(tuned, output)
     _say_result(tuned, peak)
     if target == "cpu" and not hasty:
-        _say_peer(tuned, request)
+        peer = compare_peer(request, tuned.library)
+        if peer is not None:
+            click.echo(peer)
     _say_spent(tuned)
     written = [path, *([tuned.plot(plot)] if plot else [])]
     written += [tuned.report(report)] if report else []
     click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
-
-
-def _refuse(names: Sequence[str], whose: str) -> None:
-    """A usage error for those of the parameters that the user gave."""
-    context = click.get_current_context()
-    given = [
-        max(p.opts, key=len)
-        for p in context.command.params
-        if p.name in names and context.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
-    ]
-    if given:
-        what = f"{', '.join(given)} {'is' if len(given) == 1 else 'are'} {whose}"
-        raise click.UsageError(f"{what}: leave {'it' if len(given) == 1 else 'them'} out")
 
 
 def _written(tuned: Tuned, output: Path) -> Path:
@@ -285,21 +276,6 @@ def _say_result(tuned: Tuned, peak: float | None) -> None:
     click.echo(f"config     {tuned.config}")
     if tuned.record is not None:
         click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
-
-
-def _say_peer(tuned: Tuned, request: Request) -> None:
-    """Another library, where there is one, beside the best program, both called from Python."""
-    from loopwright.explore.callbacks import speed
-
-    peer = peer_seconds(request, tuned.target.threads)
-    if peer is None:
-        return
-    name, seconds = peer
-    own = called_seconds(tuned.library, request.workload)
-    click.echo(
-        f"{name:<10} {speed(request.workload.flops, seconds, None)}; called from Python like it, "
-        f"the best takes {own * 1e3:.4g} ms: {seconds / own:.2f} times as fast"
-    )
 
 
 def _say_spent(tuned: Tuned) -> None:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import loopwright as lw
-from loopwright.cli_peers import called_seconds, peer_seconds
+from loopwright.cli_peers import called_seconds, compare_peer, peer_seconds
 from loopwright.cli_tune import bench, replay, tune
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.errors import LoopwrightError, NotationError
@@ -102,6 +102,8 @@ def test_errors_end_a_command_with_a_message():
         ("net.onnx --plot p.png --growth 1", "--growth, --plot are for single operators"),
         ("net.onnx --report r.html --arch sm_90", "--arch, --report are for single operators"),
         ("net.onnx --target opencl", "--target opencl: a model is tuned for cpu"),
+        ("net.onnx x=7,13", "x=7,13: the shape of a model's input goes to --shape"),
+        ("net.onnx --tasks 1 --share 0.5", "give one of them"),
         ("net.onnx -o net.lib", "ends in .so"),
     ],
 )
@@ -136,6 +138,8 @@ def test_another_library_and_ours_are_both_called_from_python():
     assert called_seconds(Counted(), request.workload) > 0
     assert [a.shape for a in inputs[0]] == [(5, 5)]
     assert len(inputs) > 3
+    assert "called from Python like it, the best takes" in compare_peer(request, library)
+    assert compare_peer(read_workload("relu", ["x=4"]), library) is None
 
 
 def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):
