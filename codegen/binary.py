@@ -136,8 +136,11 @@ class Binary:
 
     @threads.setter
     def threads(self, count: int) -> None:
-        if not 1 <= count <= MAX_THREADS or self.table.set_threads(count):
-            raise ConfigError(f"threads is {count}; it must be from 1 to {MAX_THREADS}")
+        whole = isinstance(count, int) and not isinstance(count, bool)
+        if not whole or not 1 <= count <= MAX_THREADS or self.table.set_threads(count):
+            raise ConfigError(
+                f"threads is {count!r}; it must be an integer from 1 to {MAX_THREADS}"
+            )
 
 
 def bits(dtype: str) -> int:

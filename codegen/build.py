@@ -20,8 +20,15 @@ from loopwright.codegen.library import Library, Origin
 from loopwright.codegen.pipeline import c_source, compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features, resolve
-from loopwright.dsl.errors import BuildError, LibraryError, LoopwrightError, TargetError
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.errors import (
+    BuildError,
+    ConfigError,
+    LibraryError,
+    LoopwrightError,
+    TargetError,
+)
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, as_workload, tensor_shape
 from loopwright.schedule.lower import lower
 from loopwright.schedule.show import show
 from loopwright.schedule.sketch import Config
@@ -51,17 +58,22 @@ class Program:
 
 
 def space_of(
-    workload: Workload,
+    workload: Workload | Tensor,
     target: str | Mapping[str, Any] | Target = "cpu",
     threads: int | None = None,
 ) -> Space:
-    """Every program that is considered for a workload on a target."""
-    return space(workload, resolve(target, threads))
+    """Every program that is considered for a workload, or a defined tensor, on a target."""
+    return space(as_workload(workload), resolve(target, threads))
 
 
 def program(workload: Workload, config: Config | None, target: Target) -> Program:
     """Lower a workload by a config of its space, the default one if it is None, and verify the
     result. Raises `ConfigError` if the config is not of the space."""
+    if config is not None and not isinstance(config, Config):
+        raise ConfigError(
+            f"{config!r} is a {type(config).__name__}, no config: give a point of the workload's "
+            "space, such as lw.space(workload).default or the config of what lw.tune returned"
+        )
     points = space(workload, target)
     chosen = points.default if config is None else config
     tree = lower(points.sketch(chosen.sketch), target, chosen)
@@ -70,7 +82,7 @@ def program(workload: Workload, config: Config | None, target: Target) -> Progra
 
 
 def build(
-    workload: Workload,
+    workload: Workload | Tensor,
     config: Config | None = None,
     target: str | Mapping[str, Any] | Target = "cpu",
     threads: int | None = None,
@@ -80,6 +92,7 @@ def build(
 
     Parameters
     ----------
+    workload: or one defined tensor.
     config: a point of `space_of(workload, target, threads)`; the default one if None.
     target: "cpu" (this machine), "c" (through C source), "cuda" or "opencl" (this machine's GPU),
         or the mapping of another machine, such as {"kind": "llvm", "mcpu": "skylake-avx512"} or
@@ -88,9 +101,9 @@ def build(
         one, nothing is parallel.
     name: what an exported library's functions are called.
 
-    Raises `ConfigError`, `TargetError`, `BuildError`.
+    Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
-    made = program(workload, config, resolve(target, threads))
+    made = program(as_workload(workload), config, resolve(target, threads))
     code = compile_program(made)
     if made.target.gpu is not None:
         return _gpu_library(made, code[0], name)

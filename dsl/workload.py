@@ -131,6 +131,21 @@ def workload(*outputs: Tensor) -> Workload:
     )
 
 
+def as_workload(given: Workload | Tensor) -> Workload:
+    """A workload as it is; of a defined tensor, the workload that computes it.
+
+    Raises `NotationError` for anything else.
+    """
+    if isinstance(given, Workload):
+        return given
+    if isinstance(given, Tensor):
+        return workload(given)
+    raise NotationError(
+        f"{given!r} is a {type(given).__name__}, no workload: give a defined tensor C, or "
+        "lw.workload(C, …) of one or more of them"
+    )
+
+
 def defined(tensor: Tensor) -> Definition:
     """The definition of a stage."""
     assert tensor.definition is not None, tensor

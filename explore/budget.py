@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.words import counted
 
 
 class TuningError(LoopwrightError):
@@ -50,8 +51,8 @@ class Budget:
         )
 
     def __str__(self) -> str:
-        parts = [f"{self.trials:g} trials"] if self.trials < math.inf else []
-        parts += [f"{self.minutes:g} minutes"] if self.minutes < math.inf else []
+        parts = [counted(self.trials, "trial")] if self.trials < math.inf else []
+        parts += [counted(self.minutes, "minute")] if self.minutes < math.inf else []
         return " or ".join(parts)
 
 

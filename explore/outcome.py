@@ -31,7 +31,7 @@ def finish(session: Session, end: str) -> Tuned:
     except KeyboardInterrupt:
         end = "interrupted"
     if not session.ranked():
-        raise session.nothing_worked()
+        raise session.nothing_worked(end)
     best = finalists[0].config if finalists else _uncompared(session)
     return _result(session, best, end, finalists)
 

@@ -21,12 +21,19 @@ def plot(tuned: Tuned, path: Path) -> Path:
 
     Raises `TuningError` for a format that matplotlib does not know.
     """
-    figure = _curve(tuned)
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise TuningError(f"{path}: {error}") from error
+    check_format(path)
+    _curve(tuned).savefig(path, dpi=150)
     return path
+
+
+def check_format(path: Path) -> None:
+    """Raise `TuningError` for a suffix that names no format of matplotlib's."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        listed = ", ".join(f".{suffix}" for suffix in sorted(known))
+        raise TuningError(f"{path}: the name of a plot ends in one of {listed}")
 
 
 def curve(tuned: Tuned) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
+from loopwright.dsl.words import counted
 from loopwright.explore.callbacks import speed
 from loopwright.explore.plot import curve, roofline
 from loopwright.schedule.lower import lower
@@ -53,8 +54,8 @@ def _result(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
     best, default = (escape(speed(flops, s, peak)) for s in (tuned.seconds, tuned.default))
     return (
         f'<p class="best"><b>{best}</b>, {tuned.speedup:.2f} times as fast as the default '
-        f"({default}), after {len(tuned.history)} trials, {tuned.resumed} of them in earlier "
-        f"sessions: {escape(tuned.end)}.</p>"
+        f"({default}), after {counted(len(tuned.history), 'trial')}, {tuned.resumed} of them in "
+        f"earlier sessions: {escape(tuned.end)}.</p>"
     )
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback, Progress
@@ -102,7 +103,8 @@ class Session:
         self.resumed = len(last)
         self.champion = self.best_known()
         if self.resumed:
-            self.note(f"{self.resumed} trials of earlier sessions count; {self.store.path}")
+            trials = counted(self.resumed, "trial")
+            self.note(f"counts {trials} of earlier sessions; {self.store.path}")
         return list(self.history)
 
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:
@@ -205,13 +207,16 @@ class Session:
         """How many candidates failed, by kind."""
         return Counter(m.failure.kind for m in self.history if m.failure)
 
-    def nothing_worked(self) -> TuningError:
-        """The error of a search without a valid candidate: the first failure of each kind."""
+    def nothing_worked(self, end: str) -> TuningError:
+        """The error of a search without a valid candidate: the first failure of each kind, or
+        why it ended, where it did so before there was a candidate."""
+        if not self.history:
+            return TuningError(f"{end} before anything was measured")
         first: dict[str, Measurement] = {}
         for m in self.history:
             if m.failure:
                 first.setdefault(m.failure.kind, m)
-        lines = [f"none of {len(self.history)} candidates worked"]
+        lines = [f"none of {counted(len(self.history), 'candidate')} worked"]
         for kind, m in first.items():
             assert m.failure is not None
             count = self.failures()[kind]

@@ -11,7 +11,8 @@ from typing import Any
 
 from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import CostModel
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, as_workload
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback
@@ -21,7 +22,7 @@ from loopwright.explore.outcome import finish, unmeasured
 from loopwright.explore.points import Mask, Points
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
-from loopwright.explore.tuner import StrategyLike, Tuner
+from loopwright.explore.tuner import StrategyLike, Tuner, check_seed
 from loopwright.measure.device import Device
 from loopwright.measure.replay import ReplayedDevice
 from loopwright.measure.timing import Timing
@@ -38,7 +39,7 @@ HASTY = Timing(relative=0.03, cap=0.02)
 
 
 def tune(
-    workload: Workload,
+    workload: Workload | Tensor,
     target: str | Mapping[str, Any] | Target = "cpu",
     trials: int | None = None,
     minutes: float | None = None,
@@ -64,6 +65,7 @@ def tune(
 
     Parameters
     ----------
+    workload: or one defined tensor.
     target, threads: as for `codegen.build.build`; ignored if a device is given.
     trials, minutes: the budget; either, both (whichever ends first), or the preset `effort`:
         "quick", "normal" or "thorough". "instant" measures what a global model thinks the best
@@ -84,9 +86,12 @@ def tune(
     schedule: its ε, λ and α, and the annealing's numbers.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
-    budget or a name is not allowed; `DeviceError` if the device cannot measure at all.
+    budget, the seed or a name is not allowed; `NotationError` for what is no workload;
+    `DeviceError` if the device cannot measure at all.
     """
+    workload = as_workload(workload)
     budget = Budget.of(trials, minutes, effort)
+    check_seed(seed)
     if batch is not None and batch < 1:
         raise TuningError(f"batch = {batch}: give an integer of at least 1")
     with ExitStack() as stack:

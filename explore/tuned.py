@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
 from loopwright.explore.finalists import Finalist
@@ -119,7 +120,7 @@ class Tuned:
             return f"{self.end}: {self.config}"
         return (
             f"{self.seconds * 1e3:.4g} ms, {self.speedup:.2f} times as fast as the default, after "
-            f"{len(self.history)} trials ({self.end}): {self.config}"
+            f"{counted(len(self.history), 'trial')} ({self.end}): {self.config}"
         )
 
     __repr__ = __str__

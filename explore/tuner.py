@@ -24,6 +24,15 @@ from loopwright.schedule.space import Space
 StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
 
 STRATEGIES = ("annealing", "random", "grid", "genetic")
+_SEEDS = 1 << 63
+"""The first one that a record store cannot hold."""
+
+
+def check_seed(seed: int) -> None:
+    """Raise `TuningError` for a seed that decides nothing."""
+    whole = isinstance(seed, int) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < _SEEDS:
+        raise TuningError(f"seed = {seed!r}: give an integer from 0 to 2**63 - 1")
 
 
 class Tuner:
@@ -68,9 +77,10 @@ class Tuner:
         base: the global model of Eq. 4, which a model that is named goes on from; see
             `transfer.base.find_base`.
 
-        Raises `TuningError` for an unknown strategy, `ModelError` for an unknown model, or one
-        that the schedule's acquisition cannot ask.
+        Raises `TuningError` for an unknown strategy or a seed that cannot be, `ModelError` for an
+        unknown model, or one that the schedule's acquisition cannot ask.
         """
+        check_seed(seed)
         self.space = space
         self.configs: list[Config] = []
         self.costs: list[float] = []

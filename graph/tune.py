@@ -14,7 +14,7 @@ from loopwright.codegen.target import resolve
 from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
-from loopwright.explore.tuner import Tuner
+from loopwright.explore.tuner import Tuner, check_seed
 from loopwright.graph.in_place import Compared, compare_in_place, contenders
 from loopwright.graph.model import (
     TunedModel,
@@ -149,6 +149,7 @@ def tune_model(
     Raises `ModelError`, `TuningError`, `BuildError`.
     """
     budget = Budget.of(trials, minutes, effort)
+    check_seed(seed)
     machine = resolve(target, threads) if device is None else device.target
     program = torch_program(model, inputs)
     work = import_model(model if program is None else program, inputs, machine, layout)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from loopwright.dsl.errors import LoopwrightError
 
@@ -19,8 +23,37 @@ class Command(click.Command):
             raise click.ClickException(str(error)) from error
 
 
+class NewFile(click.Path):
+    """The path of a file to be written, where that can be done: better said before the work."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"{path}: there is no folder {path.parent}; make it first", param, ctx)
+        if not path.exists() and not os.access(path.parent, os.W_OK):
+            self.fail(f"{path}: files cannot be written to {path.parent}", param, ctx)
+        return path
+
+
 class Group(Command, click.Group):
     """A group of such commands."""
+
+
+def refuse_options(names: Sequence[str], whose: str) -> None:
+    """A usage error for those of the running command's parameters that the user gave, which are
+    `whose`: for something else."""
+    context = click.get_current_context()
+    given = [
+        max(p.opts, key=len)
+        for p in context.command.params
+        if p.name in names and context.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
+    ]
+    if given:
+        are, them = ("is", "it") if len(given) == 1 else ("are", "them")
+        raise click.UsageError(f"{', '.join(given)} {are} {whose}: leave {them} out")
 
 
 def show_details(*details: tuple[str, object]) -> None:

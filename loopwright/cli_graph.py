@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.dsl.errors import LoopwrightError
+from loopwright.cli_command import Command, NewFile
+from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
     from loopwright.graph.model import TunedModel
     from loopwright.graph.tasks import Work
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_STORE = Path("tuning.db")
 _MODEL = click.argument("model", type=_FILE)
 _RECORDS = click.option(
-    "--records", type=_FILE, default="tuning.db", show_default=True, help="The record store."
+    "--records", type=_FILE, default=_STORE, show_default=True, help="The record store."
 )
 _THREADS = click.option("--threads", type=click.IntRange(1), help="Threads; all if not given.")
 _SHAPES = click.option(
@@ -35,16 +40,7 @@ _POLICY = click.option(
     show_default=True,
     help="Whose records may serve.",
 )
-
-
-class _Command(click.Command):
-    """A command that ends with a message and exit code 1 on our errors."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LoopwrightError as error:
-            raise click.ClickException(str(error)) from error
+_PYTHON_SHAPE = re.compile(r'inputs=\{"(.+?)": \(([\d, ]+)\)\}')
 
 
 def is_model(what: str | None) -> bool:
@@ -52,7 +48,7 @@ def is_model(what: str | None) -> bool:
     return what is not None and what.endswith(".onnx")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @_MODEL
 @_SHAPES
 @_THREADS
@@ -64,12 +60,12 @@ def tasks(
     """List the distinct work of MODEL.onnx: count, FLOPs, share of the time, record."""
     built = _built(model, shapes, threads, records, policy)
     _say_tasks(built)
-    _say_untuned(built, model)
+    _say_untuned(built)
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @_MODEL
-@click.option("-o", "--output", type=_FILE, help="The library; MODEL.so if not given.")
+@click.option("-o", "--output", type=NewFile(), help="The library; MODEL.so if not given.")
 @_SHAPES
 @_THREADS
 @_RECORDS
@@ -85,29 +81,45 @@ def build(
     strict: bool,
 ) -> None:
     """Compile MODEL.onnx by the best records there are, into a library with a C header."""
-    output = output or model.with_suffix(".so")
-    if output.suffix != ".so":
-        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+    output = _library_name(model, output)
     built = _built(model, shapes, threads, records, policy)
-    missing = _say_untuned(built, model)
+    missing = _say_untuned(built)
     if strict and missing:
-        raise click.ClickException(f"{missing} tasks have no record, and --strict was given")
+        raise click.ClickException(
+            f"--strict was given, and {counted(missing, 'task')} {_have(missing)} no record"
+        )
     path = built.export(output)
     size = built.composed.weight_bytes
     click.echo(f"saved      {path}, {size / 2**20:.1f} MiB of weights, {built.library.signature}")
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @click.argument("library", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--input", "inputs", multiple=True, type=_FILE, help="NAME.npy, in order.")
-@click.option("-o", "--output", "outputs", multiple=True, type=_FILE, help="Where results go.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=NewFile(),
+    help="Where results go: NAME.npy, in order.",
+)
 def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> None:
     """Call an exported library on arrays in .npy files."""
     import numpy as np
 
     from loopwright.codegen.export import load
 
+    for path in outputs:
+        if path.suffix != ".npy":
+            raise click.UsageError(f"--output {path}: the name of a saved array ends in .npy")
     loaded = load(library)
+    results = loaded.signature.outputs
+    if len(outputs) > len(results):
+        raise click.UsageError(
+            f"{len(outputs)} times --output, for {counted(len(results), 'output')} of {library}: "
+            f"{', '.join(map(str, results))}; give one for each at most"
+        )
     arrays = []
     for path in inputs:
         try:
@@ -117,8 +129,8 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
                 f"{path}: cannot read it as a .npy file: {error}"
             ) from error
     result = loaded(*arrays)
-    results = result if isinstance(result, tuple) else (result,)
-    for number, (array, parameter) in enumerate(zip(results, loaded.signature.outputs)):
+    made = result if isinstance(result, tuple) else (result,)
+    for number, (array, parameter) in enumerate(zip(made, results)):
         shown = f"{parameter}, from {array.min():.6g} to {array.max():.6g}"
         if number < len(outputs):
             np.save(outputs[number], array)
@@ -126,7 +138,7 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
         click.echo(shown)
 
 
-@click.command(cls=_Command)
+@click.command(cls=Command)
 @_MODEL
 @_SHAPES
 @_THREADS
@@ -170,8 +182,10 @@ def tune_model(
     from loopwright.graph.model import best_records, build_work, import_model
     from loopwright.graph.tune import search
 
+    output = _library_name(model, output)
     target = resolve("cpu", threads)
-    work = import_model(model, _parsed(shapes), target)
+    with _in_options():
+        work = import_model(model, _parsed(shapes), target)
     only = _chosen(chosen, len(work.tasks)) if chosen else _largest(work, share)
     for note in work.notes():
         click.echo(note, err=True)
@@ -181,8 +195,15 @@ def tune_model(
     built = build_work(work, target, best_records(work, target, records), model.stem)
     _say_tasks(built)
     _say_end(built)
-    path = built.export(output or model.with_suffix(".so"))
+    path = built.export(output)
     click.echo(f"saved      {path}; records in {records}")
+
+
+def _library_name(model: Path, output: Path | None) -> Path:
+    output = output or model.with_suffix(".so")
+    if output.suffix != ".so":
+        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
+    return output
 
 
 def _to_stderr(line: str) -> None:
@@ -195,12 +216,27 @@ def _built(
     from loopwright.graph.model import TunedModel, build_model
 
     store = records if records.exists() else None
-    built = build_model(
-        model, _parsed(shapes), threads=threads, records=store, policy=policy, name=model.stem
-    )
+    with _in_options():
+        built = build_model(
+            model, _parsed(shapes), threads=threads, records=store, policy=policy, name=model.stem
+        )
     if not isinstance(built, TunedModel):
         raise click.ClickException(f"{model} is no list of steps: {built.notes[0]}")
     return built
+
+
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Importing says how to give shapes in Python: say it as the command line takes them."""
+    from loopwright.graph.errors import ModelError
+
+    try:
+        yield
+    except ModelError as error:
+        text = _PYTHON_SHAPE.sub(
+            lambda found: f"--shape {found[1]}={found[2].replace(' ', '').rstrip(',')}", str(error)
+        )
+        raise click.ClickException(text) from error
 
 
 def _parsed(shapes: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
@@ -263,7 +299,7 @@ def _say_tasks(built: TunedModel) -> None:
         click.echo(note)
 
 
-def _say_untuned(built: TunedModel, model: Path) -> int:
+def _say_untuned(built: TunedModel) -> int:
     """One line on what has no record, and the command that changes that."""
     missing = [t for t in built.work.tasks if t.workload.key not in built.records]
     if missing:
@@ -271,10 +307,28 @@ def _say_untuned(built: TunedModel, model: Path) -> int:
         share = sum(t.flops for t in missing) / total
         click.echo(
             f"{len(missing)} of {len(built.work.tasks)} tasks, {share:.0%} of the arithmetic, "
-            f"have no record and use default schedules; tune them: loopwright tune {model}",
+            f"{_have(len(missing))} no record, so the default schedule serves; to tune: "
+            f"{_tune_command()}",
             err=True,
         )
     return len(missing)
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _tune_command() -> str:
+    """What makes the records that the command under way looked for."""
+    given = click.get_current_context().params
+    words = ["loopwright", "tune", str(given["model"])]
+    for shape in given["shapes"]:
+        words += ["--shape", shape]
+    if given["threads"] is not None:
+        words += ["--threads", str(given["threads"])]
+    if given["records"] != _STORE:
+        words += ["--records", str(given["records"])]
+    return shlex.join(words)
 
 
 def _say_end(built: TunedModel) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.cli_command import Group as _Commands
-from loopwright.cli_command import show_details
+from loopwright.cli_command import NewFile, show_details
 
 if TYPE_CHECKING:
     from loopwright.transfer.dataset import Group
@@ -73,10 +73,10 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 @model.command()
 @_STORES
 @_TARGETS
-@click.option("-o", "--output", type=_FILE, default="model.json", show_default=True)
+@click.option("-o", "--output", type=NewFile(), default="model.json", show_default=True)
 @click.option("--model", "kind", type=click.Choice(["gbt", "treegru"]), default="gbt")
 @click.option("--base", type=_FILE, help="A model to go on from.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--note", help="Anything that should be known of it, kept in the file.")
 def train(
     stores: tuple[Path, ...],
@@ -117,7 +117,7 @@ def train(
 )
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True)
 @click.option("--model", "kind", type=click.Choice(["gbt", "treegru"]), default="gbt")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 def evaluate(
     file: Path | None,
     stores: tuple[Path, ...],

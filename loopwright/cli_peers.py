@@ -1,22 +1,44 @@
-"""What torch, or else NumPy, needs for the same work: to show beside the result of a search."""
+"""What torch, or else NumPy, needs for the same work: to show beside the result of a search.
+
+They are called from Python, and what that costs is much of the time of small work. So ours is
+timed like that too: a search times kernels, in a loop of machine code.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loopwright.cli_workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload
+from loopwright.explore.callbacks import speed
 from loopwright.measure.timing import typical
+
+if TYPE_CHECKING:
+    from loopwright.codegen.library import Library
 
 _SECONDS = 0.5
 _ROUNDS = 200
 _SEED = 0
+
+
+def compare_peer(request: Request, library: Library) -> str | None:
+    """A line on another library beside ours, both called from Python; None where there is none."""
+    peer = peer_seconds(request, library.threads)
+    if peer is None:
+        return None
+    name, seconds = peer
+    own = called_seconds(library, request.workload)
+    return (
+        f"{name:<10} {speed(request.workload.flops, seconds, None)}; called from Python like it, "
+        f"the best takes {own * 1e3:.4g} ms: {seconds / own:.2f} times as fast"
+    )
 
 
 def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
@@ -33,6 +55,16 @@ def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
     return None
 
 
+def called_seconds(library: Library, workload: Workload) -> float:
+    """The time in seconds of a library of ours, called from Python like the others, its constants
+    bound ahead."""
+    data = zip(workload.inputs, random_inputs(workload, np.random.default_rng(_SEED)), strict=True)
+    arrays = {t.name: array for t, array in data}
+    bound = library.bind(**{t.name: arrays.pop(t.name) for t in workload.constants})
+    inputs = tuple(arrays.values())
+    return _seconds(lambda: bound(*inputs))
+
+
 def _torch_call(request: Request, threads: int) -> Callable[[], object]:
     import torch
 
@@ -43,11 +75,7 @@ def _torch_call(request: Request, threads: int) -> Callable[[], object]:
         n: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for n, a in arrays.items()
     }
 
-    def call() -> object:
-        with torch.no_grad():
-            return _TORCH[request.name](torch, arguments)
-
-    return call
+    return lambda: _TORCH[request.name](torch, arguments)
 
 
 def _arrays(request: Request, inputs: tuple[Any, ...]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from loopwright.cli_command import Command, Group, show_details
+from loopwright.cli_command import Command, Group, NewFile, show_details
 from loopwright.dsl.workload import Workload
 from loopwright.transfer.records import Record, RecordStore
 
@@ -100,7 +100,7 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
 
 
 @records.command("export")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=NewFile())
 @click.option("--best", "only_best", is_flag=True, help="The fastest of each workload alone.")
 @_store()
 def export_records(store: RecordStore, file: Path, only_best: bool) -> None:

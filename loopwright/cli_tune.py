@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli_command import Command
+from loopwright.cli_command import Command, NewFile, refuse_options
 from loopwright.cli_graph import is_model, tune_model
-from loopwright.cli_peers import peer_seconds
+from loopwright.cli_peers import compare_peer
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.workload import Workload
 
@@ -37,6 +37,11 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 """ResNet-18's sixth convolution, which is tuned if nothing is named."""
 _COMPILED = 16
 """Programs that --compile-only shows if --trials does not say."""
+_OF_MODELS = ("chosen", "share", "shapes")
+_OF_OPERATORS = (
+    "growth", "strategy", "model", "acquisition", "arch", "compile_only", "plot", "report",
+)  # fmt: skip
+_OF_RUNS = ("minutes", "effort", "output", "plot", "report")
 
 
 @click.command(cls=Command)
@@ -51,7 +56,9 @@ _COMPILED = 16
     type=click.Choice(["instant", "quick", "normal", "thorough"]),
     help="The budget where none is given; normal, or quick if nothing is named.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides what is random.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is random."
+)
 @click.option(
     "--strategy",
     type=click.Choice(["annealing", "random", "grid", "genetic"]),
@@ -110,9 +117,9 @@ _COMPILED = 16
 @click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
 @_THREADS
 @_RECORDS
-@click.option("-o", "--output", type=_FILE, help="The library, NAME.so; NAME.cl of OpenCL.")
-@click.option("--plot", type=_FILE, help="Draw the tuning curve: .png, .svg, …")
-@click.option("--report", type=_FILE, help="Write an HTML report.")
+@click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
+@click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
+@click.option("--report", type=NewFile(), help="Write an HTML report.")
 def tune(
     what: str | None,
     settings: tuple[str, ...],
@@ -137,31 +144,35 @@ def tune(
     plot: Path | None,
     report: Path | None,
 ) -> None:
-    r"""Find the fastest program for WHAT on this machine, and export it.
+    """Find the fastest program for WHAT on this machine, and export it.
+
+    WHAT is an operator with shapes, an einsum string with sizes, a Python file, or a model:
 
     \b
-    WHAT is an operator with shapes, an einsum string with sizes, a Python file, or a model:
       loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
       loopwright tune "ij,jk->ik" i=512 j=512 k=512
       loopwright tune my.py:workload
-      loopwright tune matmul a=512,512 b=512,512 --target cuda --arch sm_90 --compile-only
+      loopwright tune softmax x=64,512 --target cuda --arch sm_90 --compile-only
       loopwright tune model.onnx --minutes 30
 
     Without it, a convolution of ResNet-18 is tuned in about two minutes and exported to c6.so.
     The same command again goes on where it ended; Ctrl-C ends it with what was found.
-    """
+    """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     base = None if transfer == "none" else transfer
     if what and is_model(what):
-        if (growth, strategy, model, acquisition) != (None, "annealing", "gbt", "mean"):
-            raise click.UsageError(
-                "--growth, --strategy, --model and --acquisition are for single operators: "
-                "leave them out for a model"
-            )
+        refuse_options(_OF_OPERATORS, "for single operators, not for the file of a model")
+        if target != "cpu":
+            raise click.UsageError(f"--target {target}: a model is tuned for cpu; leave it out")
+        if settings:
+            raise click.UsageError(f"{settings[0]}: the shape of a model's input goes to --shape")
+        if chosen and share is not None:
+            raise click.UsageError("--tasks and --share both choose tasks: give one of them")
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
             records, seed, threads, base,
         )  # fmt: skip
         return
+    refuse_options(_OF_MODELS, "for the file of a model, MODEL.onnx")
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
     suffix = ".cl" if target == "opencl" else ".so"
@@ -173,14 +184,20 @@ def tune(
     if compile_only and target == "cpu":
         raise click.UsageError("--compile-only shows what programs use of a GPU: --target cuda")
 
+    if compile_only:
+        refuse_options(_OF_RUNS, "for programs that are run, and --compile-only runs nothing")
+
     from loopwright.codegen.target import resolve
     from loopwright.explore.annealing import Schedule
     from loopwright.explore.budget import Budget
-    from loopwright.explore.callbacks import display, speed
+    from loopwright.explore.callbacks import display
+    from loopwright.explore.plot import check_format
     from loopwright.explore.tune import tune as run
 
     named = target if arch is None else {"kind": target, "arch": arch}
     machine = resolve(named, threads)
+    if plot is not None:
+        check_format(plot)
     click.echo(str(workload), err=True)
     if compile_only:
         from loopwright.cli_compile import compile_only as report_use
@@ -206,12 +223,10 @@ def tune(
     )
     path = _written(tuned, output)
     _say_result(tuned, peak)
-    known = target == "cpu" and not hasty
-    peer = peer_seconds(request, machine.threads) if known else None
-    if peer is not None:
-        name, seconds = peer
-        ratio = f"the best is {seconds / tuned.seconds:.2f} times as fast"
-        click.echo(f"{name:<10} {speed(workload.flops, seconds, None)}; {ratio}")
+    if target == "cpu" and not hasty:
+        peer = compare_peer(request, tuned.library)
+        if peer is not None:
+            click.echo(peer)
     _say_spent(tuned)
     written = [path, *([tuned.plot(plot)] if plot else [])]
     written += [tuned.report(report)] if report else []
@@ -304,7 +319,7 @@ def replay(number: int, records: Path) -> None:
 
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the data.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the data.")
 @_THREADS
 def bench(file: Path, seed: int, threads: int | None) -> None:
     """Time an exported library, FILE.so, on random data."""

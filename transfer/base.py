@@ -10,6 +10,7 @@ from pathlib import Path
 from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.target import Target
 from loopwright.transfer.dataset import read_groups
@@ -92,7 +93,8 @@ def _with_records(base: Base, workload: Workload, target: Target, store: RecordS
         model = train(groups, base=base.model)
     except LoopwrightError as error:  # a damaged record of another workload is of no matter
         return Base(base.model, (*base.notes, f"leaves other workloads' records out: {error}"))
-    note = f"learns from {count} records of {len(groups)} other workloads in {store.path}"
+    others = counted(len(groups), "other workload")
+    note = f"learns from {count} records of {others} in {store.path}"
     return Base(model, (*base.notes, note))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.dsl.errors import BuildError
+from loopwright.dsl.errors import BuildError, ConfigError, NotationError
 from loopwright.dsl.functions import not_equal
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
@@ -70,6 +70,24 @@ def test_stages_of_constants_alone_run_ahead_of_time():
     prepare, main = tree.split("main(")
     assert "exp(" in prepare
     assert "exp(" not in main
+
+
+def test_a_defined_tensor_builds_like_its_workload():
+    X = lw.tensor("X", (19,))
+    Y = lw.ops.relu(X)
+    x = np.linspace(-1, 1, 19, dtype=np.float32)
+    np.testing.assert_array_equal(lw.build(Y)(x), np.maximum(x, 0))
+    assert lw.space(Y, threads=2) is lw.space(lw.workload(Y), threads=2)
+    for wanted in (lw.build, lw.space):
+        with pytest.raises(NotationError, match="is not defined"):
+            wanted(X)
+        with pytest.raises(NotationError, match=r"is a list, no workload: .*lw\.workload\(C"):
+            wanted([Y])
+
+
+def test_a_config_of_another_type_is_refused():
+    with pytest.raises(ConfigError, match=r"'x' is a str, no config: .*lw\.space\(workload\)"):
+        lw.build(WORKLOADS["conv2d"](), config="x")
 
 
 def test_nan_comes_through_relu():

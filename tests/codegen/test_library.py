@@ -47,7 +47,7 @@ def test_computes_the_same_on_any_number_of_threads(matmul, threads):
     matmul.threads = before
 
 
-@pytest.mark.parametrize("threads", [0, -1, 100_000])
+@pytest.mark.parametrize("threads", [0, -1, 100_000, "x", 2.5, True])
 def test_an_impossible_number_of_threads_is_refused(matmul, threads):
     with pytest.raises(ConfigError, match="from 1 to 256"):
         matmul.threads = threads

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import loopwright as lw
+from loopwright.cli_peers import called_seconds, compare_peer, peer_seconds
 from loopwright.cli_tune import bench, replay, tune
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.errors import LoopwrightError, NotationError
@@ -86,6 +87,61 @@ def test_errors_end_a_command_with_a_message():
     assert ".so" in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("relu x=4 --seed -1", "--seed"),
+        ("relu x=4 --report nowhere/r.html", "there is no folder nowhere; make it first"),
+        ("relu x=4 --plot nowhere/p.png", "there is no folder nowhere; make it first"),
+        ("relu x=4 -o nowhere/k.so", "there is no folder nowhere; make it first"),
+        ("relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
+        ("relu x=4 --plot p", "the name of a plot ends in one of"),
+        ("relu x=4 --share 0.5", "--share is for the file of a model"),
+        ("relu x=4 --tasks 1 --shape x=4", "--tasks, --shape are for the file of a model"),
+        ("relu x=4 --target cuda --compile-only --plot p.png", "--plot is for programs that are"),
+        ("net.onnx --plot p.png --growth 1", "--growth, --plot are for single operators"),
+        ("net.onnx --report r.html --arch sm_90", "--arch, --report are for single operators"),
+        ("net.onnx --target opencl", "--target opencl: a model is tuned for cpu"),
+        ("net.onnx x=7,13", "x=7,13: the shape of a model's input goes to --shape"),
+        ("net.onnx --tasks 1 --share 0.5", "give one of them"),
+        ("net.onnx -o net.lib", "ends in .so"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(tune, words.split())
+    assert result.exit_code in (1, 2)
+    assert isinstance(result.exception, SystemExit)
+    assert said in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_shows_one_example_on_each_line():
+    lines = CliRunner().invoke(tune, ["--help"]).output.splitlines()
+    examples = [line for line in lines if line.startswith("    loopwright tune ")]
+    assert len(examples) == 5
+    assert not any("\\b" in line or "\b" in line for line in lines)
+
+
+def test_another_library_and_ours_are_both_called_from_python():
+    request = read_workload("matmul", ["a=5,5", "b=5,5:constant"])
+    name, seconds = peer_seconds(request, 1)
+    assert name in ("torch", "numpy")
+    assert seconds > 0
+    library, inputs = lw.build(request.workload, threads=1), []
+
+    class Counted:
+        def bind(self, **constants):
+            bound = library.bind(**constants)
+            return lambda *given: (inputs.append(given), bound(*given))
+
+    assert called_seconds(Counted(), request.workload) > 0
+    assert [a.shape for a in inputs[0]] == [(5, 5)]
+    assert len(inputs) > 3
+    assert "called from Python like it, the best takes" in compare_peer(request, library)
+    assert compare_peer(read_workload("relu", ["x=4"]), library) is None
+
+
 def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):
     """On this machine, for real: three candidates of a small product."""
     monkeypatch.chdir(tmp_path)
@@ -106,4 +162,5 @@ def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, m
     assert result.exit_code == 0, result.output
     assert "its results are right" in result.output
 
+    assert runner.invoke(bench, ["mm.so", "--seed", "-1"]).exit_code == 2
     assert runner.invoke(replay, ["999"]).exit_code == 1

@@ -9,7 +9,7 @@ import pytest
 
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import ModelError
-from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
 from loopwright.explore.callbacks import Callback
@@ -100,6 +100,9 @@ def test_a_small_space_ends_the_search():
         {"minutes": "3"},
         {"trials": None, "effort": "lots"},
         {"batch": 0},
+        {"seed": -1},
+        {"seed": 1 << 63},
+        {"seed": "x"},
         {"strategy": "luck"},
         {"model": "crystal ball"},
         {"schedule": Schedule(acquisition="luck")},
@@ -118,6 +121,17 @@ def test_budgets_are_presets_or_what_is_given():
     assert Budget.of(5, None) == Budget(5, math.inf)
     assert Budget.of(None, 0.5) == Budget(math.inf, 0.5)
     assert str(Budget.of(5, 2.0)) == "5 trials or 2 minutes"
+    assert str(Budget.of(1, 1)) == "1 trial or 1 minute"
+    assert str(Budget.of(None, 0.5)) == "0.5 minutes"
+
+
+def test_a_defined_tensor_is_searched_like_its_workload():
+    workload = matmul()
+    device = MadeUp()
+    tuned = run(device, workload.outputs[0], trials=8)
+    assert tuned.workload == workload
+    with pytest.raises(NotationError, match=r"lw\.workload\(C"):
+        run(device, "matmul")
 
 
 def test_minutes_end_a_search():
@@ -138,7 +152,7 @@ def test_an_interrupt_returns_what_was_found(tmp_path):
 
 
 def test_an_interrupt_before_anything_was_measured_is_an_error():
-    with pytest.raises(TuningError, match="none of 0 candidates"):
+    with pytest.raises(TuningError, match="interrupted before anything was measured"):
         run(MadeUp(interrupt_at=0))
 
 

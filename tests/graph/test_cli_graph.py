@@ -1,5 +1,7 @@
 """The commands for whole models, from an ONNX file to a library that runs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -57,10 +59,18 @@ def test_a_model_is_tuned_built_and_run(here):
     assert rows["1"][5] != "none"
     assert rows["2"][5] == "none"
     said = _call("build", "net.onnx", "--shape", "x=7,13", "--threads", "1", "-o", "net.so")
-    assert "loopwright tune net.onnx" in said
+    assert "1 of 2 tasks" in said
+    assert "has no record" in said
+    assert "loopwright tune net.onnx --shape x=7,13 --threads 1\n" in said
     said = _call("run", "net.so", "--input", "x.npy", "-o", "y.npy")
     assert "output: float32[7, 5]" in said
     np.testing.assert_allclose(np.load("y.npy"), here, rtol=1e-4, atol=1e-5)
+    inputs = ("run", "net.so", "--input", "x.npy")
+    assert "there is no folder nowhere" in _call(*inputs, "-o", "nowhere/y.npy", code=2)
+    assert "ends in .npy" in _call(*inputs, "-o", "y.txt", code=2)
+    said = _call(*inputs, "-o", "a.npy", "-o", "b.npy", code=2)
+    assert "2 times --output, for 1 output of net.so: output: float32[7, 5]" in said
+    assert not [*Path().glob("*.txt*"), *Path().glob("[ab].npy")]
 
 
 def test_a_profile_names_every_step(here):
@@ -69,14 +79,18 @@ def test_a_profile_names_every_step(here):
 
 
 def test_a_strict_build_fails_where_a_record_is_missing(here):
-    said = _call("build", "net.onnx", "--shape", "x=7,13", "--strict", code=1)
+    options = ("--shape", "x=7,13", "--records", "my records.db")
+    said = _call("build", "net.onnx", *options, "--strict", code=1)
     assert "2 tasks have no record" in said
+    assert "loopwright tune net.onnx --shape x=7,13 --records 'my records.db'" in said
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tasks", "net.onnx"], 'inputs={"x": (1, 13)}'),
+        (["tasks", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
+        (["tune", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
+        (["build", "net.onnx", "-o", "nowhere/net.so"], "there is no folder nowhere"),
         (["tasks", "missing.onnx"], "no such file"),
         (["build", "net.onnx", "--shape", "x=7,13", "-o", "net.lib"], "ends in .so"),
         (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
