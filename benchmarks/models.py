@@ -90,12 +90,12 @@ def main(
         click.echo(f"{network}: {rows[-1]['ratio']:.2f} of {rows[-1]['best']}; ms: {times}")
         for name, note in rows[-1]["notes"].items():
             click.echo(f"  {name}: {note.splitlines()[-1]}")
+        if output is not None:
+            output.write_text(json.dumps(rows, indent=1) + "\n")
     ratios = [r["ratio"] for r in rows if math.isfinite(r["ratio"])]
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         click.echo(f"geometric mean {mean:.2f}, least {min(ratios):.2f}")
-    if output is not None:
-        output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
