@@ -152,7 +152,7 @@ def _from_program(program: Any) -> Any:
         return from_exported_program(
             program,
             unwrap_unit_return_tuple=True,
-            custom_convert_map=_REDUCTIONS,
+            custom_convert_map=_OPERATORS,
             run_ep_decomposition=in_parts,
         )
 
@@ -178,12 +178,28 @@ def _reduction(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return convert
 
 
-_REDUCTIONS = {
+def _elu(node: Any, importer: Any) -> Any:
+    """ELU, and SELU and CELU, which torch says by it: TVM's importer forgets the factors."""
+    given = [*importer.retrieve_args(node)]
+    x, (alpha, scale, of_input) = given[0], [*given[1:], 1.0, 1.0, 1.0][:3]
+    dtype = x.ty.dtype
+
+    def times(value: Any, factor: float) -> Any:
+        return relax.op.multiply(value, relax.const(float(factor), dtype))
+
+    below = relax.op.subtract(relax.op.exp(times(x, of_input)), relax.const(1.0, dtype))
+    positive = relax.op.greater(x, relax.const(0.0, dtype))
+    value = relax.op.where(positive, times(x, scale), times(below, alpha * scale))
+    return importer.block_builder.emit(value)
+
+
+_OPERATORS = {
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
     "prod.dim_int": _reduction(relax.op.prod),
+    "elu.default": _elu,
 }
-"""What TVM's importer lacks."""
+"""What TVM's importer lacks, or has otherwise."""
 
 
 def _from_relax(module: Any) -> Any:

@@ -71,8 +71,14 @@ def test_nan_is_found(function):
         lambda x: x.prod(1),
         lambda x: x.logsumexp(1),
         lambda x: x // 2,
+        lambda x: nn.functional.elu(100 * x, 0.5),
+        nn.functional.selu,
+        lambda x: nn.functional.celu(x, 0.7),
     ],
-    ids=["amax", "amin that keeps its axis", "amax of all", "prod", "logsumexp", "floor"],
+    ids=[
+        *("amax", "amin that keeps its axis", "amax of all", "prod", "logsumexp", "floor"),
+        *("elu", "selu", "celu"),
+    ],
 )
 def test_what_the_importer_lacks_is_there(function):
     assert_as_in_torch(function, torch.randn(2, 5, 4, 3))
@@ -81,11 +87,11 @@ def test_what_the_importer_lacks_is_there(function):
 @pytest.mark.parametrize(
     ("net", "x"),
     [
-        (nn.SELU(), torch.randn(2, 30)),
+        (nn.Upsample(size=(7, 5)), torch.randn(1, 2, 4, 4)),
         (nn.AvgPool2d(3, divisor_override=4), torch.randn(1, 2, 9, 9)),
         (nn.Linear(4, 3, bias=False).double(), torch.randn(2, 4).double()),
     ],
-    ids=["a factor left out", "an option left out", "another type"],
+    ids=["another rounding", "an option left out", "another type"],
 )
 def test_what_the_importer_reads_wrongly_is_refused(net, x, tmp_path):
     with pytest.raises(ModelError, match=r"other results than in torch.*ONNX"):
