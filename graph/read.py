@@ -178,6 +178,22 @@ def _reduction(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return convert
 
 
+def _min_dim(node: Any, importer: Any) -> Any:
+    """The least elements along an axis, and where they are."""
+    given = [*importer.retrieve_args(node), False]
+    x, axis, keep = given[0], given[1], bool(node.kwargs.get("keepdim", given[2]))
+    parts = (relax.op.min(x, axis, keep), relax.op.argmin(x, axis, keep))
+    return importer.block_builder.emit(relax.Tuple(parts))
+
+
+def _any(node: Any, importer: Any) -> Any:
+    """Whether any element is other than zero."""
+    (x,) = importer.retrieve_args(node)
+    truth = relax.op.not_equal(x, relax.const(0, x.ty.dtype))
+    most = relax.op.max(relax.op.astype(truth, "int8"))
+    return importer.block_builder.emit(relax.op.astype(most, "bool"))
+
+
 def _elu(node: Any, importer: Any) -> Any:
     """ELU, and SELU and CELU, which torch says by it: TVM's importer forgets the factors."""
     given = [*importer.retrieve_args(node)]
@@ -197,6 +213,8 @@ _OPERATORS = {
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
     "prod.dim_int": _reduction(relax.op.prod),
+    "min.dim": _min_dim,
+    "any.default": _any,
     "elu.default": _elu,
 }
 """What TVM's importer lacks, or has otherwise."""

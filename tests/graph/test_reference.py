@@ -73,11 +73,14 @@ def test_nan_is_found(function):
         lambda x: x // 2,
         lambda x: nn.functional.elu(100 * x, 0.5),
         nn.functional.selu,
+        lambda x: x.min(1, keepdim=True)[0],
+        lambda x: x.min(1)[1],
+        lambda x: (x > 9).any(),
         lambda x: nn.functional.celu(x, 0.7),
     ],
     ids=[
         *("amax", "amin that keeps its axis", "amax of all", "prod", "logsumexp", "floor"),
-        *("elu", "selu", "celu"),
+        *("elu", "selu", "min", "where the min is", "any", "celu"),
     ],
 )
 def test_what_the_importer_lacks_is_there(function):
