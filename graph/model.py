@@ -22,7 +22,7 @@ from loopwright.dsl.errors import LibraryError
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
-from loopwright.graph.read import Inputs, read_model, torch_program
+from loopwright.graph.read import Inputs, read_model, read_with_program
 from loopwright.graph.reference import Reference
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.tensors import any_tensor, detached, to_torch
@@ -182,8 +182,8 @@ def build_model(
     refused where results differ by more than rounding: what TVM imports wrongly is not returned.
     """
     machine = resolve(target, threads)
-    program = torch_program(model, inputs)
-    module = fused(read_model(model if program is None else program, inputs), machine)
+    module, program = read_with_program(model, inputs)
+    module = fused(module, machine)
     built: TunedModel | VirtualModel
     try:
         work = work_of(network(module), layout)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import IRModule, relax, tirx
 
-from loopwright.graph.errors import ModelError
+from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.inference import check_inference
 
 Inputs = Sequence[Any] | Mapping[str, Any] | None
@@ -28,23 +28,32 @@ def read_model(model: Any, inputs: Inputs = None) -> Any:
 
     Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
     """
+    return read_with_program(model, inputs)[0]
+
+
+def read_with_program(model: Any, inputs: Inputs = None) -> tuple[Any, Any]:
+    """The same, and the program of torch.export that it was made of; None for other models."""
+    program = _torch_program(model, inputs)
+    module = _from_program(program) if program is not None else _read(model, inputs)
+    return _fixed(module), program
+
+
+def _read(model: Any, inputs: Inputs) -> Any:
     if isinstance(model, (str, os.PathLike)):
-        return _fixed(_from_onnx(_onnx_file(Path(model)), inputs))
+        return _from_onnx(_onnx_file(Path(model)), inputs)
     if isinstance(model, IRModule):
-        return _fixed(_from_relax(model))
+        return _from_relax(model)
     kind = type(model)
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
-        return _fixed(_from_onnx(model, inputs))
-    if (program := torch_program(model, inputs)) is not None:
-        return _fixed(_from_program(program))
+        return _from_onnx(model, inputs)
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
     )
 
 
-def torch_program(model: Any, inputs: Inputs) -> Any:
+def _torch_program(model: Any, inputs: Inputs) -> Any:
     """The program of a torch.nn.Module; None for a model that is neither that nor a program.
     Raises `ModelError` for one that does more than infer."""
     if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
@@ -115,11 +124,7 @@ def _check_fixed(value: Any) -> None:
     dims = value.type.tensor_type.shape.dim
     shown = [d.dim_param or (str(d.dim_value) if d.dim_value else "?") for d in dims]
     if any(not d.dim_value for d in dims):
-        example = tuple(d.dim_value or 1 for d in dims)
-        raise ModelError(
-            f"input {value.name} has the open shape ({', '.join(shown)}): give its shape, e.g. "
-            f'inputs={{"{value.name}": {example}}}'
-        )
+        raise OpenShape(value.name, ", ".join(shown), tuple(d.dim_value or 1 for d in dims))
 
 
 def _exported(module: Any, inputs: Inputs) -> Any:

@@ -21,10 +21,11 @@ from loopwright.graph.model import (
     best_records,
     build_work,
     check_import,
-    import_model,
 )
-from loopwright.graph.read import Inputs, torch_program
-from loopwright.graph.tasks import Task, Work
+from loopwright.graph.network import network
+from loopwright.graph.passes import fused
+from loopwright.graph.read import Inputs, read_with_program
+from loopwright.graph.tasks import Task, Work, work_of
 from loopwright.measure.device import Device
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
@@ -151,8 +152,8 @@ def tune_model(
     budget = Budget.of(trials, minutes, effort)
     check_seed(seed)
     machine = resolve(target, threads) if device is None else device.target
-    program = torch_program(model, inputs)
-    work = import_model(model if program is None else program, inputs, machine, layout)
+    module, program = read_with_program(model, inputs)
+    work = work_of(network(fused(module, machine)), layout)
     if program is not None:  # before minutes are spent on it
         check_import(program, build_work(work, machine, {}), machine)
     search(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
@@ -40,7 +39,6 @@ _POLICY = click.option(
     show_default=True,
     help="Whose records may serve.",
 )
-_PYTHON_SHAPE = re.compile(r'inputs=\{"(.+?)": \(([\d, ]+)\)\}')
 
 
 def is_model(what: str | None) -> bool:
@@ -228,15 +226,13 @@ def _built(
 @contextmanager
 def _in_options() -> Iterator[None]:
     """Importing says how to give shapes in Python: say it as the command line takes them."""
-    from loopwright.graph.errors import ModelError
+    from loopwright.graph.errors import OpenShape
 
     try:
         yield
-    except ModelError as error:
-        text = _PYTHON_SHAPE.sub(
-            lambda found: f"--shape {found[1]}={found[2].replace(' ', '').rstrip(',')}", str(error)
-        )
-        raise click.ClickException(text) from error
+    except OpenShape as error:
+        shape = f"--shape {error.name}={','.join(map(str, error.example))}"
+        raise click.ClickException(f"{error.problem}: give its shape, e.g. {shape}") from error
 
 
 def _parsed(shapes: Sequence[str]) -> dict[str, tuple[int, ...]] | None:

@@ -4,19 +4,11 @@ import pytest
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model
+from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.torch
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 class Counting(nn.Module):

@@ -6,19 +6,11 @@ import pytest
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model
 from loopwright.graph.tune import tune_model
+from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 pytestmark = pytest.mark.torch
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 def assert_as_in_torch(function, *inputs):
