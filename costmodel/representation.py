@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from loopwright.costmodel.column import Array, Real, rows
-from loopwright.costmodel.context import contexts, loops, text, text_names, vector
+from loopwright.costmodel.alike import likeness
+from loopwright.costmodel.column import Array, Real, most, rows
+from loopwright.costmodel.context import Walk, contexts, loops, text, text_names, vector
 from loopwright.costmodel.context import names as context_names
 from loopwright.costmodel.gpu_summary import gpu_summary, gpu_summary_names
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.relation import relation_names, relations
-from loopwright.costmodel.summary import summary, summary_names
+from loopwright.costmodel.summary import Totals, summary, summary_names, totals
 from loopwright.costmodel.trace import Program, Trace
 from loopwright.schedule.lower import lower, lower_columns
 from loopwright.schedule.sketch import Sketch
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import Tree
+from loopwright.schedule.tree import Allocate, Stmt, Tree
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -60,19 +63,49 @@ class Representation(ABC):
         """What the columns are called; as many as `features` has for this space."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What the context relation features say of one statement of a program's body: a nest, or
+    none if it never runs."""
+
+    relations: list[Real]
+    nests: tuple[Totals, ...]
+
+
+class Known:
+    """What is known of statements, and so of those that are alike: sketches of one space share
+    most of their nests, and phases or layers repeat them within one."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Hashable, _Part] = {}
+
+    def part(self, stmt: Stmt, target: Target) -> _Part:
+        """What is known of a statement of the body."""
+        key = likeness(stmt)
+        if key not in self._parts:
+            nodes, _ = Walk(target).block((stmt,), 1.0)
+            nests = tuple(totals(node, target) for node in nodes)
+            self._parts[key] = _Part(relations(nodes), nests)
+        return self._parts[key]
+
+
 class _Recorded(Representation):
     """Features that are computed from the loop tree, by programs recorded once for a sketch."""
 
     def __init__(self) -> None:
         self._programs = _Remembered(lambda space: _Programs(space, self.columns))
+        self._known = _Remembered(lambda space: Known())
 
     @abstractmethod
-    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
         """The features of a batched tree, as columns."""
 
     def of_tree(self, tree: Tree, target: Target, flops: int) -> Array:
         """What the columns say of a batched tree: shape (n, c)."""
-        return np.ascontiguousarray(rows(self.columns(tree, target, flops), tree.n).T)
+        return self._rows(tree, target, flops, Known())
+
+    def _rows(self, tree: Tree, target: Target, flops: int, known: Known) -> Array:
+        return np.ascontiguousarray(rows(self.columns(tree, target, flops, known), tree.n).T)
 
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
         return self._completed(space, self._programs(space)[sketch](numbers))
@@ -84,7 +117,7 @@ class _Recorded(Representation):
 
     def _lowered(self, space: Space, sketch: int, numbers: Numbers) -> Array:
         tree = lower(_with_loops(space, sketch), space.target, numbers)
-        return self.of_tree(tree, space.target, space.workload.flops)
+        return self._rows(tree, space.target, space.workload.flops, self._known(space))
 
     def _completed(self, space: Space, found: Array) -> Array:
         """Features from what the columns say."""
@@ -109,10 +142,17 @@ class ContextRelation(_Recorded):
             lambda space: self._lowered(space, 0, np.array([space.sketches[0].default], np.int64))
         )
 
-    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
-        nodes = contexts(tree, target)
-        whole = summary if target.gpu is None else gpu_summary
-        return [*relations(nodes), *whole(nodes, tree, target, flops)]
+    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
+        if target.gpu is not None:
+            nodes = contexts(tree, target)
+            return [*relations(nodes), *gpu_summary(nodes, tree, target, flops)]
+        parts = [known.part(s, target) for s in tree.body if not isinstance(s, Allocate)]
+        related = zip(*(part.relations for part in parts), strict=True)
+        nests = [nest for part in parts for nest in part.nests]
+        return [
+            *(functools.reduce(most, columns) for columns in related),
+            *summary(nests, tree, target, flops),
+        ]
 
     def _completed(self, space: Space, found: Array) -> Array:
         relative = found - self._default(space)
@@ -141,7 +181,7 @@ class FlattenedTree(_Recorded):
         super().__init__()
         self._most = _Remembered(_most_loops)
 
-    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
         nodes = loops(contexts(tree, target))
         return [c for loop in nodes for c in vector(loop, target.threads)]
 
@@ -163,7 +203,7 @@ class TreeText(FlattenedTree):
     extent, kind, and its variable, as a number. For the TreeGRU of Figure 3c, which learns what a
     variable stands for in one space, and knows nothing of those of others."""
 
-    def columns(self, tree: Tree, target: Target, flops: int) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
         return [c for loop in loops(contexts(tree, target)) for c in text(loop)]
 
     @staticmethod
@@ -222,7 +262,7 @@ class _Programs(dict[int, Program]):
     """The feature programs of a space, by the number of a sketch, made when they are needed."""
 
     def __init__(
-        self, space: Space, columns: Callable[[Tree, Target, int], Sequence[Real]]
+        self, space: Space, columns: Callable[[Tree, Target, int, Known], Sequence[Real]]
     ) -> None:
         self.space, self.columns = space, columns
 
@@ -234,7 +274,8 @@ class _Programs(dict[int, Program]):
             for k, knob in enumerate(chosen.knobs)
         }
         tree = lower_columns(chosen, target, values, chosen.size)
-        self[sketch] = Program(trace, self.columns(tree, target, self.space.workload.flops))
+        found = self.columns(tree, target, self.space.workload.flops, Known())
+        self[sketch] = Program(trace, found)
         return self[sketch]
 
 

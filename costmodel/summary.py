@@ -82,22 +82,21 @@ def summary_names() -> tuple[str, ...]:
     return (*COUNTS, *(f"traffic {c}" for c in caches), *RATIOS, *TILE, *WHOLE)
 
 
-def summary(nodes: Sequence[Context], tree: Tree, target: Target, flops: int) -> list[Real]:
+def summary(nests: Sequence[Totals], tree: Tree, target: Target, flops: int) -> list[Real]:
     """The columns of the module's table, in the order of `summary_names`; those of all β are one,
     of shape (β, n) or (β, 1).
 
-    `flops` is what the workload needs, whatever the program does.
+    `nests` are the `totals` of the tree's; `flops` is what the workload needs, whatever the
+    program does.
     """
-    betas = np.array([*BETAS, target.l1_bytes, target.l2_bytes], np.float32)[:, None]
-    nests = [_nest(node, betas, target) for node in nodes]
     shared = zip(*([c * nest.share for c in nest.counts] for nest in nests), strict=True)
     named = dict(zip(COUNTS, map(total, shared), strict=True))
     named["flops"] = total(nest.counts[-1] for nest in nests)
-    lines = np.zeros_like(betas) + total(nest.lines * nest.share for nest in nests)
+    lines = np.zeros_like(_betas(target)) + total(nest.lines * nest.share for nest in nests)
     fetched = total(nest.fetched * nest.share for nest in nests)
     tile = functools.reduce(most, (nest.tile for nest in nests))
     derived = [*_ratios(named, fetched, flops), *_tile(named, tile, target)]
-    whole = _whole(nests, nodes, tree, target)
+    whole = _whole(nests, tree, target)
     return list(map(log, [*named.values(), lines, *derived, *whole]))
 
 
@@ -118,9 +117,7 @@ def _tile(c: Mapping[str, Real], tile: Real, target: Target) -> Iterator[Real]:
     yield port + c["gathers"] + _FUNCTION_COST * c["functions"]
 
 
-def _whole(
-    nests: Sequence[_Nest], nodes: Sequence[Context], tree: Tree, target: Target
-) -> Iterator[Real]:
+def _whole(nests: Sequence[Totals], tree: Tree, target: Target) -> Iterator[Real]:
     most_work, parallel, share = nests[0].counts[0], nests[0].parallel, nests[0].share
     for nest in nests[1:]:
         heavier = nest.counts[0] > most_work
@@ -130,14 +127,14 @@ def _whole(
     yield parallel
     yield share * float(target.threads)
     yield heap(tree.body)
-    yield total(only(_runs(node), 1.0) for node in nodes)
-    yield total(map(_stores, nodes))
+    yield total(only(nest.runs, 1.0) for nest in nests)
+    yield total(nest.stores for nest in nests)
     yield from (float(target.threads), float(target.lanes(4)), float(target.vector_registers))
 
 
 @dataclass(frozen=True, eq=False)
-class _Nest:
-    """Totals of one top-level nest.
+class Totals:
+    """What one top-level nest does.
 
     Attributes
     ----------
@@ -147,6 +144,8 @@ class _Nest:
     tile: vector registers for its largest register tile.
     parallel: iterations shared among threads.
     share: what the busiest thread does of the work.
+    runs: whether it has iterations.
+    stores: in the text.
     """
 
     counts: Sequence[Real]
@@ -155,9 +154,12 @@ class _Nest:
     tile: Real
     parallel: Real
     share: Real
+    runs: Mask
+    stores: Real
 
 
-def _nest(node: Context, betas: Array, target: Target) -> _Nest:
+def totals(node: Context, target: Target) -> Totals:
+    """What a top-level nest does."""
     parallel: Real = 1.0
     outer = node
     while isinstance(outer, LoopContext) and outer.kind == "parallel":
@@ -165,8 +167,12 @@ def _nest(node: Context, betas: Array, target: Target) -> _Nest:
         outer = outer.children[0]
     share = -(-parallel // float(target.threads)) / most(parallel, 1.0)
     counts, tile = _count(node)
-    fetched = traffic(node, float(target.l2_bytes))
-    return _Nest(counts, traffic(node, betas), fetched, tile, parallel, share)
+    lines, fetched = traffic(node, _betas(target)), traffic(node, float(target.l2_bytes))
+    return Totals(counts, lines, fetched, tile, parallel, share, _runs(node), _stores(node))
+
+
+def _betas(target: Target) -> Array:
+    return np.array([*BETAS, target.l1_bytes, target.l2_bytes], np.float32)[:, None]
 
 
 def _count(node: Context, kept: bool = False) -> tuple[list[Real], Real]:

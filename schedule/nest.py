@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -59,10 +60,14 @@ class Nest:
         after = () if self.epilogue is None else (self.epilogue,)
         return (self.body, *after, *(body for _, body in self.also))
 
-    def reads(self) -> Iterator[Read]:
+    def reads(self) -> tuple[Read, ...]:
         """Every read but those of the accumulator."""
-        for expr in self.expressions():
-            yield from (read for read, _ in guarded_reads(expr) if read.tensor is not self.result)
+        return self._reads
+
+    @functools.cached_property
+    def _reads(self) -> tuple[Read, ...]:
+        every = (read for x in self.expressions() for read, _ in guarded_reads(x))
+        return tuple(read for read in every if read.tensor is not self.result)
 
     def map(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from loopwright.schedule.im2col import im2col
 from loopwright.schedule.kn2row import kn2row
 from loopwright.schedule.lower import lower
 from loopwright.schedule.plan import Group, has_reuse, plan
-from loopwright.schedule.sketch import Config, Knob, NestSketch, Sketch
+from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
@@ -175,15 +175,17 @@ def _sketches(
             options.append((sketches[:1] if small else sketches, context))
     leaders = _leaders([sketches for sketches, _ in options], ahead)
     free = [range(len(options[n][0])) for n in sorted(set(leaders))]
-    contexts = [context for _, context in options]
+
+    @functools.cache
+    def part(number: int, choice: int) -> _Part:
+        sketches, context = options[number]
+        return _Part.of(sketches[choice], context)
+
     made = []
     for numbers in itertools.islice(itertools.product(*free), _MOST_SKETCHES):
         chosen = dict(zip(sorted(set(leaders)), numbers, strict=True))
-        nests = tuple(
-            sketches[chosen[leader]]
-            for leader, (sketches, _) in zip(leaders, options, strict=True)
-        )
-        sketch = _sketch(workload, groups, nests, contexts, leaders, fixed)
+        parts = [part(number, chosen[leader]) for number, leader in enumerate(leaders)]
+        sketch = _sketch(workload, groups, parts, leaders, fixed)
         made.append(
             replace(sketch, name=label + sketch.name, rewrite=label.strip(), growth=growth)
         )
@@ -214,29 +216,41 @@ def _alike(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> boo
     return same or one.out.name == other.out.name
 
 
+@dataclass(frozen=True)
+class _Part:
+    """One way for a nest to become loops, with its knobs and their choices by rules of thumb."""
+
+    nest: NestSketch
+    knobs: tuple[Knob, ...]
+    default: Mapping[str, Choice]
+
+    @staticmethod
+    def of(nest: NestSketch, context: NestContext) -> _Part:
+        """The part that a sketch of a nest is."""
+        return _Part(nest, tuple(nest_knobs(nest, context)), default_choices(nest, context))
+
+
 def _sketch(
     workload: Workload,
     groups: tuple[Group, ...],
-    nests: tuple[NestSketch, ...],
-    contexts: list[NestContext],
+    parts: Sequence[_Part],
     leaders: tuple[int, ...],
     fixed: set[int],
 ) -> Sketch:
     """A sketch with the knobs of every nest, where they are not those of the nest that leads."""
-    all_knobs = [tuple(nest_knobs(*pair)) for pair in zip(nests, contexts, strict=True)]
     knobs_of = tuple(
-        leader if all_knobs[leader] == all_knobs[number] else number
+        leader if parts[leader].knobs == parts[number].knobs else number
         for number, leader in enumerate(leaders)
     )
     knobs: list[Knob] = []
     default: list[int] = []
     for number in sorted(set(knobs_of)):
-        nest, context = nests[number], contexts[number]
-        chosen = default_choices(nest, context)
-        for knob in all_knobs[number]:
+        chosen = parts[number].default
+        for knob in parts[number].knobs:
             if number in fixed:
                 knob = Knob(knob.name, (chosen[knob.name],))
             knobs.append(replace(knob, name=f"{knob.name}{number}"))
             default.append(knob.number(chosen[knob.name]))
+    nests = tuple(part.nest for part in parts)
     name = "; ".join(map(str, nests))
     return Sketch(name, workload, groups, nests, tuple(knobs), tuple(default), knobs_of=knobs_of)

@@ -7,7 +7,7 @@ import pytest
 
 from loopwright.costmodel.column import rows
 from loopwright.costmodel.context import contexts
-from loopwright.costmodel.summary import summary, summary_names
+from loopwright.costmodel.summary import summary, summary_names, totals
 from loopwright.dsl.expr import Unary
 from loopwright.schedule.tree import Allocate, Load, Store, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, multiply_add, nest, tree
@@ -15,7 +15,8 @@ from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, multip
 
 def of(t, flops=1, target=TARGET):
     """The summary by name, the logarithms undone."""
-    found = rows(summary(contexts(t, target), t, target, flops), t.n)
+    nests = [totals(node, target) for node in contexts(t, target)]
+    found = rows(summary(nests, t, target, flops), t.n)
     assert found.shape == (len(summary_names()), t.n)
     return {name: 2.0**row - 1 for name, row in zip(summary_names(), found)}
 
