@@ -30,6 +30,8 @@ from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
 
+Place = tuple[Affine, ...]
+
 RESULTS = (4, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
 
@@ -64,15 +66,32 @@ def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float
     found = [_Convolution.of(nest, results, known, names) for nest in program]
     done: list[Nest | Group] = []
     growth = 0.0
-    for nest, made in zip(program, found, strict=True):
-        if made is None:
-            done.append(nest)
+    for item in _joined(program, found):
+        if isinstance(item, Nest):
+            done.append(item)
             continue
-        growth = max(growth, math.prod(w.algorithm.growth for w in made.windows))
-        alike = [m for m in found if m is not None and m.order == made.order]
-        alike = [m for m in alike if m.data.tensor is made.data.tensor]
-        done = [*_relaid(done, alike, program, workload), *made.groups()]
+        growth = max(growth, math.prod(w.algorithm.growth for w in item[0].windows))
+        alike = [m for m in found if m is not None and m.order == item[0].order]
+        alike = [m for m in alike if m.data.tensor is item[0].data.tensor]
+        done = [*_relaid(done, alike, program, workload), *_Phases(item).groups()]
     return (tuple(_planned(done, workload.outputs)), growth) if growth else None
+
+
+def _joined(
+    program: Program, found: list[_Convolution | None]
+) -> Iterator[Nest | list[_Convolution]]:
+    """The program with runs of convolutions that can be computed as one, its other nests."""
+    run: list[_Convolution] = []
+    for nest, made in zip(program, found, strict=True):
+        if run and (made is None or not run[0].joins(made)):
+            yield run
+            run = []
+        if made is None:
+            yield nest
+        else:
+            run.append(made)
+    if run:
+        yield run
 
 
 class _Convolution:
@@ -136,105 +155,171 @@ class _Convolution:
             math.prod(map(extent, loops)) >= _PAYS for loops in (self.channels, self.filters)
         )
 
+    def joins(self, other: _Convolution) -> bool:
+        """Whether both are phases of one result, which differ in what they read and write of the
+        same tensors alone."""
+        one, two = self.nest, other.nest
+        return (
+            (one.out, one.axes, one.reduce) == (two.out, two.axes, two.reduce)
+            and self.data.tensor is other.data.tensor
+            and self.weight.tensor is other.weight.tensor
+            and self.windows == other.windows
+            and (self.batch, self.filters) == (other.batch, other.filters)
+        )
+
+
+class _Phases:
+    """The program that computes a convolution otherwise, or several phases of one at a time:
+    their products are one nest, and what is read or written for one waits in the cache for the
+    others."""
+
+    def __init__(self, phases: list[_Convolution]) -> None:
+        first = phases[0]
+        self.phases, self.windows, self.names = phases, first.windows, first.names
+        self.channels, self.filters = first.channels, first.filters
+        self.rest = (*first.shared, *first.batch, *(w.tile for w in first.windows))
+        self.shared, self.bases = first.shared, tuple(w.base for w in first.windows)
+        self.out, self.dtype = first.nest.out, first.data.dtype
+        self.phase = (Index("phase", len(phases)),) if len(phases) > 1 else ()
+
     def groups(self) -> Iterator[Group]:
         """Transform the weights, the data; multiply; transform the results."""
         products = tuple(Index(f"{w.axis.name}_at", w.algorithm.products) for w in self.windows)
-        tiles = tuple(w.tile for w in self.windows)
-        u = self._tensor("weights", (*products, *self.shared, *self.channels, *self.filters))
-        v = self._tensor("data", (*products, *self.shared, *self.batch, *tiles, *self.channels))
-        m = self._tensor("products", (*products, *self.shared, *self.batch, *tiles, *self.filters))
+        each = (*self.phase, *products)
+        u = self._tensor("weights", (*each, *self.shared, *self.channels, *self.filters))
+        v = self._tensor("data", (*each, *self.rest, *self.channels))
+        m = self._tensor("products", (*each, *self.rest, *self.filters))
         yield self._weights(u)
         yield self._data(v)
-        left = (*products, *self.shared, *self.batch, *tiles, *self.filters)
+        left = (*each, *self.rest, *self.filters)
         body = Binary(
             "mul",
-            Read(v, _at(*products, *self.shared, *self.batch, *tiles, *self.channels)),
-            Read(u, _at(*products, *self.shared, *self.channels, *self.filters)),
+            Read(v, _at(*each, *self.rest, *self.channels)),
+            Read(u, _at(*each, *self.shared, *self.channels, *self.filters)),
         )
         yield finished(Group((), (Nest(m, _at(*left), left, self.channels, "sum", body, m),)))
         yield self._results(m)
 
     def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
-        name = _fresh(f"{self.nest.result.name}_{role}", self.names)
-        return Tensor(name, tuple(map(extent, axes)), self.data.dtype)
+        name = _fresh(f"{self.phases[0].nest.result.name}_{role}", self.names)
+        return Tensor(name, tuple(map(extent, axes)), self.dtype)
+
+    def _number(self, phase: int) -> tuple[Affine, ...]:
+        return tuple(Affine((), phase) for _ in self.phase)
 
     def _weights(self, u: Tensor) -> Group:
         split = _Lanes(self.channels)
         taps = [w.tap for w in self.windows]
+        rest = tuple(
+            _replaced(a, split.values) for a in (*self.shared, *self.channels, *self.filters)
+        )
 
-        def source(at: tuple[Affine, ...]) -> Expr:
-            return _moved(self.weight, {**dict(zip(taps, at, strict=True)), **split.values})
+        def sweep(number: int, phase: _Convolution) -> _Sweep:
+            def source(at: Place) -> Expr:
+                values = {**dict(zip(taps, at, strict=True)), **split.values}
+                return _moved(phase.weight, values)
 
-        def write(at: tuple[Affine, ...], value: Expr) -> tuple[tuple[Affine, ...], Expr]:
-            rest = (*self.shared, *self.channels, *self.filters)
-            return (*at, *(_replaced(a, split.values) for a in rest)), value
+            def write(at: Place, value: Expr) -> tuple[Place, Expr]:
+                return (*self._number(number), *at, *rest), value
+
+            return _Sweep(u, source, write)
 
         matrices = [w.algorithm.inner for w in self.windows]
         rows = (*self.shared, *self.filters, *split.outer)
-        return self._swept(u, matrices, source, write, split, rows, ())
+        return self._swept(matrices, sweep, split, rows, ())
 
     def _data(self, v: Tensor) -> Group:
         split = _Lanes(self.channels)
+        rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.channels))
 
-        def source(at: tuple[Affine, ...]) -> Expr:
-            values: dict[Index, IndexExpr] = dict(split.values)
-            for w, place in zip(self.windows, at, strict=True):
-                values |= {w.axis: w.base.index, w.tap: place}
-            return _moved(self.data, values)
+        def sweep(number: int, phase: _Convolution) -> _Sweep:
+            def source(at: Place) -> Expr:
+                values: dict[Index, IndexExpr] = dict(split.values)
+                for w, place in zip(self.windows, at, strict=True):
+                    values |= {w.axis: w.base.index, w.tap: place}
+                return _moved(phase.data, values)
 
-        def write(at: tuple[Affine, ...], value: Expr) -> tuple[tuple[Affine, ...], Expr]:
-            tiles = (w.tile for w in self.windows)
-            rest = (*self.shared, *self.batch, *tiles, *self.channels)
-            return (*at, *(_replaced(a, split.values) for a in rest)), value
+            def write(at: Place, value: Expr) -> tuple[Place, Expr]:
+                return (*self._number(number), *at, *rest), value
+
+            return _Sweep(v, source, write)
 
         matrices = [w.algorithm.data for w in self.windows]
-        rows = (*self.shared, *self.batch, *(w.tile for w in self.windows), *split.outer)
-        bases = tuple(w.base for w in self.windows)
-        return self._swept(v, matrices, source, write, split, rows, bases)
+        return self._swept(matrices, sweep, split, (*self.rest, *split.outer), self.bases)
 
     def _results(self, m: Tensor) -> Group:
-        split, nest = _Lanes(self.filters, most=16), self.nest
-        tiles = tuple(w.tile for w in self.windows)
+        split = _Lanes(self.filters, most=16)
+        rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.filters))
 
-        def source(at: tuple[Affine, ...]) -> Expr:
-            rest = (*self.shared, *self.batch, *tiles, *self.filters)
-            return Read(m, (*at, *(_replaced(a, split.values) for a in rest)))
+        def sweep(number: int, phase: _Convolution) -> _Sweep:
+            nest = phase.nest
 
-        def write(at: tuple[Affine, ...], value: Expr) -> tuple[tuple[Affine, ...], Expr]:
-            values: dict[Index, IndexExpr] = dict(split.values)
-            for w, place in zip(self.windows, at, strict=True):
-                values[w.axis] = w.base.index + place
+            def source(at: Place) -> Expr:
+                return Read(m, (*self._number(number), *at, *rest))
 
-            def read(r: Read) -> Expr:
-                return value if r.tensor is nest.result else _moved(r, values)
+            def write(at: Place, value: Expr) -> tuple[Place, Expr]:
+                values: dict[Index, IndexExpr] = dict(split.values)
+                for w, place in zip(self.windows, at, strict=True):
+                    values[w.axis] = w.base.index + place
 
-            def position(p: Affine) -> Affine:
-                return _replaced(p, values)
+                def read(r: Read) -> Expr:
+                    return value if r.tensor is nest.result else _moved(r, values)
 
-            after = nest.epilogue
-            if after is None:
-                return tuple(map(position, nest.index)), value
-            return tuple(map(position, nest.index)), map_leaves(after, read, position)
+                def position(p: Affine) -> Affine:
+                    return _replaced(p, values)
+
+                after = nest.epilogue
+                result = value if after is None else map_leaves(after, read, position)
+                return tuple(map(position, nest.index)), result
+
+            return _Sweep(self.out, source, write)
 
         matrices = [w.algorithm.outer for w in self.windows]
         # Tiles innermost: a row of the result is written piece by piece while it is in the cache.
-        rows = (*self.shared, *self.batch, *split.outer, *tiles)
-        bases = tuple(w.base for w in self.windows)
-        return self._swept(nest.out, matrices, source, write, split, rows, bases)
+        tiles = tuple(w.tile for w in self.windows)
+        rows = (*(a for a in self.rest if a not in tiles), *split.outer, *tiles)
+        return self._swept(matrices, sweep, split, rows, self.bases)
 
     def _swept(
         self,
-        out: Tensor,
         matrices: list[Matrix],
-        source: Callable[[tuple[Affine, ...]], Expr],
-        write: Callable[[tuple[Affine, ...], Expr], tuple[tuple[Affine, ...], Expr]],
+        sweep: Callable[[int, _Convolution], _Sweep],
         split: _Lanes,
         rows: tuple[Index, ...],
         bases: tuple[Base, ...],
     ) -> Group:
-        """Multiply by one matrix a window, the last window first, through local tensors."""
         nests: list[Nest] = []
         local: list[Tensor] = []
+        for number, phase in enumerate(self.phases):
+            made, between = sweep(number, phase).nests(matrices, split.inner, self.names)
+            nests += made
+            local += between
+        return finished(Group(rows, tuple(nests), tuple(local), bases))
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """Products of an array with matrices, one for each of its first axes.
+
+    Attributes
+    ----------
+    out: what is written.
+    source: an element of the array.
+    write: where an element of the result stands, and what is written there.
+    """
+
+    out: Tensor
+    source: Callable[[Place], Expr]
+    write: Callable[[Place, Expr], tuple[Place, Expr]]
+
+    def nests(
+        self, matrices: list[Matrix], inner: tuple[Index, ...], names: set[str]
+    ) -> tuple[list[Nest], list[Tensor]]:
+        """Multiply by one matrix after the other, the last one first, through local tensors: the
+        nests, and these."""
+        nests: list[Nest] = []
+        local: list[Tensor] = []
+        source = self.source
         for window in reversed(range(len(matrices))):
             loops = tuple(
                 Index(
@@ -244,37 +329,34 @@ class _Convolution:
                 for other, matrix in enumerate(matrices)
                 if other != window
             )
-            axes = (*loops, *split.inner)
+            axes = (*loops, *inner)
 
-            def places(
-                at: int, window: int = window, loops: tuple[Index, ...] = loops
-            ) -> tuple[Affine, ...]:
+            def places(at: int, window: int = window, loops: tuple[Index, ...] = loops) -> Place:
                 found = list(_at(*loops))
                 found.insert(window, Affine((), at))
                 return tuple(found)
 
-            target = out
+            target = self.out
             if window:
                 shape = [_rows_of(m, other >= window) for other, m in enumerate(matrices)]
-                shape += [extent(a) for a in split.inner]
-                name = _fresh(f"{out.name}_rows", self.names)
-                target = Tensor(name, tuple(shape), out.dtype)
+                shape += [extent(a) for a in inner]
+                target = Tensor(_fresh(f"{target.name}_rows", names), tuple(shape), target.dtype)
                 local.append(target)
             writes = []
             for number, row in enumerate(matrices[window]):
                 terms = [(factor, source(places(at))) for at, factor in enumerate(row) if factor]
                 value = _sum(terms)
                 if window:
-                    writes.append(((*places(number), *_at(*split.inner)), value))
+                    writes.append(((*places(number), *_at(*inner)), value))
                 else:
-                    writes.append(write(places(number), value))
+                    writes.append(self.write(places(number), value))
             (index, body), *also = writes
             nests.append(Nest(target, index, axes, (), None, body, target, None, tuple(also)))
 
-            def source(at: tuple[Affine, ...], made: Tensor = target) -> Expr:
-                return Read(made, (*at, *_at(*split.inner)))
+            def source(at: Place, made: Tensor = target) -> Expr:
+                return Read(made, (*at, *_at(*inner)))
 
-        return finished(Group(rows, tuple(nests), tuple(local), bases))
+        return nests, local
 
 
 class _Lanes:
