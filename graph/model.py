@@ -19,6 +19,7 @@ from loopwright.codegen.signature import Parameter
 from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError
+from loopwright.dsl.words import counted
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
@@ -55,6 +56,12 @@ class TunedModel:
     composed: Composed
     target: Target
     records: Mapping[str, Record]
+
+    def __repr__(self) -> str:
+        tasks = self.work.tasks
+        tuned = sum(t.workload.key in self.records for t in tasks)
+        steps = counted(len(self.work.network.steps), "step")
+        return f"<TunedModel: {steps}, {tuned} of {counted(len(tasks), 'task')} tuned>"
 
     @property
     def library(self) -> Library:

@@ -10,6 +10,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from loopwright.dsl.dtypes import DTYPES, item_bytes
+from loopwright.dsl.words import counted
 from loopwright.graph.errors import ModelError
 
 
@@ -54,6 +55,9 @@ class Network:
     steps: tuple[Step, ...]
     outputs: tuple[Value, ...]
     several: bool
+
+    def __repr__(self) -> str:
+        return f"<Network: {counted(len(self.steps), 'step')}>"
 
 
 def network(module: Any) -> Network:

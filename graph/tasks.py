@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError, NotSayable
 from loopwright.graph.layout import channels_last
@@ -50,6 +51,9 @@ class Work:
     network: Network
     imported: tuple[Imported | str, ...]
     tasks: tuple[Task, ...]
+
+    def __repr__(self) -> str:
+        return f"<Work: {self.network}, {counted(len(self.tasks), 'task')}>"
 
     @property
     def foreign(self) -> dict[str, str]:

@@ -9,7 +9,8 @@
 with the matrices of `bilinear` (Lavin and Gray 2016, section 4), for any sum of products in which
 one or two axes slide over the data, by any step. The data is re-laid out, where it is not so, with
 the channels c last: they are the lanes of the vectors. The sums over one window are a small local
-nest each; their weights are known numbers, so that products by 0 and 1 vanish.
+nest each (`sweep`). A convolution that falls into phases (`phases`) becomes one program, whose
+tensors have the phase as their first axis.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
-from loopwright.dsl.expr import Binary, Const, Expr, Read, map_leaves
+from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
@@ -29,8 +29,7 @@ from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, Matrix, bilinear
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
-
-Place = tuple[Affine, ...]
+from loopwright.schedule.sweep import Lanes, Place, Sweep, fresh, places_of
 
 RESULTS = (4, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
@@ -38,7 +37,6 @@ RESULTS = (4, 2)
 _MOST_WINDOWS = 2
 _MOST_PRODUCTS = 9  # of one axis: registers, and the rounding of large tiles
 _PAYS = 16  # channels, in and out, that repay the sums
-_LANES = (32, 16, 8)
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,6 @@ class _Window:
     algorithm: Bilinear
     tile: Index
     base: Base
-
-    @property
-    def patch(self) -> int:
-        """Elements of the data that a tile reads."""
-        return len(self.algorithm.data[0])
 
 
 def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float] | None:
@@ -192,29 +185,28 @@ class _Phases:
         yield self._weights(u)
         yield self._data(v)
         left = (*each, *self.rest, *self.filters)
-        body = Binary(
-            "mul",
-            Read(v, _at(*each, *self.rest, *self.channels)),
-            Read(u, _at(*each, *self.shared, *self.channels, *self.filters)),
-        )
-        yield finished(Group((), (Nest(m, _at(*left), left, self.channels, "sum", body, m),)))
+        data = Read(v, places_of(*each, *self.rest, *self.channels))
+        weight = Read(u, places_of(*each, *self.shared, *self.channels, *self.filters))
+        body = Binary("mul", data, weight)
+        nest = Nest(m, places_of(*left), left, self.channels, "sum", body, m)
+        yield finished(Group((), (nest,)))
         yield self._results(m)
 
     def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
-        name = _fresh(f"{self.phases[0].nest.result.name}_{role}", self.names)
+        name = fresh(f"{self.phases[0].nest.result.name}_{role}", self.names)
         return Tensor(name, tuple(map(extent, axes)), self.dtype)
 
     def _number(self, phase: int) -> tuple[Affine, ...]:
         return tuple(Affine((), phase) for _ in self.phase)
 
     def _weights(self, u: Tensor) -> Group:
-        split = _Lanes(self.channels)
+        split = Lanes(self.channels)
         taps = [w.tap for w in self.windows]
         rest = tuple(
             _replaced(a, split.values) for a in (*self.shared, *self.channels, *self.filters)
         )
 
-        def sweep(number: int, phase: _Convolution) -> _Sweep:
+        def sweep(number: int, phase: _Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
                 return _moved(phase.weight, values)
@@ -222,17 +214,17 @@ class _Phases:
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
 
-            return _Sweep(u, source, write)
+            return Sweep(u, source, write)
 
         matrices = [w.algorithm.inner for w in self.windows]
         rows = (*self.shared, *self.filters, *split.outer)
         return self._swept(matrices, sweep, split, rows, ())
 
     def _data(self, v: Tensor) -> Group:
-        split = _Lanes(self.channels)
+        split = Lanes(self.channels)
         rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.channels))
 
-        def sweep(number: int, phase: _Convolution) -> _Sweep:
+        def sweep(number: int, phase: _Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 for w, place in zip(self.windows, at, strict=True):
@@ -242,16 +234,16 @@ class _Phases:
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
 
-            return _Sweep(v, source, write)
+            return Sweep(v, source, write)
 
         matrices = [w.algorithm.data for w in self.windows]
         return self._swept(matrices, sweep, split, (*self.rest, *split.outer), self.bases)
 
     def _results(self, m: Tensor) -> Group:
-        split = _Lanes(self.filters, most=16)
+        split = Lanes(self.filters, most=16)
         rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.filters))
 
-        def sweep(number: int, phase: _Convolution) -> _Sweep:
+        def sweep(number: int, phase: _Convolution) -> Sweep:
             nest = phase.nest
 
             def source(at: Place) -> Expr:
@@ -272,7 +264,7 @@ class _Phases:
                 result = value if after is None else map_leaves(after, read, position)
                 return tuple(map(position, nest.index)), result
 
-            return _Sweep(self.out, source, write)
+            return Sweep(self.out, source, write)
 
         matrices = [w.algorithm.outer for w in self.windows]
         # Tiles innermost: a row of the result is written piece by piece while it is in the cache.
@@ -283,8 +275,8 @@ class _Phases:
     def _swept(
         self,
         matrices: list[Matrix],
-        sweep: Callable[[int, _Convolution], _Sweep],
-        split: _Lanes,
+        sweep: Callable[[int, _Convolution], Sweep],
+        split: Lanes,
         rows: tuple[Index, ...],
         bases: tuple[Base, ...],
     ) -> Group:
@@ -295,84 +287,6 @@ class _Phases:
             nests += made
             local += between
         return finished(Group(rows, tuple(nests), tuple(local), bases))
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """Products of an array with matrices, one for each of its first axes.
-
-    Attributes
-    ----------
-    out: what is written.
-    source: an element of the array.
-    write: where an element of the result stands, and what is written there.
-    """
-
-    out: Tensor
-    source: Callable[[Place], Expr]
-    write: Callable[[Place, Expr], tuple[Place, Expr]]
-
-    def nests(
-        self, matrices: list[Matrix], inner: tuple[Index, ...], names: set[str]
-    ) -> tuple[list[Nest], list[Tensor]]:
-        """Multiply by one matrix after the other, the last one first, through local tensors: the
-        nests, and these."""
-        nests: list[Nest] = []
-        local: list[Tensor] = []
-        source = self.source
-        for window in reversed(range(len(matrices))):
-            loops = tuple(
-                Index(
-                    f"{'to' if other > window else 'from'}{other}",
-                    _rows_of(matrix, other > window),
-                )
-                for other, matrix in enumerate(matrices)
-                if other != window
-            )
-            axes = (*loops, *inner)
-
-            def places(at: int, window: int = window, loops: tuple[Index, ...] = loops) -> Place:
-                found = list(_at(*loops))
-                found.insert(window, Affine((), at))
-                return tuple(found)
-
-            target = self.out
-            if window:
-                shape = [_rows_of(m, other >= window) for other, m in enumerate(matrices)]
-                shape += [extent(a) for a in inner]
-                target = Tensor(_fresh(f"{target.name}_rows", names), tuple(shape), target.dtype)
-                local.append(target)
-            writes = []
-            for number, row in enumerate(matrices[window]):
-                terms = [(factor, source(places(at))) for at, factor in enumerate(row) if factor]
-                value = _sum(terms)
-                if window:
-                    writes.append(((*places(number), *_at(*inner)), value))
-                else:
-                    writes.append(self.write(places(number), value))
-            (index, body), *also = writes
-            nests.append(Nest(target, index, axes, (), None, body, target, None, tuple(also)))
-
-            def source(at: Place, made: Tensor = target) -> Expr:
-                return Read(made, (*at, *_at(*inner)))
-
-        return nests, local
-
-
-class _Lanes:
-    """The last of some axes in two: common loops outside, the lanes of vectors inside."""
-
-    def __init__(self, axes: tuple[Index, ...], most: int = _LANES[0]) -> None:
-        *before, last = axes
-        fitting = (n for n in _LANES if n <= most and extent(last) % n == 0)
-        lanes = next(fitting, extent(last))
-        high, low = (
-            Index(f"{last.name}_hi", extent(last) // lanes),
-            Index(f"{last.name}_lo", lanes),
-        )
-        self.outer: tuple[Index, ...] = (*before, high)
-        self.inner: tuple[Index, ...] = (low,)
-        self.values: dict[Index, IndexExpr] = {last: high * lanes + low}
 
 
 def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[_Window]:
@@ -418,7 +332,7 @@ def _relaid(
         return tuple(index[d] for d in order)
 
     shape = tuple(tensor_shape(old)[d] for d in order)
-    new = Tensor(_fresh(f"{old.name}_last", first.names), shape, old.dtype)
+    new = Tensor(fresh(f"{old.name}_last", first.names), shape, old.dtype)
     for other in made:
         other.data = Read(new, turned(other.data.index))
     writers = [n for n in done if isinstance(n, Nest) and n.out is old]
@@ -441,7 +355,7 @@ def _relaid(
 
         return [written(n) if n in writers and isinstance(n, Nest) else n for n in done]
     axes = tuple(Index(f"d{d}", size) for d, size in enumerate(tensor_shape(old)))
-    copy = Nest(new, turned(_at(*axes)), axes, (), None, Read(old, _at(*axes)), new)
+    copy = Nest(new, turned(places_of(*axes)), axes, (), None, Read(old, places_of(*axes)), new)
     return [*done, copy]
 
 
@@ -462,35 +376,6 @@ def _names(workload: Workload, program: Program) -> set[str]:
     for nest in program:
         taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
     return taken
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _sum(terms: list[tuple[Fraction, Expr]]) -> Expr:
-    """Σ factor · value, without needless products."""
-    total: Expr | None = None
-    for factor, value in sorted(terms, key=lambda term: term[0] < 0):
-        size = abs(factor)
-        part = value if size == 1 else Binary("mul", value, Const(float(size), value.dtype))
-        if total is None:
-            total = part if factor > 0 else Binary("mul", value, Const(float(factor), value.dtype))
-        else:
-            total = Binary("add" if factor > 0 else "sub", total, part)
-    assert total is not None
-    return total
-
-
-def _rows_of(matrix: Matrix, transformed: bool) -> int:
-    return len(matrix) if transformed else len(matrix[0])
-
-
-def _at(*axes: Index) -> tuple[Affine, ...]:
-    return tuple(a.affine() for a in axes)
 
 
 def _indices(read: Read) -> list[Index]:

@@ -56,6 +56,11 @@ def built(net):
     return build_model(model, (x,), threads=1)
 
 
+def test_a_model_is_shown_in_one_line(built):
+    assert repr(built) == "<TunedModel: 8 steps, 0 of 7 tasks tuned>"
+    assert len(repr(built.work)) < 80
+
+
 def _equal(got, wanted):
     for one, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(one, other.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -44,6 +44,11 @@ def rows_that_are_summed():
     return out
 
 
+def transposed_by_2():
+    x, b = tensor("x", 1, 16, 7, 6), tensor("b", 24, constant=True)
+    return ops.relu(ops.conv2d_transpose(x, weights(16, 24, 4, 4), stride=2, padding=1, bias=b))
+
+
 CASES = {
     "odd extents, with bias, ReLU and residual": with_bias_relu_and_residual,
     "two in a row": two_in_a_row,
@@ -56,6 +61,10 @@ CASES = {
         tensor("x", 1, 10, 9, 32), weights(3, 3, 32, 24), padding=1, layout="NHWC"
     ),
     "5×5": lambda: ops.conv2d(tensor("x", 1, 16, 12, 9), weights(16, 16, 5, 5), padding=2),
+    "transposed, by 2": transposed_by_2,
+    "transposed, with phases of unequal size": lambda: ops.conv2d_transpose(
+        tensor("x", 1, 16, 7, 6), weights(16, 16, 5, 5), stride=2, padding=1
+    ),
     "as many results as one tile": lambda: ops.conv2d(
         tensor("x", 1, 16, 6, 6), weights(16, 16, 3, 3)
     ),
@@ -83,6 +92,11 @@ def test_winograd_equals_the_oracle(name):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
     assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def test_phases_of_one_result_are_one_program():
+    (sketch, *_) = fast(lw.space(workload_of(transposed_by_2()), threads=2))
+    assert len([n for n in sketch.nests if n.nest.reducer == "sum"]) == 1
 
 
 def test_sketches_say_how_much_rounding_errors_grow():
