@@ -47,6 +47,7 @@ class Session:
         budget: Budget,
         callbacks: Sequence[Callback],
         seed: int,
+        preparing: Future[None] | None = None,
     ) -> None:
         self.workload, self.space, self.device = workload, space, device
         self.store, self.budget, self.callbacks, self.seed = store, budget, callbacks, seed
@@ -54,7 +55,7 @@ class Session:
         self.resumed = 0
         self.champion: Config | None = None
         self.spent: dict[str, float] = {}
-        self.preparing: Future[None] | None = None
+        self.preparing = preparing
         self._began = time.monotonic()
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"

@@ -98,8 +98,11 @@ def tune(
         timing = HASTY if budget.hasty else None
         device = device or stack.enter_context(_local(target, threads, timing))
         store = None if records is None else stack.enter_context(RecordStore(records))
+        preparing = None
+        if budget.hasty and budget.trials:  # while the model chooses
+            preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
         points = _space(workload, device, growth)
-        session = Session(workload, points, device, store, budget, callbacks, seed)
+        session = Session(workload, points, device, store, budget, callbacks, seed, preparing)
         with _shown(session):
             base = _base(session, transfer, strategy, model)
             if budget.hasty:
@@ -185,12 +188,9 @@ def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -
 def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
     try:
-        if session.budget.hasty:
-            with ThreadPoolExecutor(1) as beside:  # while the model chooses
-                session.preparing = beside.submit(session.device.prepare, session.workload)
-                return algorithm_1(session, tuner, batch)
-        with session.timed("starting"):
-            session.device.check()
+        if session.preparing is None:
+            with session.timed("starting"):
+                session.device.check()
         return algorithm_1(session, tuner, batch)
     except KeyboardInterrupt:
         return "interrupted"

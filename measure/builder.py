@@ -73,12 +73,23 @@ class Builder:
 
     def oracle(self, task: Task, seed: int, timeout: float) -> Reply:
         """The outputs that the oracle computes for the inputs of a seed, as blobs."""
-        asked = {"do": "evaluate", "workload": task.text, "seed": seed}
-        return self._pool.map([Job(Frame(asked), timeout)])[0]
+        return self._pool.map([self._question(task, seed, timeout)])[0]
+
+    def build_with_oracle(
+        self, task: Task, configs: Sequence[Config], seed: int, timeout: float
+    ) -> tuple[list[Built], Reply]:
+        """`build` and `oracle`, at once."""
+        jobs = [self._question(task, seed, timeout), *(self._job(task, c) for c in configs)]
+        oracle, *built = self._pool.map(jobs)
+        return [Built.of(reply) for reply in built], oracle
 
     def close(self) -> None:
         """End the workers."""
         self._pool.close()
+
+    def _question(self, task: Task, seed: int, timeout: float) -> Job:
+        asked = {"do": "evaluate", "workload": task.text, "seed": seed}
+        return Job(Frame(asked), timeout)
 
     def _job(self, task: Task, config: Config) -> Job:
         asked = {

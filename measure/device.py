@@ -99,8 +99,8 @@ class Device(ABC):
     def check(self) -> None:
         """Build, run and check one trivial candidate. Raises `DeviceError`, with what to do."""
 
-    def prepare(self, workload: Workload) -> None:  # noqa: B027 - most devices need nothing
-        """Do now what the first `measure` of a workload would do before it builds anything."""
+    def prepare(self) -> None:  # noqa: B027 - most devices need nothing
+        """Do now what the first `measure` would do before it builds anything."""
 
     @abstractmethod
     def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,16 +101,16 @@ class LocalDevice(Device):
                 f"{_NEEDS.get(self.target.kind, _TOOLCHAIN)}\n{failure}\n{failure.traceback}"
             )
 
-    def prepare(self, workload: Workload) -> None:
-        self._builder.start(_BATCH)
-        self._references.of(workload)
+    def prepare(self) -> None:
+        with ThreadPoolExecutor(1) as beside:
+            running = beside.submit(self._runner.start)
+            self._builder.start(_BATCH)
+            running.result()
 
     def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
         for start in range(0, len(configs), _BATCH):
             batch = configs[start : start + _BATCH]
-            self._builder.start(len(batch))
-            data = self._references.of(workload)
-            found = self._builder.build(data.task, batch)
+            data, found = self._references.beside(workload, batch)
             self._built = {(workload.key, c): b for c, b in zip(batch, found, strict=True)}
             timed = self._runner.measure(data, found, self._timing)
             for config, built, one in zip(batch, found, timed, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import statistics
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.oracle import tolerance
@@ -12,8 +13,10 @@ from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.device import DeviceError
 from loopwright.measure.frames import Bytes
+from loopwright.measure.process import Reply
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
+from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 
@@ -57,49 +60,65 @@ class References:
 
         Raises `DeviceError` where neither the oracle nor the default schedule gives outputs.
         """
-        return self._find(workload)[0]
+        return self.beside(workload, ())[0]
 
-    def fresh(self, workload: Workload) -> Data:
-        """A reference on data that no candidate has seen."""
-        data, default = self._find(workload)
-        self._drawn += 1
-        return self._with_outputs(replace(data, seed=self._seed + self._drawn), default)
-
-    def _find(self, workload: Workload) -> tuple[Data, Built]:
+    def beside(
+        self, workload: Workload, configs: Sequence[Config]
+    ) -> tuple[Data, Sequence[Built]]:
+        """The reference, and candidates: where the reference is still to be made, all that is to
+        be built for it is built beside them."""
+        built: Sequence[Built] | None = None
         if workload.key not in self._kept:
-            self._kept[workload.key] = self._make(workload)
+            data, default, built = self._make(workload, configs)
+            self._kept[workload.key] = data, default
         self._kept.move_to_end(workload.key)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return self._kept[workload.key]
+        data, _ = self._kept[workload.key]
+        return data, self._builder.build(data.task, configs) if built is None else built
 
-    def _make(self, workload: Workload) -> tuple[Data, Built]:
+    def fresh(self, workload: Workload) -> Data:
+        """A reference on data that no candidate has seen."""
+        self.of(workload)
+        data, default = self._kept[workload.key]
+        self._drawn += 1
+        data = replace(data, seed=self._seed + self._drawn)
+        oracle = self._builder.oracle(data.task, data.seed, self._limits.oracle)
+        return self._with_outputs(data, default, oracle)
+
+    def _make(
+        self, workload: Workload, configs: Sequence[Config]
+    ) -> tuple[Data, Built, Sequence[Built]]:
+        """The reference with the default schedule of the definition's own sums, and candidates."""
         data = Data(Task(workload, self._target), self._seed, (), (0.0, 0.0), self._limits.default)
-        default, seconds = self._default(data)
+        all_configs = [space(workload, self._target).limited(1).default, *configs]
+        (default, *built), oracle = self._builder.build_with_oracle(
+            data.task, all_configs, data.seed, self._limits.oracle
+        )
+        default, seconds = self._first_run(data, default)
         if "undefined symbol" in str(default.failure):
             data = replace(data, task=replace(data.task, complete=True))
-            default, seconds = self._default(data)
+            default, *built = self._builder.build(data.task, all_configs)
+            default, seconds = self._first_run(data, default)
         timeout = max(self._limits.run, _SLOWER * seconds)
         if self._target.kind == "opencl":
             timeout += self._limits.build  # by the driver, where it runs
-        return replace(self._with_outputs(data, default), timeout=timeout), default
+        data = replace(self._with_outputs(data, default, oracle), timeout=timeout)
+        return data, default, built
 
-    def _default(self, data: Data) -> tuple[Built, float]:
-        """The default schedule of the definition's own sums, and the seconds of one call; none
-        where it fails."""
-        config = space(data.task.workload, data.task.target).limited(1).default
-        built = self._builder.build(data.task, [config])[0]
-        if built.failure is not None:
-            return built, 0.0
-        reply = self._runner.run(data, built, _ONCE)
+    def _first_run(self, data: Data, default: Built) -> tuple[Built, float]:
+        """The default schedule, and the seconds of one call; none where it fails."""
+        if default.failure is not None:
+            return default, 0.0
+        reply = self._runner.run(data, default, _ONCE)
         if reply.failure is not None:
-            return replace(built, failure=reply.failure), 0.0
-        return built, statistics.median(reply.frame.header["seconds"])
+            return replace(default, failure=reply.failure), 0.0
+        return default, statistics.median(reply.frame.header["seconds"])
 
-    def _with_outputs(self, data: Data, default: Built) -> Data:
+    def _with_outputs(self, data: Data, default: Built, reply: Reply) -> Data:
+        """With what the oracle replied, or what the default schedule computes."""
         points = space(data.task.workload, data.task.target)
         rtol, atol = tolerance(data.task.workload, points.growth)
-        reply = self._builder.oracle(data.task, data.seed, self._limits.oracle)
         if reply.failure is None:
             return replace(data, expected=reply.frame.blobs, tolerance=(rtol, atol))
         _log.warning(

@@ -99,6 +99,10 @@ class Runner:
         self._loaded: set[int] = set()
         self._lost = 0
 
+    def start(self) -> None:
+        """Make ready for running. Raises `DeviceError`."""
+        self._pool.start()
+
     def run(
         self, data: Data, built: Built, timing: Timing, whole: bool = False, outputs: bool = False
     ) -> Reply:
