@@ -12,7 +12,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.machine import memory_bytes, processors
 from loopwright.measure.pool import Pool
-from loopwright.measure.process import Kind
+from loopwright.measure.process import Kind, Reply
 from loopwright.schedule.sketch import Config
 
 _TIMEOUT = 20.0
@@ -50,6 +50,12 @@ class Shelf(Builder):
         rest = [c for c in configs if c not in kept]
         found = kept | dict(zip(rest, super().build(task, rest), strict=True))
         return [found[c] for c in configs]
+
+    def build_with_oracle(
+        self, task: Task, configs: Sequence[Config], seed: int, timeout: float
+    ) -> tuple[list[Built], Reply]:
+        """One after the other."""
+        return self.build(task, configs), self.oracle(task, seed, timeout)
 
     def _take(self, workload: Workload, config: Config) -> Built:
         code, about = (self._file(workload, config, end) for end in (".so", ".json"))

@@ -44,6 +44,9 @@ class Scripted(Builder):
             return Reply(Frame({}), Failure("timeout", "too slow"), 0.0)
         return super().oracle(task, seed, timeout)
 
+    def build_with_oracle(self, task, configs, seed, timeout):
+        return self.build(task, configs), self.oracle(task, seed, timeout)
+
 
 @pytest.fixture(scope="module")
 def _builder(tmp_path_factory):
