@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from loopwright.dsl.words import counted
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
-from loopwright.graph.read import Inputs, read_model, read_with_program
-from loopwright.graph.reference import Reference
+from loopwright.graph.read import Asked, Inputs, read_with_reference
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.tensors import any_tensor, detached, to_torch
 from loopwright.graph.virtual import VirtualModel, build_virtual
@@ -155,9 +154,16 @@ _MAIN = ctypes.CFUNCTYPE(
 )
 
 
-def import_model(model: Any, inputs: Inputs, target: Target, layout: str = "auto") -> Work:
-    """A model's steps and tasks. Raises `ModelError`, `NotPlannable` among them."""
-    return work_of(network(fused(read_model(model, inputs), target)), layout)
+def import_model(
+    model: Any, inputs: Inputs, target: Target, layout: str = "auto", check: bool = False
+) -> Work:
+    """A model's steps and tasks; with `check` they are compiled and compared with what the model
+    gives where it comes from. Raises `ModelError`, `NotPlannable` among them."""
+    module, asked = read_with_reference(model, inputs)
+    work = work_of(network(fused(module, target)), layout)
+    if check:
+        check_import(asked, lambda: build_work(work, target, {}), target)
+    return work
 
 
 def build_model(
@@ -169,6 +175,7 @@ def build_model(
     policy: str = "exact",
     name: str = "model",
     layout: str = "auto",
+    check: bool = True,
 ) -> TunedModel | VirtualModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
@@ -184,12 +191,14 @@ def build_model(
     name: what the C functions of an export are called.
     layout: "auto" lays images between steps out as suits the steps (`graph.layout`), "given" as
         the model says.
+    check: whether to run the model once as compiled and once where it comes from, torch, or for
+        ONNX onnxruntime if that is installed, and to refuse it where results differ by more than
+        rounding: what TVM imports wrongly is not returned.
 
-    Raises `ModelError`, `BuildError`. A torch model is run once in torch and once as compiled, and
-    refused where results differ by more than rounding: what TVM imports wrongly is not returned.
+    Raises `ModelError`, `BuildError`.
     """
     machine = resolve(target, threads)
-    module, program = read_with_program(model, inputs)
+    module, asked = read_with_reference(model, inputs)
     module = fused(module, machine)
     built: TunedModel | VirtualModel
     try:
@@ -198,16 +207,18 @@ def build_model(
         built = build_work(work, machine, found, name)
     except NotPlannable as reason:
         built = build_virtual(module, machine, records, policy, str(reason))
-    if program is not None:
-        check_import(program, built, machine)
+    if check:
+        check_import(asked, lambda: built, machine)
     return built
 
 
-def check_import(program: Any, built: TunedModel | VirtualModel, target: Target) -> None:
-    """Compare a compiled torch program with torch, for its example inputs, where it can run here.
-    Raises `ModelError` if TVM has imported it as something else."""
-    if is_native(target.triple) and (wanted := Reference.of(program)) is not None:
-        wanted.check(built)
+def check_import(
+    asked: Asked, built: Callable[[], TunedModel | VirtualModel], target: Target
+) -> None:
+    """Compare a compiled model with the one that it was made of, where it can run here. Raises
+    `ModelError` if TVM has imported it as something else."""
+    if is_native(target.triple) and (wanted := asked()) is not None:
+        wanted.check(built())
 
 
 def build_work(

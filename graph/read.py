@@ -12,6 +12,7 @@ from tvm import IRModule, relax, tirx
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.inference import check_inference
+from loopwright.graph.reference import Reference
 
 Inputs = Sequence[Any] | Mapping[str, Any] | None
 
@@ -28,25 +29,27 @@ def read_model(model: Any, inputs: Inputs = None) -> Any:
 
     Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
     """
-    return read_with_program(model, inputs)[0]
+    return read_with_reference(model, inputs)[0]
 
 
-def read_with_program(model: Any, inputs: Inputs = None) -> tuple[Any, Any]:
-    """The same, and the program of torch.export that it was made of; None for other models."""
+Asked = Callable[[], Reference | None]
+
+
+def read_with_reference(model: Any, inputs: Inputs = None) -> tuple[Any, Asked]:
+    """The same, and what asks the framework that it comes from for results; for Relax there is
+    none."""
     program = _torch_program(model, inputs)
-    module = _from_program(program) if program is not None else _read(model, inputs)
-    return _fixed(module), program
-
-
-def _read(model: Any, inputs: Inputs) -> Any:
-    if isinstance(model, (str, os.PathLike)):
-        return _from_onnx(_onnx_file(Path(model)), inputs)
+    if program is not None:
+        return _fixed(_from_program(program)), lambda: Reference.of_torch(program)
     if isinstance(model, IRModule):
-        return _from_relax(model)
+        return _fixed(_from_relax(model)), lambda: None
+    if isinstance(model, (str, os.PathLike)):
+        model = _onnx_file(Path(model))
     kind = type(model)
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
-        return _from_onnx(model, inputs)
+        given = _by_name(inputs, _input_names(model))
+        return _fixed(_from_onnx(model, given)), lambda: Reference.of_onnx(model, given)
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
@@ -86,12 +89,17 @@ def _onnx_file(path: Path) -> Any:
     return model
 
 
-def _from_onnx(model: Any, inputs: Inputs) -> Any:
+def _input_names(model: Any) -> list[str]:
+    """The inputs of an ONNX model that are no weights."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    return [value.name for value in model.graph.input if value.name not in known]
+
+
+def _from_onnx(model: Any, inputs: Mapping[str, Any]) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
-    known = {tensor.name for tensor in model.graph.initializer}
-    names = [value.name for value in model.graph.input if value.name not in known]
-    shapes = _named_shapes(inputs, names)
+    names = _input_names(model)
+    shapes = {name: _shape(x) for name, x in inputs.items()}
     for value in model.graph.input:
         if value.name in names and value.name not in shapes:
             _check_fixed(value)
@@ -101,7 +109,7 @@ def _from_onnx(model: Any, inputs: Inputs) -> Any:
         raise ModelError(f"TVM cannot import this ONNX model: {_reason(error)}") from error
 
 
-def _named_shapes(inputs: Inputs, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def _by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
     if inputs is None:
         return {}
     if not isinstance(inputs, Mapping):
@@ -111,7 +119,7 @@ def _named_shapes(inputs: Inputs, names: Sequence[str]) -> dict[str, tuple[int, 
     unknown = [n for n in inputs if n not in names]
     if unknown:
         raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
-    return {name: _shape(x) for name, x in inputs.items()}
+    return inputs
 
 
 def _shape(x: Any) -> tuple[int, ...]:

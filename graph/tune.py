@@ -20,12 +20,10 @@ from loopwright.graph.model import (
     TunedModel,
     best_records,
     build_work,
-    check_import,
+    import_model,
 )
-from loopwright.graph.network import network
-from loopwright.graph.passes import fused
-from loopwright.graph.read import Inputs, read_with_program
-from loopwright.graph.tasks import Task, Work, work_of
+from loopwright.graph.read import Inputs
+from loopwright.graph.tasks import Task, Work
 from loopwright.measure.device import Device
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
@@ -122,6 +120,7 @@ def tune_model(
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
     layout: str = "auto",
+    check: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
 ) -> TunedModel:
@@ -143,6 +142,7 @@ def tune_model(
         for the target, the path of another, None for none.
     layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
         which is what `graph.apply` meets in a pipeline of TVM's.
+    check: as for `lw.build_model`, before anything is measured.
     device: what measures, by default this machine. One that is given is not closed, and the best
         candidates are then not compared inside of the network.
     tell: is given one line of text for every batch.
@@ -152,10 +152,7 @@ def tune_model(
     budget = Budget.of(trials, minutes, effort)
     check_seed(seed)
     machine = resolve(target, threads) if device is None else device.target
-    module, program = read_with_program(model, inputs)
-    work = work_of(network(fused(module, machine)), layout)
-    if program is not None:  # before minutes are spent on it
-        check_import(program, build_work(work, machine, {}), machine)
+    work = import_model(model, inputs, machine, layout, check)
     search(
         work,
         machine,

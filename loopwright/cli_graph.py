@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,6 +41,51 @@ _POLICY = click.option(
     show_default=True,
     help="Whose records may serve.",
 )
+CHECK = click.option(
+    "--check/--no-check", default=True, help="Of a model: compare with onnxruntime, if installed."
+)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a command that compiles a model is given."""
+
+    model: Path
+    shapes: tuple[str, ...]
+    threads: int | None
+    records: Path
+    policy: str
+    check: bool
+
+    @staticmethod
+    def options(command: Callable[..., None]) -> Callable[..., None]:
+        """A command that takes one, and keywords, with the options for it."""
+
+        @functools.wraps(command)
+        def given(**options: Any) -> None:
+            own = {field.name: options.pop(field.name) for field in fields(_Given)}
+            command(_Given(**own), **options)
+
+        every = (_MODEL, _SHAPES, _THREADS, _RECORDS, _POLICY, CHECK)
+        return functools.reduce(lambda f, option: option(f), reversed(every), given)
+
+    def built(self) -> TunedModel:
+        """The model compiled by the records there are."""
+        from loopwright.graph.model import TunedModel, build_model
+
+        with _in_options():
+            built = build_model(
+                self.model,
+                _parsed(self.shapes),
+                threads=self.threads,
+                records=self.records if self.records.exists() else None,
+                policy=self.policy,
+                name=self.model.stem,
+                check=self.check,
+            )
+        if not isinstance(built, TunedModel):
+            raise click.ClickException(f"{self.model} is no list of steps: {built.notes[0]}")
+        return built
 
 
 def is_model(what: str | None) -> bool:
@@ -47,40 +94,22 @@ def is_model(what: str | None) -> bool:
 
 
 @click.command(cls=Command)
-@_MODEL
-@_SHAPES
-@_THREADS
-@_RECORDS
-@_POLICY
-def tasks(
-    model: Path, shapes: tuple[str, ...], threads: int | None, records: Path, policy: str
-) -> None:
+@_Given.options
+def tasks(given: _Given) -> None:
     """List the distinct work of MODEL.onnx: count, FLOPs, share of the time, record."""
-    built = _built(model, shapes, threads, records, policy)
+    built = given.built()
     _say_tasks(built)
     _say_untuned(built)
 
 
 @click.command(cls=Command)
-@_MODEL
+@_Given.options
 @click.option("-o", "--output", type=NewFile(), help="The library; MODEL.so if not given.")
-@_SHAPES
-@_THREADS
-@_RECORDS
-@_POLICY
 @click.option("--strict", is_flag=True, help="Fail if anything has no record.")
-def build(
-    model: Path,
-    output: Path | None,
-    shapes: tuple[str, ...],
-    threads: int | None,
-    records: Path,
-    policy: str,
-    strict: bool,
-) -> None:
+def build(given: _Given, output: Path | None, strict: bool) -> None:
     """Compile MODEL.onnx by the best records there are, into a library with a C header."""
-    output = _library_name(model, output)
-    built = _built(model, shapes, threads, records, policy)
+    output = _library_name(given.model, output)
+    built = given.built()
     missing = _say_untuned(built)
     if strict and missing:
         raise click.ClickException(
@@ -137,22 +166,11 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
 
 
 @click.command(cls=Command)
-@_MODEL
-@_SHAPES
-@_THREADS
-@_RECORDS
-@_POLICY
+@_Given.options
 @click.option("--calls", type=click.IntRange(1), default=20, show_default=True)
-def profile(
-    model: Path,
-    shapes: tuple[str, ...],
-    threads: int | None,
-    records: Path,
-    policy: str,
-    calls: int,
-) -> None:
+def profile(given: _Given, calls: int) -> None:
     """Time every step of MODEL.onnx inside of a whole call."""
-    built = _built(model, shapes, threads, records, policy)
+    built = given.built()
     steps = built.profile(calls=calls)
     total = sum(seconds for _, seconds in steps)
     for name, seconds in sorted(steps, key=lambda s: -s[1]):
@@ -173,6 +191,7 @@ def tune_model(
     seed: int,
     threads: int | None,
     transfer: str | None,
+    check: bool,
 ) -> None:
     """`loopwright tune MODEL.onnx`."""
     from loopwright.codegen.target import resolve
@@ -183,7 +202,7 @@ def tune_model(
     output = _library_name(model, output)
     target = resolve("cpu", threads)
     with _in_options():
-        work = import_model(model, _parsed(shapes), target)
+        work = import_model(model, _parsed(shapes), target, check=check)
     only = _chosen(chosen, len(work.tasks)) if chosen else _largest(work, share)
     for note in work.notes():
         click.echo(note, err=True)
@@ -206,21 +225,6 @@ def _library_name(model: Path, output: Path | None) -> Path:
 
 def _to_stderr(line: str) -> None:
     click.echo(line, err=True)
-
-
-def _built(
-    model: Path, shapes: Sequence[str], threads: int | None, records: Path, policy: str
-) -> TunedModel:
-    from loopwright.graph.model import TunedModel, build_model
-
-    store = records if records.exists() else None
-    with _in_options():
-        built = build_model(
-            model, _parsed(shapes), threads=threads, records=store, policy=policy, name=model.stem
-        )
-    if not isinstance(built, TunedModel):
-        raise click.ClickException(f"{model} is no list of steps: {built.notes[0]}")
-    return built
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.cli_command import Command, NewFile, refuse_options
-from loopwright.cli_graph import is_model, tune_model
+from loopwright.cli_graph import CHECK, is_model, tune_model
 from loopwright.cli_peers import compare_peer
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.workload import Workload
@@ -37,7 +37,7 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 """ResNet-18's sixth convolution, which is tuned if nothing is named."""
 _COMPILED = 16
 """Programs that --compile-only shows if --trials does not say."""
-_OF_MODELS = ("chosen", "share", "shapes")
+_OF_MODELS = ("chosen", "share", "shapes", "check")
 _OF_OPERATORS = (
     "growth", "strategy", "model", "acquisition", "arch", "compile_only", "plot", "report",
 )  # fmt: skip
@@ -115,6 +115,7 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
     "--share", type=click.FloatRange(0, 1), help="Of a model: the share of its FLOPs to tune."
 )
 @click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
+@CHECK
 @_THREADS
 @_RECORDS
 @click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
@@ -138,6 +139,7 @@ def tune(
     chosen: str | None,
     share: float | None,
     shapes: tuple[str, ...],
+    check: bool,
     threads: int | None,
     records: Path,
     output: Path | None,
@@ -169,7 +171,7 @@ def tune(
             raise click.UsageError("--tasks and --share both choose tasks: give one of them")
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
-            records, seed, threads, base,
+            records, seed, threads, base, check,
         )  # fmt: skip
         return
     refuse_options(_OF_MODELS, "for the file of a model, MODEL.onnx")

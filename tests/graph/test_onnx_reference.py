@@ -1,0 +1,91 @@
+"""Imported ONNX models compute what onnxruntime does, or are refused."""
+
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from loopwright.__main__ import main
+from loopwright.graph.errors import ModelError
+from loopwright.graph.model import build_model
+from loopwright.graph.tune import tune_model
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.onnx
+
+
+def made(node, inputs, output, *weights):
+    """A model of one operator: inputs as name, type and shape, weights as name and array."""
+    from onnx import helper, numpy_helper
+
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(*value) for value in inputs],
+        [helper.make_tensor_value_info(*output)],
+        [numpy_helper.from_array(array, name) for name, array in weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def misread():
+    """A transposed convolution with the size of its result, which TVM's importer forgets."""
+    from onnx import TensorProto, helper
+
+    w = np.ones((4, 4, 3, 3), np.float32)
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[8, 8]
+    )
+    shapes = ("x", TensorProto.FLOAT, (1, 4, 4, 4)), ("y", TensorProto.FLOAT, (1, 4, 8, 8))
+    return made(node, shapes[:1], shapes[1], ("w", w))
+
+
+def test_what_the_importer_reads_wrongly_is_refused(misread, tmp_path):
+    with pytest.raises(
+        ModelError, match=r"than in onnxruntime: output 0 is of shape.*check=False"
+    ):
+        build_model(misread, threads=1)
+    with pytest.raises(ModelError, match="than in onnxruntime"):
+        tune_model(misread, trials=1, records=tmp_path / "r.db", threads=1)
+
+
+def test_the_comparison_can_be_left_out(misread, tmp_path, monkeypatch):
+    import onnx
+
+    build_model(misread, threads=1, check=False)
+    monkeypatch.chdir(tmp_path)
+    onnx.save(misread, "net.onnx")
+    refused = CliRunner().invoke(main, ["build", "net.onnx"])
+    assert refused.exit_code == 1
+    assert "--no-check" in refused.output
+    assert CliRunner().invoke(main, ["build", "net.onnx", "--no-check"]).exit_code == 0
+
+
+def test_where_there_is_no_onnxruntime_models_are_built(misread, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    build_model(misread, threads=1)
+
+
+def test_integers_that_name_rows_are_within_the_table():
+    from onnx import TensorProto, helper
+
+    table = np.arange(20, dtype=np.float32).reshape(5, 4)
+    node = helper.make_node("Gather", ["table", "i"], ["y"])
+    inputs = [("i", TensorProto.INT64, (3,))]
+    model = made(node, inputs, ("y", TensorProto.FLOAT, (3, 4)), ("table", table))
+    found = build_model(model, threads=1)(np.array([4, 0, -1]))
+    assert np.array_equal(found, table[[4, 0, -1]])
+
+
+def test_the_inputs_that_are_given_are_compared():
+    from onnx import TensorProto, helper
+
+    # Of random numbers none is infinite, so that it would not be seen that one sign counts.
+    node = helper.make_node("IsInf", ["x"], ["y"], detect_negative=0)
+    model = made(node, [("x", TensorProto.FLOAT, (2,))], ("y", TensorProto.BOOL, (2,)))
+    build_model(model, threads=1)
+    x = np.array([np.inf, -np.inf], np.float32)
+    with pytest.raises(ModelError, match="output 0 differs"):
+        build_model(model, {"x": x}, threads=1)
