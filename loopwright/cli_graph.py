@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loopwright.cli_command import Command, NewFile
+from loopwright.cli_graph_said import STORE, have, say_end, say_tasks, say_untuned
 from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
     from loopwright.graph.tasks import Work
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_STORE = Path("tuning.db")
 _MODEL = click.argument("model", type=_FILE)
 _RECORDS = click.option(
-    "--records", type=_FILE, default=_STORE, show_default=True, help="The record store."
+    "--records", type=_FILE, default=STORE, show_default=True, help="The record store."
 )
 _THREADS = click.option("--threads", type=click.IntRange(1), help="Threads; all if not given.")
 _SHAPES = click.option(
@@ -98,8 +96,8 @@ def is_model(what: str | None) -> bool:
 def tasks(given: _Given) -> None:
     """List the distinct work of MODEL.onnx: count, FLOPs, share of the time, record."""
     built = given.built()
-    _say_tasks(built)
-    _say_untuned(built)
+    say_tasks(built)
+    say_untuned(built)
 
 
 @click.command(cls=Command)
@@ -110,10 +108,10 @@ def build(given: _Given, output: Path | None, strict: bool) -> None:
     """Compile MODEL.onnx by the best records there are, into a library with a C header."""
     output = _library_name(given.model, output)
     built = given.built()
-    missing = _say_untuned(built)
+    missing = say_untuned(built)
     if strict and missing:
         raise click.ClickException(
-            f"--strict was given, and {counted(missing, 'task')} {_have(missing)} no record"
+            f"--strict was given, and {counted(missing, 'task')} {have(missing)} no record"
         )
     path = built.export(output)
     size = built.composed.weight_bytes
@@ -210,8 +208,8 @@ def tune_model(
     click.echo(f"{len(only)} of {len(work.tasks)} tasks, {budget}; on {target}", err=True)
     search(work, target, budget, records, seed=seed, only=only, transfer=transfer, tell=_to_stderr)
     built = build_work(work, target, best_records(work, target, records), model.stem)
-    _say_tasks(built)
-    _say_end(built)
+    say_tasks(built)
+    say_end(built)
     path = built.export(output)
     click.echo(f"saved      {path}; records in {records}")
 
@@ -278,71 +276,3 @@ def _largest(work: Work, share: float | None) -> list[int]:
         numbers.append(number)
         done += task.flops
     return numbers
-
-
-def _say_tasks(built: TunedModel) -> None:
-    """One line for each task, its share of the time by measurement."""
-    seconds: dict[int, float] = {}
-    for number, (_, spent) in zip(built.composed.steps, built.profile()):
-        seconds[number] = seconds.get(number, 0.0) + spent
-    total = sum(seconds.values()) or 1.0
-    click.echo("task  count    MFLOPs   share        ms  record  function")
-    for number, task in enumerate(built.work.tasks, 1):
-        spent = sum(seconds.get(step, 0.0) for step in task.steps)
-        record = built.records.get(task.workload.key)
-        shown = "none" if record is None else str(record.id)
-        click.echo(
-            f"{number:4}  {task.count:5}  {task.workload.flops / 1e6:8.2f}  {spent / total:6.1%}  "
-            f"{spent * 1e3:8.4f}  {shown:>6}  {task.name}"
-        )
-    for note in built.notes:
-        click.echo(note)
-
-
-def _say_untuned(built: TunedModel) -> int:
-    """One line on what has no record, and the command that changes that."""
-    missing = [t for t in built.work.tasks if t.workload.key not in built.records]
-    if missing:
-        total = sum(t.flops for t in built.work.tasks) or 1
-        share = sum(t.flops for t in missing) / total
-        click.echo(
-            f"{len(missing)} of {len(built.work.tasks)} tasks, {share:.0%} of the arithmetic, "
-            f"{_have(len(missing))} no record, so the default schedule serves; to tune: "
-            f"{_tune_command()}",
-            err=True,
-        )
-    return len(missing)
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
-
-
-def _tune_command() -> str:
-    """What makes the records that the command under way looked for."""
-    given = click.get_current_context().params
-    words = ["loopwright", "tune", str(given["model"])]
-    for shape in given["shapes"]:
-        words += ["--shape", shape]
-    if given["threads"] is not None:
-        words += ["--threads", str(given["threads"])]
-    if given["records"] != _STORE:
-        words += ["--records", str(given["records"])]
-    return shlex.join(words)
-
-
-def _say_end(built: TunedModel) -> None:
-    """The tuner's estimate and a whole call, side by side."""
-    whole = built.measure()
-    click.echo(f"measured   {whole * 1e3:.4g} ms for a whole call")
-    if built.estimate is None:
-        return
-    click.echo(f"estimate   {built.estimate * 1e3:.4g} ms, the sum of the tasks' records")
-    ratio = whole / built.estimate
-    if abs(ratio - 1) > 0.1:
-        steps = [spent for _, spent in built.profile()]
-        click.echo(
-            f"they differ by {ratio - 1:+.0%}: inside of the call the steps take "
-            f"{sum(steps) * 1e3:.4g} ms, as each one finds other data in the caches than where it "
-            f"was measured alone, and {statistics.fmean(steps) * 1e6:.3g} µs is a mean step"
-        )
