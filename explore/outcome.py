@@ -20,6 +20,10 @@ FINALISTS, ROUNDS = 8, 20
 so many of the best, a quarter of all, are measured side by side, so many samples each; the better
 ones of them are measured again as finalists."""
 
+DRIFT = 1.25
+"""By how much times may differ between the search and its end without a word: those of the best
+are a little lower during the search, which chose them by these."""
+
 
 def finish(session: Session, end: str) -> Tuned:
     """Name the winner, by a comparison unless the user is in a hurry."""
@@ -86,8 +90,21 @@ def _compared(session: Session) -> list[Finalist]:
         session.reject(finalists[0].config, failure)
         left = {f.config: f.seconds for f in finalists[1:]}
         finalists = judge(list(left), list(left.values()), default)
+    _tell_drift(session, finalists)
     session.flush()
     return finalists
+
+
+def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
+    """Say so if the machine is not what it was during the search."""
+    ratios = sorted(f.cost / session.cost(f.config) for f in finalists)
+    drift = ratios[len(ratios) // 2] if ratios else 1.0
+    if not 1 / DRIFT < drift < DRIFT:
+        session.note(
+            f"compared at the end, the best take {drift:.2f} times as long as during the search: "
+            f"the machine has become {'busier' if drift > 1 else 'less busy'}; the times told are "
+            "those of the end"
+        )
 
 
 def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:

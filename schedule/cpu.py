@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.index import Index
 from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
-from loopwright.schedule.nest import Nest, extent, guarded_reads, sliding, stride
+from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride
 from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
@@ -235,6 +235,8 @@ def _widths(sketch: NestSketch, lanes: int) -> list[int]:
     if nest.also:  # its many stores are independent already
         counts = [1]
     whole = [c * lanes for c in counts if c * lanes <= size]
+    if in_place(nest):  # no element may be in two tiles
+        return [w for w in whole if size % w == 0] or [min(size & -size, lanes)]
     return whole or [1 << (size.bit_length() - 1)]
 
 

@@ -133,6 +133,11 @@ def guarded_reads(expr: Expr, guarded: bool = False) -> Iterator[tuple[Read, boo
         yield from guarded_reads(child, guarded or (isinstance(expr, Select) and part > 0))
 
 
+def in_place(nest: Nest) -> bool:
+    """Whether an element-wise nest changes what it writes."""
+    return nest.reducer is None and any(r.tensor is nest.out for r in nest.reads())
+
+
 def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
     """What each tensor is made from, by name: all that any of the nests that write it reads."""
     found: dict[str, set[str]] = {}

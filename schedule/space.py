@@ -21,6 +21,7 @@ from loopwright.schedule.im2col import im2col
 from loopwright.schedule.kn2row import kn2row
 from loopwright.schedule.lower import lower
 from loopwright.schedule.plan import Group, has_reuse, plan
+from loopwright.schedule.settle import settled
 from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
@@ -161,6 +162,7 @@ def _sketches(
     """The sketches of one rewrite of a workload, their names after its label. Nests with less
     than the share `minor` of the work of the largest of their group take their first sketch and
     its defaults."""
+    groups = tuple(map(settled, groups))
     ahead = known_ahead(workload, groups)
     options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
     fixed: set[int] = set()  # nests whose speed does not matter

@@ -277,13 +277,29 @@ def test_the_winner_is_in_the_store_with_the_samples_of_the_comparison(tmp_path)
     assert record.seed == 0
 
 
+class Drifting(MadeUp):
+    """All that is compared runs while the machine is busy."""
+
+    def compare(self, workload, configs, rounds):
+        return [tuple(9 * s for s in c) for c in super().compare(workload, configs, rounds)]
+
+
+def test_it_is_told_if_the_machine_became_busier():
+    class Notes(Callback):
+        def __init__(self):
+            self.told = []
+
+        def note(self, text):
+            self.told.append(text)
+
+    busier, as_before = Notes(), Notes()
+    run(Drifting(), callbacks=[busier])
+    run(MadeUp(), callbacks=[as_before])
+    assert any("9.00 times" in text and "busier" in text for text in busier.told)
+    assert not any("busier" in text or "less busy" in text for text in as_before.told)
+
+
 def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_time(tmp_path):
-    class Drifting(MadeUp):
-        """All that is compared runs while the machine is busy."""
-
-        def compare(self, workload, configs, rounds):
-            return [tuple(9 * s for s in c) for c in super().compare(workload, configs, rounds)]
-
     def best():
         with RecordStore(tmp_path / "r.db") as store:
             return store.best(

@@ -1,0 +1,68 @@
+"""Long rows are made in place, and equal the oracle."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from loopwright.schedule.nest import in_place
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+
+def row(size, rows=3):
+    return lw.tensor("x", (rows, size))
+
+
+def mirrored():
+    """Every element is made of another one too."""
+    i, j = lw.indices("i j")
+    x, e, out = row(9000), lw.tensor("e"), lw.tensor("out")
+    s = lw.tensor("s")
+    e[i, j] = lw.exp(x[i, j])
+    s[i] = lw.sum(e[i, j], over=j)
+    out[i, j] = (e[i, j] + e[i, 8999 - j]) / s[i]
+    return out
+
+
+def twice_read():
+    i, j = lw.indices("i j")
+    x, e, s, out = row(9001), lw.tensor("e"), lw.tensor("s"), lw.tensor("out")
+    e[i, j] = lw.exp(x[i, j])
+    s[i] = lw.sum(e[i, j], over=j)
+    out[i, j] = e[i, j] / s[i] + e[i, j] * x[i, j]
+    return out
+
+
+def settled(workload):
+    (sketch, *_) = lw.space(workload, threads=2).sketches
+    return any(in_place(n.nest) for n in sketch.nests)
+
+
+MADE = {
+    "a multiple of every tile": lambda: ops.softmax(row(8256)),
+    "some elements left over": lambda: ops.softmax(row(8250)),
+    "an odd number left over": lambda: ops.softmax(row(8233)),
+    "rows of planes": lambda: ops.softmax(lw.tensor("x", (2, 2, 8200))),
+    "another type": lambda: ops.softmax(lw.tensor("x", (2, 4200), "float64")),
+    "read twice in its place": twice_read,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_long_row_is_made_in_place(name):
+    workload = lw.workload(MADE[name]())
+    assert settled(workload)
+    space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+    configs = [space.default, *(space.sample(rng) for _ in range(4))]
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: ops.softmax(row(1000)), mirrored],
+    ids=["a short row", "elements that others are made of"],
+)
+def test_other_rows_are_not(made):
+    workload = lw.workload(made())
+    assert not settled(workload)
+    assert_configs_equal_oracle(workload, [lw.space(workload, threads=2).default], threads=2)
