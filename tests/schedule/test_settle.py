@@ -16,10 +16,9 @@ def row(size, rows=3):
 def mirrored():
     """Every element is made of another one too."""
     i, j = lw.indices("i j")
-    x, e, out = row(9000), lw.tensor("e"), lw.tensor("out")
-    s = lw.tensor("s")
+    x, e, s, out = row(9000), lw.tensor("e"), lw.tensor("s"), lw.tensor("out")
     e[i, j] = lw.exp(x[i, j])
-    s[i] = lw.sum(e[i, j], over=j)
+    s[i] += e[i, j]
     out[i, j] = (e[i, j] + e[i, 8999 - j]) / s[i]
     return out
 
@@ -28,7 +27,7 @@ def twice_read():
     i, j = lw.indices("i j")
     x, e, s, out = row(9001), lw.tensor("e"), lw.tensor("s"), lw.tensor("out")
     e[i, j] = lw.exp(x[i, j])
-    s[i] = lw.sum(e[i, j], over=j)
+    s[i] += e[i, j]
     out[i, j] = e[i, j] / s[i] + e[i, j] * x[i, j]
     return out
 
