@@ -217,7 +217,9 @@ def check_import(
 ) -> None:
     """Compare a compiled model with the one that it was made of, where it can run here. Raises
     `ModelError` if TVM has imported it as something else."""
-    if is_native(target.triple) and (wanted := asked()) is not None:
+    here = resolve("cpu", target.threads)
+    runs = target.mcpu == here.mcpu and set(target.features) <= set(here.features)
+    if runs and is_native(target.triple) and (wanted := asked()) is not None:
         wanted.check(built())
 
 

@@ -47,7 +47,7 @@ def refuse_options(names: Sequence[str], whose: str) -> None:
     `whose`: for something else."""
     context = click.get_current_context()
     given = [
-        max(p.opts, key=len)
+        max(p.secondary_opts if context.params[p.name] is False else p.opts, key=len)
         for p in context.command.params
         if p.name in names and context.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
     ]

@@ -65,6 +65,8 @@ def _tune_command() -> str:
         words += ["--threads", str(given["threads"])]
     if given["records"] != STORE:
         words += ["--records", str(given["records"])]
+    if not given["check"]:
+        words += ["--no-check"]
     return shlex.join(words)
 
 

@@ -60,31 +60,39 @@ class References:
 
         Raises `DeviceError` where neither the oracle nor the default schedule gives outputs.
         """
-        return self.beside(workload, ())[0]
+        return self._find(workload)[0]
 
     def beside(
         self, workload: Workload, configs: Sequence[Config]
     ) -> tuple[Data, Sequence[Built]]:
         """The reference, and candidates: where the reference is still to be made, all that is to
         be built for it is built beside them."""
-        built: Sequence[Built] | None = None
-        if workload.key not in self._kept:
-            data, default, built = self._make(workload, configs)
-            self._kept[workload.key] = data, default
-        self._kept.move_to_end(workload.key)
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
-        data, _ = self._kept[workload.key]
-        return data, self._builder.build(data.task, configs) if built is None else built
+        if workload.key in self._kept:
+            data, _ = self._find(workload)
+            return data, self._builder.build(data.task, configs)
+        data, default, built = self._make(workload, configs)
+        self._keep(workload, data, default)
+        return data, built
 
     def fresh(self, workload: Workload) -> Data:
         """A reference on data that no candidate has seen."""
-        self.of(workload)
-        data, default = self._kept[workload.key]
+        data, default = self._find(workload)
         self._drawn += 1
         data = replace(data, seed=self._seed + self._drawn)
         oracle = self._builder.oracle(data.task, data.seed, self._limits.oracle)
         return self._with_outputs(data, default, oracle)
+
+    def _find(self, workload: Workload) -> tuple[Data, Built]:
+        if workload.key not in self._kept:
+            data, default, _ = self._make(workload, ())
+            self._keep(workload, data, default)
+        self._kept.move_to_end(workload.key)
+        return self._kept[workload.key]
+
+    def _keep(self, workload: Workload, data: Data, default: Built) -> None:
+        self._kept[workload.key] = data, default
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
 
     def _make(
         self, workload: Workload, configs: Sequence[Config]

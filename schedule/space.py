@@ -179,9 +179,9 @@ def _sketches(
     free = [range(len(options[n][0])) for n in sorted(set(leaders))]
 
     @functools.cache
-    def part(number: int, choice: int) -> _Part:
+    def part(number: int, choice: int) -> _Option:
         sketches, context = options[number]
-        return _Part.of(sketches[choice], context)
+        return _Option.of(sketches[choice], context)
 
     made = []
     for numbers in itertools.islice(itertools.product(*free), _MOST_SKETCHES):
@@ -219,7 +219,7 @@ def _alike(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> boo
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Option:
     """One way for a nest to become loops, with its knobs and their choices by rules of thumb."""
 
     nest: NestSketch
@@ -227,15 +227,15 @@ class _Part:
     default: Mapping[str, Choice]
 
     @staticmethod
-    def of(nest: NestSketch, context: NestContext) -> _Part:
+    def of(nest: NestSketch, context: NestContext) -> _Option:
         """The part that a sketch of a nest is."""
-        return _Part(nest, tuple(nest_knobs(nest, context)), default_choices(nest, context))
+        return _Option(nest, tuple(nest_knobs(nest, context)), default_choices(nest, context))
 
 
 def _sketch(
     workload: Workload,
     groups: tuple[Group, ...],
-    parts: Sequence[_Part],
+    parts: Sequence[_Option],
     leaders: tuple[int, ...],
     fixed: set[int],
 ) -> Sketch:

@@ -154,6 +154,7 @@ class _Convolution:
         one, two = self.nest, other.nest
         return (
             (one.out, one.axes, one.reduce) == (two.out, two.axes, two.reduce)
+            and list(one.extents.values()) == list(two.extents.values())  # axes compare by name
             and self.data.tensor is other.data.tensor
             and self.weight.tensor is other.weight.tensor
             and self.windows == other.windows

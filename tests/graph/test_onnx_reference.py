@@ -15,12 +15,12 @@ pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.onnx
 
 
-def made(node, inputs, output, *weights):
-    """A model of one operator: inputs as name, type and shape, weights as name and array."""
+def made(nodes, inputs, output, *weights):
+    """A model of some operators: inputs as name, type and shape, weights as name and array."""
     from onnx import helper, numpy_helper
 
     graph = helper.make_graph(
-        [node],
+        nodes if isinstance(nodes, list) else [nodes],
         "g",
         [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(*output)],
@@ -77,6 +77,36 @@ def test_integers_that_name_rows_are_within_the_table():
     model = made(node, inputs, ("y", TensorProto.FLOAT, (3, 4)), ("table", table))
     found = build_model(model, threads=1)(np.array([4, 0, -1]))
     assert np.array_equal(found, table[[4, 0, -1]])
+
+
+def test_examples_may_be_tensors_of_torch():
+    torch = pytest.importorskip("torch")
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = made(node, [("x", TensorProto.FLOAT, ("N",))], ("y", TensorProto.FLOAT, ("N",)))
+    x = torch.tensor([-1.0, 2.0])
+    assert build_model(model, (x,), threads=1)(x).tolist() == [0.0, 2.0]
+
+
+def test_what_rounding_leaves_of_zero_is_no_difference():
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("InstanceNormalization", ["x", "s", "b"], ["n"]),
+        helper.make_node("GlobalAveragePool", ["n"], ["y"]),
+    ]
+    inputs = [("x", TensorProto.FLOAT, (1, 4, 9, 9))]
+    weights = ("s", np.ones(4, np.float32)), ("b", np.zeros(4, np.float32))
+    build_model(made(nodes, inputs, ("y", TensorProto.FLOAT, (1, 4, 1, 1)), *weights), threads=1)
+
+
+def test_programs_for_another_processor_are_not_run():
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = made(node, [("x", TensorProto.FLOAT, (64,))], ("y", TensorProto.FLOAT, (64,)))
+    build_model(model, target={"kind": "llvm", "mcpu": "skylake-avx512"}, threads=1)
 
 
 def test_the_inputs_that_are_given_are_compared():

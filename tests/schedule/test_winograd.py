@@ -65,6 +65,9 @@ CASES = {
     "transposed, with phases of unequal size": lambda: ops.conv2d_transpose(
         tensor("x", 1, 16, 7, 6), weights(16, 16, 5, 5), stride=2, padding=1
     ),
+    "transposed, with phases of unequal extents": lambda: ops.conv2d_transpose(
+        tensor("x", 1, 16, 6, 5), weights(16, 16, 4, 4), stride=2, padding=1, output_padding=1
+    ),
     "as many results as one tile": lambda: ops.conv2d(
         tensor("x", 1, 16, 6, 6), weights(16, 16, 3, 3)
     ),

@@ -1,0 +1,69 @@
+"""Statements that do the same are alike, and others are not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.costmodel.alike import likeness
+from loopwright.costmodel.column import rows
+from loopwright.costmodel.context import contexts
+from loopwright.costmodel.relation import relations
+from loopwright.costmodel.representation import ContextRelation
+from loopwright.costmodel.summary import summary, totals
+from loopwright.dsl import ops
+from loopwright.schedule.lower import lower
+from loopwright.schedule.tree import Loop, Var
+from tests.costmodel.trees import TARGET, buffer, copy, nest
+
+
+def copied(extent=8, kind="serial", name="i", scope="argument", dtype="float32", step=1):
+    i = Var(name)
+    source = replace(buffer("A", 64, scope=scope), dtype=dtype)
+    return nest((i, extent, kind), body=copy(buffer("B", 64), ([(i, step)],), source, ([(i, 1)],)))
+
+
+def test_names_do_not_matter():
+    assert likeness(copied(name="i")) == likeness(copied(name="j"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"extent": 9},
+        {"kind": "parallel"},
+        {"scope": "heap"},
+        {"dtype": "float64"},
+        {"step": 2},
+    ],
+)
+def test_what_features_see_matters(other):
+    assert likeness(copied()) != likeness(copied(**other))
+
+
+def test_bounds_matter():
+    loop = copied()
+    assert isinstance(loop, Loop)
+    outer = Var("o")
+
+    def within(bound):
+        return Loop(outer, 4, "serial", (replace(loop, bound=bound),))
+
+    from loopwright.schedule.tree import Linear
+
+    bounded = within(Linear(((outer, -8),), 30))
+    assert likeness(within(None)) != likeness(bounded)
+
+
+def test_features_by_statements_are_those_of_the_whole_tree():
+    x = lw.tensor("x", (1, 16, 7, 6))
+    w = lw.tensor("w", (16, 24, 4, 4), constant=True)
+    space = lw.space(lw.workload(ops.conv2d_transpose(x, w, stride=2, padding=1)), threads=2)
+    for sketch in (*space.sketches[:3], *space.sketches[-3:]):
+        tree = lower(sketch, TARGET, np.array([sketch.default]))
+        nodes = contexts(tree, TARGET)
+        nests = [totals(node, TARGET) for node in nodes]
+        whole = [*relations(nodes), *summary(nests, tree, TARGET, 1000)]
+        got = ContextRelation().of_tree(tree, TARGET, 1000)
+        np.testing.assert_array_equal(got, np.ascontiguousarray(rows(whole, 1).T))
