@@ -24,6 +24,7 @@ from loopwright.schedule.rewrite import substitute_axes
 
 _LONG = 1 << 15  # bytes of a row that is too long for the first-level cache
 _TILE = 64  # elements, of which a tile has a divisor
+_FEW = 16  # times as many elements are long enough for slow ones at the end
 
 
 def settled(group: Group) -> Group:
@@ -43,11 +44,16 @@ class _Row:
         of the same element of the other."""
         last, out = self.last, self.last.out
         writers = [n for n in self.group.nests if n.out is local]
+        touched = [t for n in self.group.nests for t in (n.out, *(r.tensor for r in n.reads()))]
+        if any(t.name in (local.name, out.name) and t not in (local, out) for t in touched):
+            return False  # seen with merged axes
         reads = {r.index for r in last.reads() if r.tensor is local}
         shape = tuple(tensor_shape(out)[d] for d in self.inner)
-        return (
-            tensor_bytes(local) > _LONG
+        return bool(
+            writers
+            and tensor_bytes(local) > _LONG
             and (local.dtype, tensor_shape(local)) == (out.dtype, shape)
+            and shape[-1] >= _FEW * _TILE
             and [last.index[d].plain() for d in self.inner] == list(last.axes)
             and tuple(extent(a) for a in last.axes) == shape
             and reads == {tuple(last.index[d] for d in self.inner)}
