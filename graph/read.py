@@ -48,8 +48,10 @@ def read_with_reference(model: Any, inputs: Inputs = None) -> tuple[Any, Asked]:
     kind = type(model)
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
-        given = _by_name(inputs, _input_names(model))
-        return _fixed(_from_onnx(model, given)), lambda: Reference.of_onnx(model, given)
+        values = _inputs(model)
+        given = _by_name(inputs, [value.name for value in values])
+        module = _fixed(_from_onnx(model, values, given))
+        return module, lambda: Reference.of_onnx(model, values, given)
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
@@ -89,19 +91,18 @@ def _onnx_file(path: Path) -> Any:
     return model
 
 
-def _input_names(model: Any) -> list[str]:
+def _inputs(model: Any) -> list[Any]:
     """The inputs of an ONNX model that are no weights."""
     known = {tensor.name for tensor in model.graph.initializer}
-    return [value.name for value in model.graph.input if value.name not in known]
+    return [value for value in model.graph.input if value.name not in known]
 
 
-def _from_onnx(model: Any, inputs: Mapping[str, Any]) -> Any:
+def _from_onnx(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
-    names = _input_names(model)
-    shapes = {name: _shape(x) for name, x in inputs.items()}
-    for value in model.graph.input:
-        if value.name in names and value.name not in shapes:
+    shapes = {name: _shape(x) for name, x in given.items()}
+    for value in values:
+        if value.name not in shapes:
             _check_fixed(value)
     try:
         return from_onnx(model, shape_dict={n: list(s) for n, s in shapes.items()} or None)

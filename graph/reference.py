@@ -59,20 +59,16 @@ class Reference:
         return Reference("torch", inputs, words, outputs)
 
     @staticmethod
-    def of_onnx(model: Any, inputs: Mapping[str, Any]) -> Reference | None:
+    def of_onnx(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Reference | None:
         """Runs a `ModelProto`; None where there is no onnxruntime, where it cannot run the model,
-        and for a model that draws random numbers. `inputs` has arrays, or shapes, by name."""
+        and for a model that draws random numbers. For its `inputs`, those that are no weights,
+        arrays or shapes may be `given` by name."""
         operators = {node.op_type for node in _nodes(model)}
         if any(name.startswith(_DRAWN) for name in operators):
             return None
         rng = np.random.default_rng(0)
-        known = {tensor.name for tensor in model.graph.initializer}
         try:
-            drawn = [
-                _input(value, inputs.get(value.name), rng)
-                for value in model.graph.input
-                if value.name not in known
-            ]
+            drawn = [_input(value, given.get(value.name), rng) for value in inputs]
             outputs = _by_onnxruntime(model, drawn)
         except ImportError:
             return None

@@ -30,11 +30,14 @@ _FEW = 16  # times as many elements are long enough for slow ones at the end
 def settled(group: Group) -> Group:
     """The group with a long local row in the place of the result that is made of it, if there is
     such a row."""
-    row = None if group.bases else next(filter(_Row(group).stands, group.local), None)
-    return group if row is None else _Row(group).settled(row)
+    rows = _Rows(group)
+    local = None if group.bases else next(filter(rows.stands, group.local), None)
+    return group if local is None else rows.with_result_for(local)
 
 
-class _Row:
+class _Rows:
+    """The rows of a group, and what its last nest makes of them."""
+
     def __init__(self, group: Group) -> None:
         self.group, self.last = group, group.nests[-1]
         self.inner = [d for d, p in enumerate(self.last.index) if p.plain() in self.last.axes]
@@ -65,7 +68,7 @@ class _Row:
             )
         )
 
-    def settled(self, local: Tensor) -> Group:
+    def with_result_for(self, local: Tensor) -> Group:
         """The group with the result in the place of a local tensor."""
         *before, last = (self._moved(nest, local) for nest in self.group.nests)
         # Reads of a nest's `result` are those of an accumulator; here none is meant.

@@ -179,15 +179,15 @@ def _sketches(
     free = [range(len(options[n][0])) for n in sorted(set(leaders))]
 
     @functools.cache
-    def part(number: int, choice: int) -> _Option:
+    def option(number: int, choice: int) -> _Option:
         sketches, context = options[number]
         return _Option.of(sketches[choice], context)
 
     made = []
     for numbers in itertools.islice(itertools.product(*free), _MOST_SKETCHES):
         chosen = dict(zip(sorted(set(leaders)), numbers, strict=True))
-        parts = [part(number, chosen[leader]) for number, leader in enumerate(leaders)]
-        sketch = _sketch(workload, groups, parts, leaders, fixed)
+        taken = [option(number, chosen[leader]) for number, leader in enumerate(leaders)]
+        sketch = _sketch(workload, groups, taken, leaders, fixed)
         made.append(
             replace(sketch, name=label + sketch.name, rewrite=label.strip(), growth=growth)
         )
@@ -228,31 +228,31 @@ class _Option:
 
     @staticmethod
     def of(nest: NestSketch, context: NestContext) -> _Option:
-        """The part that a sketch of a nest is."""
+        """A sketch of a nest as an option."""
         return _Option(nest, tuple(nest_knobs(nest, context)), default_choices(nest, context))
 
 
 def _sketch(
     workload: Workload,
     groups: tuple[Group, ...],
-    parts: Sequence[_Option],
+    options: Sequence[_Option],
     leaders: tuple[int, ...],
     fixed: set[int],
 ) -> Sketch:
     """A sketch with the knobs of every nest, where they are not those of the nest that leads."""
     knobs_of = tuple(
-        leader if parts[leader].knobs == parts[number].knobs else number
+        leader if options[leader].knobs == options[number].knobs else number
         for number, leader in enumerate(leaders)
     )
     knobs: list[Knob] = []
     default: list[int] = []
     for number in sorted(set(knobs_of)):
-        chosen = parts[number].default
-        for knob in parts[number].knobs:
+        chosen = options[number].default
+        for knob in options[number].knobs:
             if number in fixed:
                 knob = Knob(knob.name, (chosen[knob.name],))
             knobs.append(replace(knob, name=f"{knob.name}{number}"))
             default.append(knob.number(chosen[knob.name]))
-    nests = tuple(part.nest for part in parts)
+    nests = tuple(option.nest for option in options)
     name = "; ".join(map(str, nests))
     return Sketch(name, workload, groups, nests, tuple(knobs), tuple(default), knobs_of=knobs_of)

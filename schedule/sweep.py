@@ -89,10 +89,8 @@ class Lanes:
         *before, last = axes
         fitting = (n for n in _LANES if n <= most and extent(last) % n == 0)
         lanes = next(fitting, extent(last))
-        high, low = (
-            Index(f"{last.name}_hi", extent(last) // lanes),
-            Index(f"{last.name}_lo", lanes),
-        )
+        high = Index(f"{last.name}_hi", extent(last) // lanes)
+        low = Index(f"{last.name}_lo", lanes)
         self.outer: tuple[Index, ...] = (*before, high)
         self.inner: tuple[Index, ...] = (low,)
         self.values: dict[Index, IndexExpr] = {last: high * lanes + low}
