@@ -11,15 +11,16 @@ import math
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
+from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext, indices, touched
 from loopwright.schedule.cpu import best_tile, best_tile_score
 from loopwright.schedule.nest import Nest, extent
-from loopwright.schedule.plan import has_reuse
+from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.sketch import NestSketch, Sketch
 from loopwright.schedule.target import Target
 
-_BYTES = 8.0  # a cycle, of tensors that are too large for the nearest caches
+_BYTES = 4.0  # a cycle, of tensors that are too large for the nearest caches
 _FUSED = 4.0  # operations a cycle and lane: two multiply-adds
 _PLAIN = 1.0  # where nothing is used again, loads and stores stand in between
 
@@ -30,16 +31,22 @@ def estimate(sketch: Sketch, target: Target) -> float:
     chosen = iter(sketch.nests)
     total = 0.0
     for group in sketch.groups:
-        context = NestContext(target, group.shared, ahead)
-        rows = math.prod(extent(a) for a in group.shared)
-        local = {t.name for t in group.local}
-        for nest in group.nests:
+        near = _near(group, target)
+        for nest, shared in group.placed():
+            context = NestContext(target, shared, ahead)
             structure = next(chosen)
             if nest.out.name not in ahead:
-                arithmetic = rows * _arithmetic(structure, context)
-                moved = _moved(nest, rows, local) + _streamed_again(structure, context)
+                arithmetic = math.prod(map(extent, shared)) * _arithmetic(structure, context)
+                moved = _moved(nest, near, context) + _streamed_again(structure, context)
                 total += max(arithmetic, moved / _BYTES)
     return total
+
+
+def _near(group: Group, target: Target) -> set[str]:
+    """The tensors of a group that stay in the caches of one core."""
+    local = group.every_local
+    fit = sum(map(tensor_bytes, local)) <= target.l2_bytes
+    return {t.name for t in local} if fit else set()
 
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
@@ -52,11 +59,19 @@ def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     return work / (rate * max(best_tile_score(structure, context), 1 / 16))
 
 
-def _moved(nest: Nest, rows: int, local: set[str]) -> int:
-    """Bytes of the tensors that do not stay within a row."""
-    read = sum(touched(nest, r) for r in dict.fromkeys(nest.reads()) if r.tensor.name not in local)
-    wrote = 0 if nest.out.name in local else rows * nest.size * item_bytes(nest.out.dtype)
-    return read + wrote
+def _moved(nest: Nest, near: set[str], context: NestContext) -> int:
+    """Bytes of tensors that are not `near` which go through the caches: what a row does not share
+    with the others, and what is too large to wait there for the next row."""
+    rows = math.prod(map(extent, context.rows))
+    total = 0
+    for read in dict.fromkeys(nest.reads()):
+        size = touched(nest, read)
+        if read.tensor.name not in near:
+            own = indices(read) - set(nest.extents)
+            again = rows if own or size > context.target.l2_bytes // 2 else 1
+            total += min(again * size, tensor_bytes(read.tensor)) if own else again * size
+    wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
+    return total + wrote
 
 
 def _streamed_again(structure: NestSketch, context: NestContext) -> float:

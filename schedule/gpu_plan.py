@@ -159,7 +159,7 @@ def fits(group: Group, gpu: Gpu) -> bool:
 
 def finished(group: Group) -> Group:
     """The group with its nests as simple as they can be written."""
-    return replace(group, nests=tuple(_finished(n) for n in group.nests))
+    return replace(group, parts=tuple(_finished(n) for n in group.nests))
 
 
 def _finished(nest: Nest) -> Nest:

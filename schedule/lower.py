@@ -15,6 +15,7 @@ are computed twice, to the same value. Reads of packed operands use `tile`, all 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from loopwright.schedule.assemble import assembled, known_ahead, values_of
 from loopwright.schedule.lower_gpu import lower_kernels
 from loopwright.schedule.lower_nest import NestLowering
 from loopwright.schedule.lower_pack import lower_pack
+from loopwright.schedule.nest import extent
 from loopwright.schedule.plan import Group
 from loopwright.schedule.sketch import Config, NestSketch, Sketch
 from loopwright.schedule.storage import Storage
@@ -78,13 +80,13 @@ class _Lowering:
         number = 0
         for group in self.sketch.groups:
             ahead = group.nests[0].out.name in self.known_ahead
-            section = prepare if ahead else body
+            part, section = ("prepare", prepare) if ahead else ("body", body)
             sketches = self.sketch.nests[number : number + len(group.nests)]
             for offset, sketch in enumerate(sketches):
                 prepare_pack, pack = self._pack(sketch, number + offset)
                 prepare += prepare_pack
                 section += pack
-            section += self._group(group, sketches, number)
+            section += self._group(group, dict(enumerate(sketches, number)), {}, part)
             number += len(group.nests)
         return assembled(self.n, self.sketch.workload, self.storage, prepare, body, _copied)
 
@@ -105,25 +107,38 @@ class _Lowering:
             (prepare if ahead else body).extend(stmts)
         return prepare, body
 
-    def _group(self, group: Group, sketches: tuple[NestSketch, ...], number: int) -> list[Stmt]:
-        part = "prepare" if group.nests[0].out.name in self.known_ahead else "body"
+    def _group(
+        self,
+        group: Group,
+        sketches: Mapping[int, NestSketch],
+        outside: Mapping[Index, Linear],
+        part: str,
+    ) -> list[Stmt]:
+        """The loops of a group; `sketches` are those of its nests, by number, and `outside` says
+        where the loops around it stand."""
+        number = next(iter(sketches))
         rows = {axis: Var(axis.name) for axis in group.shared}
-        at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
+        at = {**outside, **{axis: Linear(((var, 1),)) for axis, var in rows.items()}}
         inner: list[Stmt] = []
         for base in group.bases:
             var = Var(f"{base.index.name}{number or ''}")
-            value = at[base.tile] * base.size
-            inner.append(Let(var, value, (base.index.extent or 1) - 1))
+            first = Linear() if base.first is None else at[base.first]
+            inner.append(Let(var, (first + at[base.tile]) * base.size, extent(base.index) - 1))
             at[base.index] = Linear(((var, 1),))
         inner += [Allocate(self.storage.add_local(t)) for t in group.local]
-        for offset, sketch in enumerate(sketches):
-            values = self._values(number + offset)
-            nest = NestLowering(
-                sketch, values, self.storage, part, self.target, at, number + offset
-            )
+        left = iter(sketches.items())
+        for item in group.parts:
+            if isinstance(item, Group):
+                own = dict(itertools.islice(left, len(item.nests)))
+                inner += self._group(item, own, at, part)
+                continue
+            which, sketch = next(left)
+            values = self._values(which)
+            nest = NestLowering(sketch, values, self.storage, part, self.target, at, which)
             inner += nest.lower()
         for axis, var in reversed(rows.items()):
-            inner = [Loop(var, axis.extent or 1, "parallel", tuple(inner))]
+            kind = "serial" if outside else "parallel"
+            inner = [Loop(var, extent(axis), kind, tuple(inner))]
         return inner
 
 

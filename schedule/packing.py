@@ -23,7 +23,7 @@ def packings(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
 ) -> list[tuple[Packed, ...]]:
     """Which operands are packed: what must be and what is free, then with what may be."""
-    if not has_reuse(nest) or context.rows:
+    if not has_reuse(nest):
         return [()]
     always: list[Packed] = []
     maybe: list[Packed] = []
@@ -35,6 +35,10 @@ def packings(
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
         ahead = read.tensor.name in context.known_ahead
         (always if forced or ahead else maybe).append(packed)
+    if context.rows:  # what follows is outside of them, and a small constant is in cache anyway
+        large = context.target.l1_bytes // 2
+        known = (p for p in always if p.tensor.name in context.known_ahead)
+        return [tuple(p for p in known if tensor_bytes(p.tensor) > large)]
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
     blocks = [b for p in (*vectors, *always) if (b := _block(nest, p, vector, context))][:1]

@@ -37,24 +37,47 @@ class Group:
     Attributes
     ----------
     shared: the common loops, outermost first; none for a nest on its own.
-    nests: what runs inside; their `axes` do not include the shared ones.
+    parts: what runs inside, nests or groups of them; the `axes` of nests do not include the
+        loops around them.
     local: tensors that only this group touches; one slice of each exists at a time.
     bases: where the tiles that common loops count begin.
     """
 
     shared: tuple[Index, ...]
-    nests: tuple[Nest, ...]
+    parts: tuple[Nest | Group, ...]
     local: tuple[Tensor, ...] = ()
     bases: tuple[Base, ...] = ()
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        """All nests, in the order in which they run."""
+        return tuple(nest for nest, _ in self.placed())
+
+    @property
+    def every_local(self) -> tuple[Tensor, ...]:
+        """The local tensors of this group and those of the groups inside."""
+        inner = (t for p in self.parts if isinstance(p, Group) for t in p.every_local)
+        return (*self.local, *inner)
+
+    def placed(self, outside: tuple[Index, ...] = ()) -> Iterator[tuple[Nest, tuple[Index, ...]]]:
+        """All nests, each with the common loops around it, outermost first."""
+        around = (*outside, *self.shared)
+        for part in self.parts:
+            if isinstance(part, Group):
+                yield from part.placed(around)
+            else:
+                yield part, around
 
 
 @dataclass(frozen=True)
 class Base:
-    """`index = min(size * tile, extent(index) - 1)`: the last tile overlaps the one before it."""
+    """`index = min(size * (first + tile), extent(index) - 1)`: the last tile overlaps the one
+    before it. `first` is an index of a group around this one, or 0."""
 
     index: Index
     tile: Index
     size: int
+    first: Index | None = None
 
 
 def plan(workload: Workload) -> tuple[Group, ...]:
@@ -97,11 +120,14 @@ def has_reuse(nest: Nest) -> bool:
 
 def finished(group: Group) -> Group:
     """The group with its nests as simple as they can be written."""
-    done = []
-    for nest in group.nests:
-        parts = split_fill(nest, frame=bool(group.shared))
-        done += [merge_axes(split_divisions(drop_units(part))) for part in parts]
-    return replace(group, nests=tuple(done))
+    done: list[Nest | Group] = []
+    for part in group.parts:
+        if isinstance(part, Group):
+            done.append(finished(part))
+            continue
+        filled = split_fill(part, frame=bool(group.shared))
+        done += [merge_axes(split_divisions(drop_units(nest))) for nest in filled]
+    return replace(group, parts=tuple(done))
 
 
 def _used(read: Read) -> set[Index]:

@@ -30,8 +30,10 @@ _FEW = 16  # times as many elements are long enough for slow ones at the end
 def settled(group: Group) -> Group:
     """The group with a long local row in the place of the result that is made of it, if there is
     such a row."""
+    if group.bases or not group.local:
+        return group
     rows = _Rows(group)
-    local = None if group.bases else next(filter(rows.stands, group.local), None)
+    local = next(filter(rows.stands, group.local), None)
     return group if local is None else rows.with_result_for(local)
 
 
@@ -74,7 +76,7 @@ class _Rows:
         # Reads of a nest's `result` are those of an accumulator; here none is meant.
         last = replace(last, result=Tensor(last.out.name, tensor_shape(last.out), last.out.dtype))
         kept = tuple(t for t in self.group.local if t is not local)
-        return replace(self.group, nests=(*before, *_in_whole_tiles(last)), local=kept)
+        return replace(self.group, parts=(*before, *_in_whole_tiles(last)), local=kept)
 
     def _moved(self, nest: Nest, local: Tensor) -> Nest:
         out = self.last.out

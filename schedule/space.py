@@ -26,7 +26,7 @@ from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
-from loopwright.schedule.winograd import RESULTS, winograd
+from loopwright.schedule.winograd import RESULTS, block_rows, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
@@ -124,17 +124,19 @@ def _space(named: _Named, target: Target) -> Space:
     columns = im2col(workload, target)
     if columns is not None:
         rewrites.append(_sketches(workload, columns, target, "im2col "))
-    rows = kn2row(workload)
-    if rows is not None:
-        rewrites.append(_sketches(workload, rows, target, "kn2row "))
+    turned = kn2row(workload)
+    if turned is not None:
+        rewrites.append(_sketches(workload, turned, target, "kn2row "))
     parts = edges(workload, target)
     if parts is not None:
         rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
     for results in RESULTS:
-        faster = winograd(workload, results)
-        if faster is not None:
-            groups, growth = faster
-            rewrites.append(_sketches(workload, groups, target, f"winograd={results} ", growth))
+        for block in (None, *block_rows(workload, results, target)):
+            faster = winograd(workload, results, block)
+            if faster is not None:
+                groups, growth = faster
+                label = f"winograd={results} " + ("" if block is None else f"rows={block} ")
+                rewrites.append(_sketches(workload, groups, target, label, growth))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 
 
@@ -167,9 +169,9 @@ def _sketches(
     options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
     fixed: set[int] = set()  # nests whose speed does not matter
     for group in groups:
-        context = NestContext(target, group.shared, ahead)
         most = max(nest.steps for nest in group.nests)
-        for nest in group.nests:
+        for nest, rows in group.placed():
+            context = NestContext(target, rows, ahead)
             sketches = nest_sketches(nest, context)
             small = nest.steps < minor * most
             if small or nest.out.name in ahead:

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
@@ -30,6 +31,7 @@ from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
 from loopwright.schedule.sweep import Lanes, Place, Sweep, fresh, places_of
+from loopwright.schedule.target import Target
 
 RESULTS = (4, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
@@ -37,6 +39,7 @@ RESULTS = (4, 2)
 _MOST_WINDOWS = 2
 _MOST_PRODUCTS = 9  # of one axis: registers, and the rounding of large tiles
 _PAYS = 16  # channels, in and out, that repay the sums
+_CACHES = 2  # second-level caches that what a block makes may fill
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,18 @@ class _Window:
     base: Base
 
 
-def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float] | None:
+def winograd(
+    workload: Workload, results: int, rows: int | None = None
+) -> tuple[tuple[Group, ...], float] | None:
     """The groups of a workload with each convolution that gains computed by F(results, taps), and
-    the growth of its rounding errors; None if there is none."""
+    the growth of its rounding errors; None if there is none. With `rows`, so many rows of tiles
+    are computed at a time, from data to results; None if none has more than these."""
     program = fused(workload)
     known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
     names = _names(workload, program)
     found = [_Convolution.of(nest, results, known, names) for nest in program]
     done: list[Nest | Group] = []
-    growth = 0.0
+    growth, blocked = 0.0, False
     for item in _joined(program, found):
         if isinstance(item, Nest):
             done.append(item)
@@ -66,8 +72,39 @@ def winograd(workload: Workload, results: int) -> tuple[tuple[Group, ...], float
         growth = max(growth, math.prod(w.algorithm.growth for w in item[0].windows))
         alike = [m for m in found if m is not None and m.order == item[0].order]
         alike = [m for m in alike if m.data.tensor is item[0].data.tensor]
-        done = [*_relaid(done, alike, program, workload), *_Phases(item).groups()]
-    return (tuple(_planned(done, workload.outputs)), growth) if growth else None
+        phases = _Phases(item, rows)
+        blocked = blocked or bool(phases.around)
+        done = [*_relaid(done, alike, program, workload), *phases.groups()]
+    if not growth or (rows is not None and not blocked):
+        return None
+    return tuple(_planned(done, workload.outputs)), growth
+
+
+def block_rows(workload: Workload, results: int, target: Target) -> tuple[int, ...]:
+    """For how many rows of tiles at a time `winograd` may pay: the fewest and the most of those
+    that keep all threads busy for the same time, what a block makes not far beyond a cache."""
+    program = fused(workload)
+    known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
+    found = [_Convolution.of(nest, results, known, set()) for nest in program]
+    made = max((c for c in found if c is not None), key=lambda c: c.nest.steps, default=None)
+    if made is None:
+        return ()
+    count, *others = (extent(w.tile) for w in made.windows)
+    images = math.prod(map(extent, made.batch))
+    products = math.prod(w.algorithm.products for w in made.windows)
+    channels = sum(math.prod(map(extent, loops)) for loops in (made.channels, made.filters))
+    row = math.prod((products, *others, channels)) * item_bytes(made.data.dtype)
+
+    def turns(rows: int) -> int:
+        return -(-images * -(-count // rows) // target.threads) * rows
+
+    least = min(map(turns, range(1, count + 1)))
+    fitting = [
+        rows
+        for rows in range(1, count + (images > 1))
+        if turns(rows) == least and (rows == 1 or rows * row <= _CACHES * target.l2_bytes)
+    ]
+    return tuple(sorted({*fitting[:1], *fitting[-1:]}))
 
 
 def _joined(
@@ -165,16 +202,32 @@ class _Convolution:
 class _Phases:
     """The program that computes a convolution otherwise, or several phases of one at a time:
     their products are one nest, and what is read or written for one waits in the cache for the
-    others."""
+    others.
 
-    def __init__(self, phases: list[_Convolution]) -> None:
+    With `rows`, a loop over blocks of so many rows of tiles stands around everything but the
+    weights: the transformed data and the products of a block stay in its thread's cache."""
+
+    def __init__(self, phases: list[_Convolution], rows: int | None) -> None:
         first = phases[0]
         self.phases, self.windows, self.names = phases, first.windows, first.names
-        self.channels, self.filters = first.channels, first.filters
-        self.rest = (*first.shared, *first.batch, *(w.tile for w in first.windows))
-        self.shared, self.bases = first.shared, tuple(w.base for w in first.windows)
+        self.channels, self.filters, self.shared = first.channels, first.filters, first.shared
         self.out, self.dtype = first.nest.out, first.data.dtype
         self.phase = (Index("phase", len(phases)),) if len(phases) > 1 else ()
+        self.tiles = tuple(w.tile for w in first.windows)
+        self.bases = tuple(w.base for w in first.windows)
+        self.around: tuple[Index, ...] = ()
+        self.begins: tuple[Base, ...] = ()
+        batch = first.batch
+        if rows is not None and rows < math.prod(map(extent, (*batch, self.tiles[0]))):
+            tile, *others = self.tiles
+            name, count = first.windows[0].axis.name, extent(tile)
+            rows = min(rows, count)
+            block = Index(f"{name}_block", -(-count // rows))
+            begin, within = Index(f"{name}_first", count - rows + 1), Index(f"{name}_in", rows)
+            self.around, batch, self.tiles = (*batch, block), (), (within, *others)
+            self.begins = (Base(begin, block, rows),)
+            self.bases = (replace(self.bases[0], tile=within, first=begin), *self.bases[1:])
+        self.rest = (*self.shared, *batch, *self.tiles)
 
     def groups(self) -> Iterator[Group]:
         """Transform the weights, the data; multiply; transform the results."""
@@ -184,14 +237,16 @@ class _Phases:
         v = self._tensor("data", (*each, *self.rest, *self.channels))
         m = self._tensor("products", (*each, *self.rest, *self.filters))
         yield self._weights(u)
-        yield self._data(v)
         left = (*each, *self.rest, *self.filters)
         data = Read(v, places_of(*each, *self.rest, *self.channels))
         weight = Read(u, places_of(*each, *self.shared, *self.channels, *self.filters))
         body = Binary("mul", data, weight)
         nest = Nest(m, places_of(*left), left, self.channels, "sum", body, m)
-        yield finished(Group((), (nest,)))
-        yield self._results(m)
+        parts = (self._data(v), finished(Group((), (nest,))), self._results(m))
+        if self.around:
+            yield Group(self.around, parts, (v, m), self.begins)
+        else:
+            yield from parts
 
     def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
         name = fresh(f"{self.phases[0].nest.result.name}_{role}", self.names)
@@ -269,8 +324,7 @@ class _Phases:
 
         matrices = [w.algorithm.outer for w in self.windows]
         # Tiles innermost: a row of the result is written piece by piece while it is in the cache.
-        tiles = tuple(w.tile for w in self.windows)
-        rows = (*(a for a in self.rest if a not in tiles), *split.outer, *tiles)
+        rows = (*(a for a in self.rest if a not in self.tiles), *split.outer, *self.tiles)
         return self._swept(matrices, sweep, split, rows, self.bases)
 
     def _swept(

@@ -26,7 +26,7 @@ def _conv(channels, out, size, taps, stride=1):
     ],
 )
 def test_the_algorithm_that_measurements_prefer_is_the_default(shape, rewrite):
-    assert _conv(*shape).sketches[0].rewrite == rewrite
+    assert _conv(*shape).sketches[0].rewrite.partition(" ")[0] == rewrite
 
 
 def test_the_definition_s_own_sums_are_kept_and_can_be_asked_for():

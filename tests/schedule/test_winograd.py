@@ -6,6 +6,10 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
+from loopwright.schedule.lower import lower
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree import Allocate, Loop
+from loopwright.schedule.winograd import block_rows
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 RANDOM_CONFIGS = 4
@@ -60,6 +64,9 @@ CASES = {
     "channels last": lambda: ops.conv2d(
         tensor("x", 1, 10, 9, 32), weights(3, 3, 32, 24), padding=1, layout="NHWC"
     ),
+    "several images": lambda: ops.conv2d(
+        tensor("x", 3, 16, 14, 9), weights(16, 16, 3, 3), padding=1
+    ),
     "5×5": lambda: ops.conv2d(tensor("x", 1, 16, 12, 9), weights(16, 16, 5, 5), padding=2),
     "transposed, by 2": transposed_by_2,
     "transposed, with phases of unequal size": lambda: ops.conv2d_transpose(
@@ -90,7 +97,8 @@ def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
     sketches, rng = fast(lw.space(workload, threads=2)), np.random.default_rng(0)
     assert sketches
-    configs = [s.at(s.default) for s in sketches[:1] + sketches[-1:]]
+    of_each = {s.rewrite: s for s in sketches}  # among them blocks of some rows of tiles
+    configs = [s.at(s.default) for s in of_each.values()]
     for _ in range(RANDOM_CONFIGS):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
@@ -100,6 +108,34 @@ def test_winograd_equals_the_oracle(name):
 def test_phases_of_one_result_are_one_program():
     (sketch, *_) = fast(lw.space(workload_of(transposed_by_2()), threads=2))
     assert len([n for n in sketch.nests if n.nest.reducer == "sum"]) == 1
+
+
+def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop():
+    space = lw.space(workload_of(with_bias_relu_and_residual()), threads=2)
+    sketch = next(s for s in fast(space) if "rows=" in s.rewrite)
+    tree = lower(sketch, space.target, sketch.at(sketch.default))
+    (loop,) = [s for s in tree.body if isinstance(s, Loop) and "block" in s.var.name][-1:]
+    assert loop.kind == "parallel"
+    made = {s.buffer.name for s in loop.body if isinstance(s, Allocate)}
+    assert {name.rpartition("_")[2] for name in made} == {"data", "products"}
+    assert not made & {s.buffer.name for s in tree.body if isinstance(s, Allocate)}
+
+
+@pytest.mark.parametrize(
+    ("threads", "l2_bytes", "rows"),
+    [
+        (1, 1 << 21, (1, 7)),  # all but the whole image, which is no block
+        (2, 1 << 21, (1, 7)),  # the same work for both threads
+        (2, 1 << 19, (1,)),  # seven rows are far larger than the cache
+        (16, 1 << 21, (1,)),  # no thread has more than one row
+    ],
+)
+def test_blocks_keep_all_threads_busy_and_are_not_far_larger_than_the_cache(
+    threads, l2_bytes, rows
+):
+    out = ops.conv2d(tensor("x", 1, 64, 56, 56), weights(64, 64, 3, 3), padding=1)
+    target = Target(threads=threads, l2_bytes=l2_bytes)
+    assert block_rows(lw.workload(out), 4, target) == rows
 
 
 def test_sketches_say_how_much_rounding_errors_grow():
