@@ -15,8 +15,8 @@ from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import accelerator, machine
 from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement
+from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
-from loopwright.measure.process import Kind
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing

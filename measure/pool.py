@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from loopwright.measure.device import DeviceError
-from loopwright.measure.process import Job, Kind, Reply, Worker
+from loopwright.measure.nursery import Kind, Nursery
+from loopwright.measure.process import Job, Reply, Worker
 
 _STARTING = -1  # no job's number
 
@@ -24,6 +25,7 @@ class Pool:
     def __init__(self, kind: Kind, count: int) -> None:
         self.workers: list[Worker] = []
         self._kind, self._count = kind, count
+        self._nursery: Nursery | None = None
 
     def start(self, jobs: int = 1) -> None:
         """Start as many workers as so many jobs can use, all at once, and wait for them.
@@ -45,6 +47,9 @@ class Pool:
         for worker in self.workers:
             worker.kill()
         self.workers.clear()
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
 
     def _staff(self, jobs: int) -> int:
         return min(self._count, max(jobs, len(self.workers)))
@@ -73,13 +78,16 @@ class Pool:
 
     def _hire(self, staff: int, busy: dict[Worker, int]) -> None:
         for _ in range(staff - len(self.workers)):
-            worker = Worker(self._kind)
+            if self._nursery is None or not self._nursery.alive:
+                self._nursery = Nursery(self._kind)
+            worker = Worker(self._kind, self._nursery)
             self.workers.append(worker)
             busy[worker] = _STARTING
 
     def _review(self, worker: Worker, reply: Reply) -> None:
         """Part with a worker that is dead or worn."""
-        if worker.answers < 0 and reply.failure is not None:
+        assert self._nursery is not None
+        if worker.answers < 0 and reply.failure is not None and not self._nursery.lost:
             raise DeviceError(
                 f"a worker did not start ({reply.failure.message}); run\n"
                 f"  {sys.executable} -m loopwright.measure.worker {self._kind.mode} "

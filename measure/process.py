@@ -6,42 +6,21 @@ import contextlib
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Decoder, Frame, encode
+from loopwright.measure.nursery import Kind, Nursery, last_words
 
 _START = 120.0  # seconds in which a worker must be there; imports on a cold disk take long
 _CHUNK = 1 << 20
-_SHOWN = 8 << 10  # bytes of a worker's last words that are kept
 _PRINTED = 1 << 20  # bytes that a worker may have printed before they are dropped
 _NO_MEMORY = ("bad_alloc", "out of memory", "MemoryError")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What workers of a pool are alike in.
-
-    Attributes
-    ----------
-    mode: "build" or "run"; see `loopwright.measure.worker`.
-    memory: bytes of address space that each may have; 0 is any number, as the drivers of GPUs
-        ask for: they reserve far more than they use.
-    folder: where they keep temporary files.
-    answers: after so many a worker is replaced, for whatever it may have leaked.
-    """
-
-    mode: str
-    memory: int
-    folder: Path
-    answers: int = 1000
 
 
 @dataclass(frozen=True)
@@ -64,22 +43,23 @@ class Reply:
 class Worker:
     """One worker process; it works on one job at a time. Its first "job" is to start."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, nursery: Nursery) -> None:
         self.answers = -1
-        self._decoder = Decoder()
+        self.pid: int | None = None
+        self._nursery, self._decoder = nursery, Decoder()
         self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
-        try:
-            self._process = _start(kind, self._printed.fileno())
-        except OSError as error:
-            self._printed.close()
-            raise DeviceError(f"cannot start {sys.executable}: {error}") from error
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        self._in, self._out = stdin.fileno(), stdout.fileno()
+        theirs_in, self._in = os.pipe()
+        self._out, theirs_out = os.pipe()
+        nursery.fork((theirs_in, theirs_out, self._printed.fileno()))
+        for theirs in (theirs_in, theirs_out):
+            os.close(theirs)
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
-        self._end = weakref.finalize(self, _end, self._process, self._printed, os.getpid())
+        self._known: list[int] = []  # its number, once it has told
+        pipes = (self._in, self._out)
+        self._end = weakref.finalize(
+            self, _end, nursery, self._known, pipes, self._printed, os.getpid()
+        )
         self._begin(_START)
 
     def _begin(self, timeout: float) -> None:
@@ -121,9 +101,10 @@ class Worker:
         if frame is not None:
             return self._reply(frame)
         if ended:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1)
-            return self._dead(_failure(self._process.poll(), self._last_words()))
+            status = None if self.pid is None else self._nursery.status(self.pid)
+            if status is not None:
+                self._known.clear()  # its number may be another's
+            return self._dead(_failure(status, self._last_words()))
         if time.monotonic() >= self.deadline:
             message = f"no answer within {self._timeout:g} s"
             return self._dead(Failure("timeout", message, self._last_words()))
@@ -142,6 +123,10 @@ class Worker:
 
     def _reply(self, frame: Frame) -> Reply:
         self.answers += 1
+        if self.pid is None:
+            self.pid = int(frame.header["pid"])
+            self._known.append(self.pid)
+            self._nursery.proven = True
         told = frame.header.get("failure")
         failure = None if told is None else Failure.from_json(told)
         return Reply(frame, failure, time.monotonic() - self._began)
@@ -152,45 +137,27 @@ class Worker:
 
     def _last_words(self) -> str:
         """The end of what it printed since the job began."""
-        descriptor = self._printed.fileno()
-        size = os.fstat(descriptor).st_size
-        start = max(self._mark, size - _SHOWN)
-        return os.pread(descriptor, size - start, start).decode(errors="replace")
+        nursery = self._nursery.last_words() if self.pid is None else ""
+        return nursery + last_words(self._printed, self._mark)
 
     def kill(self) -> None:
         """End it, with all processes that it started. Twice is fine."""
         self._end()
 
 
-def _start(kind: Kind, printed: int) -> subprocess.Popen[bytes]:
-    # No program but its parent's, and a session of its own, so that Ctrl-C in the terminal
-    # reaches the parent alone, and all that it starts can be killed at once.
-    run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
-    return subprocess.Popen(
-        [sys.executable, "-m", "loopwright.measure.worker", kind.mode, str(kind.memory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=printed,
-        bufsize=0,
-        start_new_session=True,
-        env={**os.environ, **(run if kind.mode == "run" else {}), "TMPDIR": str(kind.folder)},
-    )
-
-
-def _caches(kind: Kind) -> dict[str, str]:
-    """What OpenCL's drivers compile for a candidate is of no use when the device is closed."""
-    return {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
-
-
-def _end(process: subprocess.Popen[bytes], printed: IO[bytes], owner: int) -> None:
+def _end(
+    nursery: Nursery, pid: list[int], pipes: Sequence[int], printed: IO[bytes], owner: int
+) -> None:
     if os.getpid() != owner:
         return  # a fork of the parent that ends
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for pipe in (process.stdin, process.stdout, printed):
-        assert pipe is not None
-        pipe.close()
+    # Without a nursery the number may be another's; a worker ends with its pipes, too.
+    for number in pid if nursery.alive else ():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(number, signal.SIGKILL)
+        nursery.status(number)
+    for pipe in pipes:
+        os.close(pipe)
+    printed.close()
 
 
 def _failure(status: int | None, words: str) -> Failure:

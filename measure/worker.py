@@ -1,27 +1,37 @@
-"""A worker process: `python -m loopwright.measure.worker MODE MEMORY`.
+"""Worker processes, forked from one: `python -m loopwright.measure.worker MODE MEMORY`.
 
 MODE "build" turns configs into code and evaluates the oracle; "run" loads that code, times and
-checks it, and never imports TVM. MEMORY is a limit in bytes, 0 for none. Messages
-(`loopwright.measure.frames`) come over standard input, each is answered over standard output;
-what the worker or a candidate prints goes to standard error. The worker ends with its input.
+checks it, and never imports TVM. MEMORY is a limit in bytes for each, 0 for none.
+
+That process (`loopwright.measure.nursery`) imports what the mode needs; its standard input is a
+socket, over which it is asked for workers, and for how they ended. Messages to a worker
+(`loopwright.measure.frames`) come over its standard input, each is answered over its standard
+output; what it or a candidate prints goes to standard error. All end with their input.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import gc
 import os
 import resource
 import select
+import socket
+import stat
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from loopwright.measure.device import Failure
 from loopwright.measure.frames import CandidateError, Decoder, Frame, Operation, encode
 
 _MOST_WRITTEN = 1 << 30  # bytes of any file, so that a chatty candidate cannot fill the disk
 _CHUNK = 1 << 20
+LINGERS = 1.0  # seconds that a worker may take to end after it closed its output
 
 
 class Channel:
@@ -73,16 +83,64 @@ def answer(operations: Mapping[str, Operation], frame: Frame) -> Frame:
 
 
 def main() -> None:
-    """Serve the parent until it ends."""
+    """Fork workers until the parent ends."""
     mode, memory = sys.argv[1], int(sys.argv[2])
+    operations = _operations(mode)
+    if not stat.S_ISSOCK(os.fstat(0).st_mode):
+        return  # somebody wants to see whether everything can be imported
+    gc.freeze()  # what is here is shared by all workers, and none needs to look at it again
+    with socket.socket(fileno=os.dup(0)) as control:
+        while True:
+            asked, files, _, _ = socket.recv_fds(control, 64, 3)
+            if not asked:
+                return
+            if asked == b"fork":
+                if os.fork() == 0:
+                    control.close()
+                    _become_worker(mode, memory, operations, files)
+                for descriptor in files:
+                    os.close(descriptor)
+            else:
+                control.send(_status(int(asked.removeprefix(b"status "))))
+
+
+def _status(pid: int) -> bytes:
+    """How a worker ended; empty if it did not within a second."""
+    end = time.monotonic() + LINGERS
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < end:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return b"%d" % os.waitstatus_to_exitcode(status)
+            time.sleep(0.001)
+    return b"?"
+
+
+def _become_worker(
+    mode: str, memory: int, operations: Mapping[str, Operation], files: Sequence[int]
+) -> NoReturn:
+    """What a forked process does, and all that it does."""
+    try:
+        os.setsid()  # all that it starts can be killed at once
+        for standard, descriptor in enumerate(files):
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+        _serve(mode, memory, operations)
+    except BaseException:  # noqa: BLE001 - nothing of the process that was forked may go on
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def _serve(mode: str, memory: int, operations: Mapping[str, Operation]) -> None:
     channel = Channel()
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no dumps of gigabytes for every crash
     faulthandler.enable()
-    operations = _operations(mode)
-    channel.send(Frame({"ready": mode}))
+    channel.send(Frame({"ready": mode, "pid": os.getpid()}))
     while True:
         try:
             frame = channel.receive()

@@ -11,8 +11,9 @@ from pathlib import Path
 from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.machine import memory_bytes, processors
+from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
-from loopwright.measure.process import Kind, Reply
+from loopwright.measure.process import Reply
 from loopwright.schedule.sketch import Config
 
 _TIMEOUT = 20.0

@@ -16,8 +16,9 @@ from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Frame
 from loopwright.measure.local import LocalDevice
+from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
-from loopwright.measure.process import Kind, Reply
+from loopwright.measure.process import Reply
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
 from loopwright.schedule.space import space
@@ -187,10 +188,10 @@ def test_a_closed_device_leaves_no_process_and_no_file(builder):
     list(device.measure(workload, [space(workload, device.target).default]))
     worker = device._runner._pool.workers[0]
     folder = Path(device._folder.name)
-    assert os.path.exists(f"/proc/{worker._process.pid}")
+    assert os.path.exists(f"/proc/{worker.pid}")
     assert folder.is_dir()
     device.close()
-    assert not os.path.exists(f"/proc/{worker._process.pid}")
+    assert not os.path.exists(f"/proc/{worker.pid}")
     assert not folder.exists()
 
 

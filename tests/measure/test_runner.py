@@ -18,8 +18,9 @@ from loopwright.dsl.oracle import tolerance
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.frames import Frame
+from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job, Kind
+from loopwright.measure.process import Job
 from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target
@@ -181,11 +182,11 @@ def test_hundreds_of_measurements_leak_neither_memory_nor_files(runner, data):
 def test_killed_workers_leave_neither_zombies_nor_files(pool, runner, data):
     runner.run(data, faults.built("good"), FAST)
     files = open_files()
-    processes = [pool.workers[0]._process.pid]
+    processes = [pool.workers[0].pid]
     for _ in range(2):
         runner.run(data, faults.built("segfault"), FAST)
         runner.run(data, faults.built("good"), FAST)
-        processes.append(pool.workers[0]._process.pid)
+        processes.append(pool.workers[0].pid)
     gc.collect()
     assert open_files() == files
     assert len(set(processes)) == 3
@@ -220,18 +221,44 @@ def test_jobs_are_shared_out_and_answered_in_order(tmp_path, data):
         pool.close()
 
 
-def test_a_worker_that_cannot_start_is_an_error_with_its_last_words(tmp_path):
-    pool = Pool(Kind("run", 1 << 20, tmp_path), 1)
-    with pytest.raises(DeviceError, match="did not start"):
+def test_workers_that_cannot_start_are_an_error_with_the_last_words(tmp_path, monkeypatch):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no module named tvm >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    pool = Pool(Kind("run", 2 << 30, tmp_path), 1)
+    with pytest.raises(DeviceError, match=r"(?s)did not start.*no module named tvm"):
         pool.start()
     assert pool.workers == []
+    pool.close()
+
+
+def test_workers_are_forked_from_one_process_and_from_another_if_that_is_lost(tmp_path):
+    pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
+    try:
+        pool.start(2)
+        (nursery,) = {parent_of(w.pid) for w in pool.workers}
+        assert nursery != os.getpid()
+        os.kill(nursery, signal.SIGKILL)
+        for worker in pool.workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        pool.map([Job(Frame({"do": "nothing"}), 5.0)] * 4)
+        (other,) = {parent_of(w.pid) for w in pool.workers}
+        assert other not in (nursery, os.getpid())
+    finally:
+        pool.close()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 _PARENT = """
 import sys
 from pathlib import Path
 from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job, Kind
+from loopwright.measure.nursery import Kind
+from loopwright.measure.process import Job
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
 from tests.measure import faults, test_runner
@@ -241,7 +268,7 @@ task = test_runner.Task(faults.workload(), test_runner.Target())
 data = test_runner.Data(task, 0, (), (0.0, 0.0), 60.0)
 runner = Runner(pool)
 runner.run(data, faults.built("good"), Timing(cap=0.0))
-print(pool.workers[0]._process.pid, flush=True)
+print(pool.workers[0].pid, flush=True)
 runner.run(data, faults.built("hang"), Timing(cap=0.0))
 """
 
