@@ -28,8 +28,8 @@ def compile_only(
     print a line for each. Raises `LoopwrightError` if none could be compiled."""
     from loopwright.measure import machine
     from loopwright.measure.builder import Builder, Task
+    from loopwright.measure.nursery import Kind
     from loopwright.measure.pool import Pool
-    from loopwright.measure.process import Kind
 
     points = space(workload, target)
     points = points if growth is None else points.limited(growth)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.index import Index
 from loopwright.schedule.assemble import assembled, known_ahead, values_of
 from loopwright.schedule.lower_gpu import lower_kernels
 from loopwright.schedule.lower_nest import NestLowering
@@ -143,9 +144,9 @@ class _Lowering:
 
 
 def _copied(source: Buffer, target: Buffer) -> Stmt:
-    loops = [(Var(f"{target.name}.{d}"), extent) for d, extent in enumerate(source.shape)]
+    loops = [(Var(f"{target.name}.{d}"), count) for d, count in enumerate(source.shape)]
     index = tuple(Linear(((var, 1),)) for var, _ in loops)
     copy: Stmt = Store(target, index, Load(source, index))
-    for var, extent in reversed(loops or [(Var(target.name), 1)]):
-        copy = Loop(var, extent, "serial", (copy,))
+    for var, count in reversed(loops or [(Var(target.name), 1)]):
+        copy = Loop(var, count, "serial", (copy,))
     return copy
