@@ -34,6 +34,8 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 # A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
+_NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
+_LINE = 64  # bytes of a cache line
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
@@ -278,10 +280,57 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
         weights = window if len(set(sketch.nest.reads())) > 1 else 0
         if vectors + window * columns + weights > context.target.vector_registers:
             useful *= 0.5
+    kept = _kept(sketch, tile)
+    if kept > context.target.vector_registers // 4:  # a few are no matter
+        useful *= 1.0 if vectors + columns + kept <= context.target.vector_registers else 0.5
     useful -= 0.01 * _lines(sketch, tile, context)
     loads = _loads(sketch, tile, columns, window) if len(rows) > 1 else columns + math.prod(rows)
     per_load = vectors / loads
-    return useful * min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load) + 0.05 * min(per_load, 2.0)
+    share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
+    far = _far_bytes(sketch, tile, context)
+    if far:
+        share = min(share, vectors / 2 * _NEAR_RATE / far)
+    return useful * share + 0.05 * min(per_load, 2.0)
+
+
+def _kept(sketch: NestSketch, tile: Choice) -> int:
+    """Single elements of a window's operand that the compiler keeps in vector registers from one
+    tap to the next, where a tile reads the same ones for several of its places."""
+    if not sketch.reduce or extent(sketch.reduce[-1]) > _MAX_UNROLL:
+        return 0
+    tap, sizes = sketch.reduce[-1], dict(zip(sketch.tile, tile, strict=True))
+    total = 0
+    for read in {r for r, _ in guarded_reads(sketch.nest.body)}:
+        used = indices(read)
+        steps = [dict(p.terms) for p in read.index if tap in p.indices()]
+        near = any(
+            0 < abs(step[a]) < extent(tap) * abs(step[tap])
+            for step in steps
+            for a in sizes.keys() & step.keys()
+        )
+        if near and sketch.vector not in used:
+            total += math.prod(n for a, n in sizes.items() if a in used)
+    return total
+
+
+def _far_bytes(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
+    """Bytes of the vector operands that a step of a register tile reads from beyond the nearest
+    cache, where all that a tile reads is too much for it."""
+    nest, sizes = sketch.nest, dict(zip(sketch.tile, tile, strict=True))
+    panels = step = lines = 0
+    for read in {r for r, _ in guarded_reads(nest.body)}:
+        used, item = indices(read), item_bytes(read.dtype)
+        if sketch.vector in used:
+            step += tile[-1] * item
+            panels += tile[-1] * item * math.prod(extent(k) for k in nest.reduce if k in used)
+            continue
+        count = 1
+        for i in used & {*nest.reduce, *sketch.tiled}:
+            apart = abs(stride(read.tensor, read.index, i)) * item
+            places = sizes[i] if i in sizes else extent(i)
+            count *= -(-places * min(apart, _LINE) // _LINE)
+        lines += count * _LINE
+    return step if panels + lines > context.target.l1_bytes * 7 // 8 else 0
 
 
 def _loads(sketch: NestSketch, tile: Choice, columns: int, window: int) -> float:

@@ -82,7 +82,8 @@ def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
     if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):
         return False
     deep = math.prod(extent(k) for k in packed.inner) * _LINE > context.target.l1_bytes // 2
-    return deep or stride(packed.tensor, packed.index, packed.axis) != 1
+    apart = stride(packed.tensor, packed.index, packed.axis)
+    return deep or apart == 0 or abs(apart) * item_bytes(packed.tensor.dtype) > _LINE // 2
 
 
 def _fits_a_panel(
