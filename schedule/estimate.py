@@ -61,7 +61,8 @@ def _arithmetic(structure: NestSketch, context: NestContext) -> float:
 
 def _moved(nest: Nest, near: set[str], context: NestContext) -> int:
     """Bytes of tensors that are not `near` which go through the caches: what a row does not share
-    with the others, and what is too large to wait there for the next row."""
+    with the others, and what is too large to wait there for the next row. What was laid out ahead
+    of time, as it is read, counts half."""
     rows = math.prod(map(extent, context.rows))
     total = 0
     for read in dict.fromkeys(nest.reads()):
@@ -69,14 +70,16 @@ def _moved(nest: Nest, near: set[str], context: NestContext) -> int:
         if read.tensor.name not in near:
             own = indices(read) - set(nest.extents)
             again = rows if own or size > context.target.l2_bytes // 2 else 1
-            total += min(again * size, tensor_bytes(read.tensor)) if own else again * size
+            size = min(again * size, tensor_bytes(read.tensor)) if own else again * size
+            total += size // 2 if read.tensor.name in context.known_ahead else size
     wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
     return total + wrote
 
 
 def _streamed_again(structure: NestSketch, context: NestContext) -> float:
     """Bytes of an operand that is read again for every register tile along the axes that it does
-    not have, where the panel that one tile reads is too large to wait in the cache."""
+    not have, where the panel that one tile reads is too large to wait in the cache; half of them,
+    since they are read in order."""
     nest, vector = structure.nest, structure.vector
     if vector is None or not has_reuse(nest):
         return 0.0
@@ -86,9 +89,9 @@ def _streamed_again(structure: NestSketch, context: NestContext) -> float:
         used = indices(read)
         depth = math.prod(extent(k) for k in nest.reduce if k in used)
         panel = depth * sizes.get(vector, 1) * item_bytes(read.dtype)
-        if vector in used and panel > context.target.l2_bytes // 4:
+        if vector in used and panel > context.target.l2_bytes // 2:
             times = math.prod(extent(a) / sizes.get(a, 1) for a in nest.axes if a not in used)
-            again += touched(nest, read) * max(0.0, times - 1)
+            again += touched(nest, read) / 2 * max(0.0, times - 1)
     return again
 
 
