@@ -43,3 +43,32 @@ def test_weights_of_a_matrix_vector_product_are_packed_along_its_result():
     (nest,) = sketch.nests
     assert nest.vector in nest.nest.axes
     assert len(nest.packed) == 1
+
+
+AVX512 = Target(
+    vector_bytes=64, vector_registers=32, threads=2, l1_bytes=48 << 10, l2_bytes=2 << 20
+)
+
+
+def _default_tile(*shape):
+    channels, out, size, taps, stride = shape
+    x = lw.tensor("x", (1, channels, size, size))
+    w = lw.tensor("w", (out, channels, taps, taps), constant=True)
+    convolution = lw.ops.conv2d(x, w, stride=stride, padding=taps // 2)
+    sketch = space(lw.workload(convolution), AVX512).limited(1).sketches[0]
+    return sketch.at(sketch.default).to_json()["values"]
+
+
+def test_weights_that_do_not_stay_near_meet_many_places_at_a_time():
+    values = _default_tile(128, 256, 28, 1, 2)  # 32 KB of weights for 64 channels of results
+    *places, width = values["tile0"]
+    assert width == 32
+    assert places == [1, 14]
+
+
+def test_a_tile_leaves_registers_for_what_neighbouring_taps_share():
+    for shape in [(64, 128, 56, 3, 2), (128, 256, 28, 3, 2), (256, 512, 14, 3, 2)]:
+        values = _default_tile(*shape)
+        rows, columns, width = values["tile2"]
+        vectors = -(-width // 16)
+        assert rows * columns * (vectors + 1) + vectors <= 32
