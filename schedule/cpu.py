@@ -296,8 +296,8 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
 def _kept(sketch: NestSketch, tile: Choice) -> int:
     """Single elements of a window's operand that the compiler keeps in vector registers from one
     tap to the next, where a tile reads the same ones for several of its places."""
-    if not sketch.reduce or extent(sketch.reduce[-1]) > _MAX_UNROLL:
-        return 0
+    if not sketch.reduce or extent(sketch.reduce[-1]) > _USUAL_UNROLL:
+        return 0  # a loop that the compiler does not unroll
     tap, sizes = sketch.reduce[-1], dict(zip(sketch.tile, tile, strict=True))
     total = 0
     for read in {r for r, _ in guarded_reads(sketch.nest.body)}:

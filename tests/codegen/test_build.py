@@ -23,12 +23,12 @@ def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):
         )
 
 
-def assert_configs_equal_oracle(workload, configs, **options):
-    space = lw.space(workload, threads=2)
+def assert_configs_equal_oracle(workload, configs, target="cpu", **options):
+    space = lw.space(workload, target, threads=2)
     inputs = random_inputs(workload, np.random.default_rng(0))
     expected = evaluate(workload, inputs)
     for config in configs:
-        library = lw.build(workload, config, **options)
+        library = lw.build(workload, config, target, **options)
         try:
             growth = 1.0 if config is None else space.sketch(config.sketch).growth
             assert_equals_oracle(workload, library, inputs, expected, growth)
