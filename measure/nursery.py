@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from typing import IO
 from loopwright.measure.device import DeviceError
 
 _ANSWER = 5.0  # seconds in which it tells of a worker's end; see `worker.LINGERS`
+ALIVE = 1 << 8  # in the place of a status
 _ENDS = 1.0  # seconds until a process that has closed its files is over
 _SHOWN = 8 << 10  # bytes of last words
 
@@ -71,25 +73,33 @@ class Nursery:
         """Whether there can be workers of it."""
         return self._process.poll() is None
 
-    @property
     def lost(self) -> bool:
-        """Whether it has had workers, and has ended, or is about to."""
+        """Whether it has had workers, and has ended, or is about to, which may take a second."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDS if self.proven else 0)
         return self.proven and not self.alive
 
     def fork(self, files: Sequence[int]) -> None:
         """Have a worker with these standard files, which it closes when it is over. Its first
-        message has its number. If the nursery has ended, they are closed at once."""
-        with contextlib.suppress(OSError):
+        message has its number. If the nursery has ended, they are closed at once. Raises
+        `DeviceError` if it does not take the request."""
+        try:
             socket.send_fds(self._socket, [b"fork"], list(files))
+        except (BrokenPipeError, ConnectionError):
+            return
+        except OSError as error:
+            raise DeviceError(f"no worker can be asked for: {error}") from error
 
     def status(self, pid: int) -> int | None:
         """How a worker ended, as `os.waitstatus_to_exitcode` says it; None if it did not within a
         second, or nobody can tell."""
+        end = time.monotonic() + _ANSWER
         with contextlib.suppress(OSError, ValueError):
             self._socket.send(b"status %d" % pid)
-            return int(self._socket.recv(64))
+            while time.monotonic() < end:
+                asked, status = map(int, self._socket.recv(64).split())
+                if asked == pid:  # not an answer that nobody waited for, as after Ctrl-C
+                    return None if status == ALIVE else status
         return None
 
     def last_words(self) -> str:
@@ -132,8 +142,9 @@ def _end(
 ) -> None:
     if os.getpid() != owner:
         return  # a fork of the parent that ends
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     control.close()
     printed.close()

@@ -42,11 +42,15 @@ class Pool:
         """
         return self._work(jobs, self._staff(len(jobs)))
 
-    def close(self) -> None:
-        """End all workers."""
+    def dismiss(self) -> None:
+        """End all workers; others can be had at once."""
         for worker in self.workers:
             worker.kill()
         self.workers.clear()
+
+    def close(self) -> None:
+        """End all workers, and what they are forked from."""
+        self.dismiss()
         if self._nursery is not None:
             self._nursery.close()
             self._nursery = None
@@ -86,8 +90,7 @@ class Pool:
 
     def _review(self, worker: Worker, reply: Reply) -> None:
         """Part with a worker that is dead or worn."""
-        assert self._nursery is not None
-        if worker.answers < 0 and reply.failure is not None and not self._nursery.lost:
+        if worker.answers < 0 and reply.failure is not None and not worker.lost():
             raise DeviceError(
                 f"a worker did not start ({reply.failure.message}); run\n"
                 f"  {sys.executable} -m loopwright.measure.worker {self._kind.mode} "

@@ -48,11 +48,17 @@ class Worker:
         self.pid: int | None = None
         self._nursery, self._decoder = nursery, Decoder()
         self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
-        theirs_in, self._in = os.pipe()
-        self._out, theirs_out = os.pipe()
-        nursery.fork((theirs_in, theirs_out, self._printed.fileno()))
-        for theirs in (theirs_in, theirs_out):
-            os.close(theirs)
+        theirs_in, self._in = _pipe()
+        self._out, theirs_out = _pipe()
+        try:
+            nursery.fork((theirs_in, theirs_out, self._printed.fileno()))
+        except DeviceError:
+            for ours in (self._in, self._out):
+                os.close(ours)
+            raise
+        finally:
+            for theirs in (theirs_in, theirs_out):
+                os.close(theirs)
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
         self._known: list[int] = []  # its number, once it has told
@@ -61,6 +67,10 @@ class Worker:
             self, _end, nursery, self._known, pipes, self._printed, os.getpid()
         )
         self._begin(_START)
+
+    def lost(self) -> bool:
+        """Whether it could not start since what it is forked from is there no more."""
+        return self.pid is None and self._nursery.lost()
 
     def _begin(self, timeout: float) -> None:
         self._began, self._timeout = time.monotonic(), timeout
@@ -143,6 +153,13 @@ class Worker:
     def kill(self) -> None:
         """End it, with all processes that it started. Twice is fine."""
         self._end()
+
+
+def _pipe() -> tuple[int, int]:
+    try:
+        return os.pipe()
+    except OSError as error:
+        raise DeviceError(f"no worker can be started: {error}") from error
 
 
 def _end(

@@ -200,7 +200,7 @@ class Runner:
             if self._loaded and self._pool.workers:
                 self._ask(data, Job(Frame({"do": "clear"}), _DATA))
         except BaseException:  # Ctrl-C: what is loaded must not be taken for other candidates
-            self._pool.close()
+            self._pool.dismiss()
             raise
         finally:
             self._loaded.clear()
@@ -245,7 +245,7 @@ class Runner:
         reply = self._pool.map([job])[0]
         if reply.failure is not None and reply.failure.kind in _SUSPECT:
             self._lost += 1
-            self._pool.close()
+            self._pool.dismiss()
         return reply, fresh
 
     def _ready(self, data: Data) -> bool:

@@ -17,6 +17,7 @@ import gc
 import os
 import resource
 import select
+import signal
 import socket
 import stat
 import sys
@@ -28,8 +29,10 @@ from typing import NoReturn
 
 from loopwright.measure.device import Failure
 from loopwright.measure.frames import CandidateError, Decoder, Frame, Operation, encode
+from loopwright.measure.nursery import ALIVE
 
 _MOST_WRITTEN = 1 << 30  # bytes of any file, so that a chatty candidate cannot fill the disk
+_LEAST_MEMORY = 1 << 24  # bytes that a worker must be able to get
 _CHUNK = 1 << 20
 LINGERS = 1.0  # seconds that a worker may take to end after it closed its output
 
@@ -87,7 +90,8 @@ def main() -> None:
     mode, memory = sys.argv[1], int(sys.argv[2])
     operations = _operations(mode)
     if not stat.S_ISSOCK(os.fstat(0).st_mode):
-        return  # somebody wants to see whether everything can be imported
+        _limit(memory)  # somebody wants to see whether a worker can start
+        return
     gc.freeze()  # what is here is shared by all workers, and none needs to look at it again
     with socket.socket(fileno=os.dup(0)) as control:
         while True:
@@ -105,15 +109,18 @@ def main() -> None:
 
 
 def _status(pid: int) -> bytes:
-    """How a worker ended; empty if it did not within a second."""
+    """A worker's number, and how it ended, or `ALIVE` if it did not within a second. What it
+    started ends with it."""
     end = time.monotonic() + LINGERS
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < end:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                return b"%d" % os.waitstatus_to_exitcode(status)
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)  # while the number is still its own
+                _, status = os.waitpid(pid, 0)
+                return b"%d %d" % (pid, os.waitstatus_to_exitcode(status))
             time.sleep(0.001)
-    return b"?"
+    return b"%d %d" % (pid, ALIVE)
 
 
 def _become_worker(
@@ -135,10 +142,7 @@ def _become_worker(
 
 def _serve(mode: str, memory: int, operations: Mapping[str, Operation]) -> None:
     channel = Channel()
-    if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no dumps of gigabytes for every crash
+    _limit(memory)
     faulthandler.enable()
     channel.send(Frame({"ready": mode, "pid": os.getpid()}))
     while True:
@@ -147,6 +151,15 @@ def _serve(mode: str, memory: int, operations: Mapping[str, Operation]) -> None:
         except EOFError:
             return
         channel.send(answer(operations, frame))
+
+
+def _limit(memory: int) -> None:
+    """Set the limits of a worker. Raises `MemoryError` if it could do nothing within them."""
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no dumps of gigabytes for every crash
+    bytearray(_LEAST_MEMORY)
 
 
 def _operations(mode: str) -> Mapping[str, Operation]:

@@ -12,6 +12,7 @@ from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.nest import Nest, extent, lanes
 from loopwright.schedule.target import Target
 
+LINE = 64  # bytes of a line of the caches
 _EXPANDS = 4  # times the bytes read that make a result large
 
 

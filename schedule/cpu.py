@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.index import Index
-from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
+from loopwright.schedule.context import LINE, NestContext, indices, mostly_written, touched, uses
 from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride
 from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
@@ -35,7 +35,6 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
 _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
-_LINE = 64  # bytes of a cache line
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
@@ -304,7 +303,7 @@ def _kept(sketch: NestSketch, tile: Choice) -> int:
         used = indices(read)
         steps = [dict(p.terms) for p in read.index if tap in p.indices()]
         near = any(
-            0 < abs(step[a]) < extent(tap) * abs(step[tap])
+            0 < abs(step[a]) < extent(tap) * abs(step.get(tap, 0))
             for step in steps
             for a in sizes.keys() & step.keys()
         )
@@ -320,16 +319,18 @@ def _far_bytes(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
     panels = step = lines = 0
     for read in {r for r, _ in guarded_reads(nest.body)}:
         used, item = indices(read), item_bytes(read.dtype)
+        places = {i: sizes[i] for i in sketch.tile if i in used}
+        places |= {k: extent(k) for k in nest.reduce if k in used}
         if sketch.vector in used:
             step += tile[-1] * item
-            panels += tile[-1] * item * math.prod(extent(k) for k in nest.reduce if k in used)
+            panels += math.prod(places.values()) * item
             continue
         count = 1
-        for i in used & {*nest.reduce, *sketch.tiled}:
-            apart = abs(stride(read.tensor, read.index, i)) * item
-            places = sizes[i] if i in sizes else extent(i)
-            count *= -(-places * min(apart, _LINE) // _LINE)
-        lines += count * _LINE
+        for i, size in places.items():
+            apart = stride(read.tensor, read.index, i)
+            each = LINE if apart is None else min(abs(apart) * item, LINE)
+            count *= -(-size * each // LINE)
+        lines += count * LINE
     return step if panels + lines > context.target.l1_bytes * 7 // 8 else 0
 
 

@@ -198,7 +198,7 @@ class _Window:
 
 def _sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:
     """The nests over slices of an axis, and the loop over the slices."""
-    high, low = Index(f"{axis.name}_hi", extent(axis) // size), Index(f"{axis.name}_lo", size)
+    high, low = Index(f"{axis.name}.high", extent(axis) // size), Index(f"{axis.name}.low", size)
 
     def sliced(nest: Nest) -> Nest:
         axes = tuple(i for a in nest.axes for i in ((high, low) if a == axis else (a,)))

@@ -36,8 +36,10 @@ def estimate(sketch: Sketch, target: Target) -> float:
             context = NestContext(target, shared, ahead)
             structure = next(chosen)
             if nest.out.name not in ahead:
-                arithmetic = math.prod(map(extent, shared)) * _arithmetic(structure, context)
-                moved = _moved(nest, near, context) + _streamed_again(structure, context)
+                rows = math.prod(map(extent, shared))
+                arithmetic = rows * _arithmetic(structure, context)
+                moved = _moved(nest, near, context)
+                moved += rows * _streamed_again(structure, context)
                 total += max(arithmetic, moved / _BYTES)
     return total
 
@@ -59,19 +61,19 @@ def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     return work / (rate * max(best_tile_score(structure, context), 1 / 16))
 
 
-def _moved(nest: Nest, near: set[str], context: NestContext) -> int:
+def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
     """Bytes of tensors that are not `near` which go through the caches: what a row does not share
     with the others, and what is too large to wait there for the next row. What was laid out ahead
     of time, as it is read, counts half."""
     rows = math.prod(map(extent, context.rows))
-    total = 0
+    total = 0.0
     for read in dict.fromkeys(nest.reads()):
         size = touched(nest, read)
         if read.tensor.name not in near:
             own = indices(read) - set(nest.extents)
             again = rows if own or size > context.target.l2_bytes // 2 else 1
             size = min(again * size, tensor_bytes(read.tensor)) if own else again * size
-            total += size // 2 if read.tensor.name in context.known_ahead else size
+            total += size / 2 if read.tensor.name in context.known_ahead else size
     wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
     return total + wrote
 

@@ -9,14 +9,13 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.context import NestContext, indices, mostly_written, uses
+from loopwright.schedule.context import LINE, NestContext, indices, mostly_written, uses
 from loopwright.schedule.nest import Nest, extent, guarded_reads, stride
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.sketch import Packed
 
 _PANEL_LANES = 24  # elements of a usual tile along the vector axis
 _PACK_PAYS = 8  # uses of an element that repay copying it
-_LINE = 64  # bytes of a cache line
 
 
 def packings(
@@ -81,9 +80,9 @@ def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
     one element, or so many that they leave the nearest cache."""
     if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):
         return False
-    deep = math.prod(extent(k) for k in packed.inner) * _LINE > context.target.l1_bytes // 2
+    deep = math.prod(extent(k) for k in packed.inner) * LINE > context.target.l1_bytes // 2
     apart = stride(packed.tensor, packed.index, packed.axis)
-    return deep or apart == 0 or abs(apart) * item_bytes(packed.tensor.dtype) > _LINE // 2
+    return deep or not apart or abs(apart) * item_bytes(packed.tensor.dtype) > LINE // 2
 
 
 def _fits_a_panel(

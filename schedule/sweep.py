@@ -1,7 +1,8 @@
 """The nests by which Winograd's programs transform what they multiply.
 
 An array is multiplied by a matrix along each of its first axes. The matrices are known numbers, so
-every sum is written out, and products by 0 and 1 vanish.
+every sum is written out, and products by 0 and 1 vanish. Names of new loops have a point, which no
+name in the notation has: loops are told apart by name.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Sweep:
         for window in reversed(range(len(matrices))):
             loops = tuple(
                 Index(
-                    f"{'to' if other > window else 'from'}{other}",
+                    f"{'to' if other > window else 'from'}.{other}",
                     _rows_of(matrix, other > window),
                 )
                 for other, matrix in enumerate(matrices)
@@ -89,8 +90,8 @@ class Lanes:
         *before, last = axes
         fitting = (n for n in _LANES if n <= most and extent(last) % n == 0)
         lanes = next(fitting, extent(last))
-        high = Index(f"{last.name}_hi", extent(last) // lanes)
-        low = Index(f"{last.name}_lo", lanes)
+        high = Index(f"{last.name}.high", extent(last) // lanes)
+        low = Index(f"{last.name}.low", lanes)
         self.outer: tuple[Index, ...] = (*before, high)
         self.inner: tuple[Index, ...] = (low,)
         self.values: dict[Index, IndexExpr] = {last: high * lanes + low}

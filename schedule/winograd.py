@@ -81,30 +81,32 @@ def winograd(
 
 
 def block_rows(workload: Workload, results: int, target: Target) -> tuple[int, ...]:
-    """For how many rows of tiles at a time `winograd` may pay: the fewest and the most of those
-    that keep all threads busy for the same time, what a block makes not far beyond a cache."""
+    """For how many rows of tiles at a time `winograd` may pay: one, and the most that keep all
+    threads busy for no longer and make not much more than fits a cache."""
     program = fused(workload)
     known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
     found = [_Convolution.of(nest, results, known, set()) for nest in program]
-    made = max((c for c in found if c is not None), key=lambda c: c.nest.steps, default=None)
-    if made is None:
+    made = [phases for phases in _joined(program, found) if isinstance(phases, list)]
+    if not made:
         return ()
-    count, *others = (extent(w.tile) for w in made.windows)
-    images = math.prod(map(extent, made.batch))
-    products = math.prod(w.algorithm.products for w in made.windows)
-    channels = sum(math.prod(map(extent, loops)) for loops in (made.channels, made.filters))
-    row = math.prod((products, *others, channels)) * item_bytes(made.data.dtype)
+    phases = max(made, key=lambda p: len(p) * p[0].nest.steps)
+    first = phases[0]
+    count, *others = (extent(w.tile) for w in first.windows)
+    images = math.prod(map(extent, first.batch))
+    products = math.prod(w.algorithm.products for w in first.windows)
+    channels = sum(math.prod(map(extent, loops)) for loops in (first.channels, first.filters))
+    planes = len(phases) * math.prod(map(extent, first.shared))
+    row = math.prod((planes, products, *others, channels)) * item_bytes(first.data.dtype)
 
     def turns(rows: int) -> int:
         return -(-images * -(-count // rows) // target.threads) * rows
 
-    least = min(map(turns, range(1, count + 1)))
-    fitting = [
+    more = (
         rows
-        for rows in range(1, count + (images > 1))
-        if turns(rows) == least and (rows == 1 or rows * row <= _CACHES * target.l2_bytes)
-    ]
-    return tuple(sorted({*fitting[:1], *fitting[-1:]}))
+        for rows in range(2, count + (images > 1))
+        if turns(rows) == turns(1) and rows * row <= _CACHES * target.l2_bytes
+    )
+    return tuple(sorted({1, *list(more)[-1:]}))
 
 
 def _joined(
@@ -163,7 +165,8 @@ class _Convolution:
             if isinstance(data, Read) and isinstance(weight, Read):
                 windows = tuple(_windows(nest, data, weight, results))[-_MOST_WINDOWS:]
                 made = _Convolution(nest, data, weight, windows, taken)
-                if windows and weight.tensor.name in known and made._gains():
+                ahead = weight.tensor.name in known and data.tensor.name not in known
+                if windows and ahead and made._gains():
                     return made
         return None
 
@@ -212,7 +215,7 @@ class _Phases:
         self.phases, self.windows, self.names = phases, first.windows, first.names
         self.channels, self.filters, self.shared = first.channels, first.filters, first.shared
         self.out, self.dtype = first.nest.out, first.data.dtype
-        self.phase = (Index("phase", len(phases)),) if len(phases) > 1 else ()
+        self.phase = (Index(".phase", len(phases)),) if len(phases) > 1 else ()
         self.tiles = tuple(w.tile for w in first.windows)
         self.bases = tuple(w.base for w in first.windows)
         self.around: tuple[Index, ...] = ()
@@ -222,8 +225,8 @@ class _Phases:
             tile, *others = self.tiles
             name, count = first.windows[0].axis.name, extent(tile)
             rows = min(rows, count)
-            block = Index(f"{name}_block", -(-count // rows))
-            begin, within = Index(f"{name}_first", count - rows + 1), Index(f"{name}_in", rows)
+            block = Index(f"{name}.block", -(-count // rows))
+            begin, within = Index(f"{name}.first", count - rows + 1), Index(f"{name}.within", rows)
             self.around, batch, self.tiles = (*batch, block), (), (within, *others)
             self.begins = (Base(begin, block, rows),)
             self.bases = (replace(self.bases[0], tile=within, first=begin), *self.bases[1:])
@@ -231,7 +234,7 @@ class _Phases:
 
     def groups(self) -> Iterator[Group]:
         """Transform the weights, the data; multiply; transform the results."""
-        products = tuple(Index(f"{w.axis.name}_at", w.algorithm.products) for w in self.windows)
+        products = tuple(Index(f"{w.axis.name}.at", w.algorithm.products) for w in self.windows)
         each = (*self.phase, *products)
         u = self._tensor("weights", (*each, *self.shared, *self.channels, *self.filters))
         v = self._tensor("data", (*each, *self.rest, *self.channels))
@@ -359,8 +362,8 @@ def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[_Wi
                 continue
             algorithm = _algorithm(results, extent(tap), step)
             if algorithm is not None and extent(axis) >= results:
-                tile = Index(f"{axis.name}_tile", -(-extent(axis) // results))
-                base = Index(f"{axis.name}_base", extent(axis) - results + 1)
+                tile = Index(f"{axis.name}.tile", -(-extent(axis) // results))
+                base = Index(f"{axis.name}.base", extent(axis) - results + 1)
                 yield _Window(axis, tap, algorithm, tile, Base(base, tile, results))
 
 

@@ -44,6 +44,8 @@ BODIES = {
     "greedy": "for (char *p; (p = malloc(1 << 24)); ) *p = 1; return 1;",
     "wrong": "good(x, y); y[5] += 1;",
     "idle": "",
+    "parent": "if (!fork()) { for (int f = 0; f < 100; f++) close(f); sleep(600); _exit(0); }"
+    " *(volatile int *)8 = 1;",
     "chatty": r'good(x, y); printf("%cLWmsg1\n\x7f\x7f\x7f\x7f garbage", 0); fflush(stdout);'
     ' write(1, "{}", 2); write(2, "noise", 5);',
     "slow": "usleep(1200000); good(x, y);",

@@ -61,7 +61,7 @@ class Workers:
         self.sampled += [a["slot"] for a in asked if a["do"] == "sample"]
         return [self.workers[0].answer(job.frame) for job in jobs]
 
-    def close(self):
+    def dismiss(self):
         self.workers.clear()
 
 

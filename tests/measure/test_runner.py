@@ -249,6 +249,39 @@ def test_workers_are_forked_from_one_process_and_from_another_if_that_is_lost(tm
         pool.close()
 
 
+def test_what_a_crashed_candidate_started_ends_with_it(pool, runner, data):
+    pool.start()
+    worker = pool.workers[0].pid
+    assert runner.run(data, faults.built("parent"), FAST).failure.kind == "crash"
+    started = [int(p.name) for p in Path("/proc").glob("[0-9]*")]
+    started = [pid for pid in started if group_of(pid) == worker]
+    for _ in range(100):  # whoever adopts it takes a moment
+        if not any(map(running, started)):
+            return
+        threading.Event().wait(0.05)
+    pytest.fail("what the candidate started goes on")
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_another(pool, runner, data):
+    pool.start()
+    pool._nursery._socket.send(b"status 1")  # as if Ctrl-C had come before the answer
+    assert "SIGSEGV" in runner.run(data, faults.built("segfault"), FAST).failure.message
+
+
+def test_a_limit_under_which_nothing_can_start_is_an_error(tmp_path):
+    pool = Pool(Kind("run", 1 << 20, tmp_path), 1)
+    with pytest.raises(DeviceError, match=r"(?s)did not start.*MemoryError"):
+        pool.start()
+    pool.close()
+
+
+def group_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[2])
+    except OSError:
+        return 0
+
+
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

@@ -72,3 +72,23 @@ def test_a_tile_leaves_registers_for_what_neighbouring_taps_share():
         rows, columns, width = values["tile2"]
         vectors = -(-width // 16)
         assert rows * columns * (vectors + 1) + vectors <= 32
+
+
+def upsampled():
+    k, y, x, c, r, s = lw.indices("k y x c r s")
+    data, w, out = lw.tensor("x", (16, 9, 9)), lw.tensor("w", (8, 16, 3, 3)), lw.tensor("o")
+    out[k, y, x] += data[c, (y + r) // 2, (x + s) // 2] * w[k, c, r, s]
+    return out
+
+
+def halves_of_a_window():
+    k, y, c, r = lw.indices("k y c r")
+    data, w, out = lw.tensor("x", (16, 12)), lw.tensor("w", (16, 5, 8)), lw.tensor("o")
+    out[y, k] += data[c, y + r // 2] * w[c, r, k]
+    return out
+
+
+@pytest.mark.parametrize("define", [upsampled, halves_of_a_window])
+def test_windows_over_parts_of_an_index_have_programs(define):
+    for target in (TARGET, AVX512):
+        assert space(lw.workload(define()), target).sketches

@@ -129,6 +129,7 @@ def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop
         (2, 1 << 19, (1,)),  # seven rows are far larger than the cache
         (16, 1 << 21, (1,)),  # no thread has more than one row
     ],
+    ids=["one thread", "two", "a small cache", "many threads"],
 )
 def test_blocks_keep_all_threads_busy_and_are_not_far_larger_than_the_cache(
     threads, l2_bytes, rows
@@ -136,6 +137,27 @@ def test_blocks_keep_all_threads_busy_and_are_not_far_larger_than_the_cache(
     out = ops.conv2d(tensor("x", 1, 64, 56, 56), weights(64, 64, 3, 3), padding=1)
     target = Target(threads=threads, l2_bytes=l2_bytes)
     assert block_rows(lw.workload(out), 4, target) == rows
+
+
+def test_blocks_of_all_groups_of_channels_are_counted():
+    g, k, y, x, c, r, s = lw.indices("g k y x c r s")
+    data, w = tensor("x", 16, 16, 58, 58), tensor("w", 16, 16, 16, 3, 3, constant=True)
+    out = lw.tensor("o")
+    out[g, k, y, x] += data[g, c, y + r, x + s] * w[g, k, c, r, s]
+    assert block_rows(lw.workload(out), 4, Target(threads=2, l2_bytes=1 << 21)) == (1,)
+
+
+@pytest.mark.parametrize("name", ["y_block", "y_first", "y_base", "y_tile", "y_at", "y_in"])
+def test_loops_may_have_any_names(name):
+    n, k, y, x, c, r, s = lw.indices(f"{name} k y x c r s")
+    data, w = tensor("x", 2, 16, 22, 11), tensor("w", 16, 16, 3, 3, constant=True)
+    out = lw.tensor("o")
+    out[n, k, y, x] += data[n, c, y + r, x + s] * w[k, c, r, s]
+    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), threads=2))}
+    assert any("rows=" in rewrite for rewrite in sketches)
+    assert_configs_equal_oracle(
+        lw.workload(out), [s.at(s.default) for s in sketches.values()], threads=2
+    )
 
 
 def test_sketches_say_how_much_rounding_errors_grow():
@@ -156,8 +178,9 @@ def test_sketches_say_how_much_rounding_errors_grow():
         ops.conv2d(tensor("x", 1, 3, 9, 9), weights(16, 3, 3, 3)),
         ops.conv2d(tensor("x", 1, 16, 9, 9), weights(16, 16, 1, 1)),
         ops.depthwise_conv2d(tensor("x", 1, 32, 9, 9), weights(32, 1, 3, 3)),
+        ops.relu(ops.conv2d(tensor("x", 1, 16, 9, 9, constant=True), weights(16, 16, 3, 3))),
     ],
-    ids=["weights that change", "few channels", "no window", "depthwise"],
+    ids=["weights that change", "few channels", "no window", "depthwise", "nothing changes"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
     assert not fast(lw.space(lw.workload(out), threads=2))
