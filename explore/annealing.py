@@ -17,7 +17,6 @@ from loopwright.explore.points import (
     Points,
     Seen,
     distinct,
-    evenly,
     hashes,
 )
 from loopwright.explore.selection import select
@@ -87,7 +86,7 @@ class Annealing(Strategy):
         """The features of where the chains are."""
         self.programs = np.empty(0, np.uint64)
         """Hashes of the programs told, and of those that the model chose."""
-        self.open = _some(domain.every, self.schedule.sketches)
+        self.open = domain.some(self.schedule.sketches)
         """The sketches that are looked at."""
 
     def _propose(self, n: int) -> Points:
@@ -109,7 +108,8 @@ class Annealing(Strategy):
         """Look at those sketches, too, that somebody measured, and at a few more."""
         known = np.union1d(self.open, self.points[:, 0])
         left = np.setdiff1d(self.domain.every, known)
-        self.open = np.union1d(known, _some(left, self.schedule.more if len(self.points) else 0))
+        more = self.schedule.more if len(self.points) else 0
+        self.open = np.union1d(known, self.domain.some(more, left))
 
     def _completed(self, points: Points, n: int) -> Points:
         taken = self.seen.and_also(points)
@@ -147,7 +147,8 @@ class Annealing(Strategy):
 
     def _first(self, n: int) -> Points:
         """What to measure before the model knows anything: defaults of sketches, then guesses."""
-        defaults = self.domain.defaults(n // 2 if self._advised else 0, self.open)
+        count = np.clip(len(self.domain.leaders), n // 2, 3 * n // 4)
+        defaults = self.domain.defaults(int(count) if self._advised else 0, self.open)
         defaults = defaults[self.domain.is_legal(defaults)]
         points = np.concatenate([defaults, self._guesses(n)])
         return self.seen.unseen(points)[: -(-3 * n // 4)]
@@ -181,12 +182,6 @@ class Annealing(Strategy):
         order = order[np.sort(first)]
         known = np.isin(found.programs[order], self.programs)
         return found.take(order[~(known | self.seen.has(found.points[order]))][:keep])
-
-
-def _some(sketches: Points, n: int) -> Points:
-    """Up to `n` of them: half are the first, which rules of thumb like best."""
-    first, rest = np.split(sketches, [n - n // 2])
-    return np.concatenate([first, evenly(rest, n // 2)])
 
 
 @dataclass(frozen=True, eq=False)

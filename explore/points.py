@@ -70,9 +70,29 @@ class Domain:
         """The numbers of all sketches."""
         return np.arange(len(self.space.sketches))
 
+    @functools.cached_property
+    def leaders(self) -> Points:
+        """The first sketch of each algorithm (`Sketch.rewrite`), in the space's order."""
+        first: dict[str, int] = {}
+        for number, sketch in enumerate(self.space.sketches):
+            first.setdefault(sketch.rewrite, number)
+        return np.array(list(first.values()), np.int64)
+
+    def some(self, n: int, among: Points | None = None) -> Points:
+        """Up to `n` sketches: half are the first of each algorithm and then the first of all,
+        which rules of thumb like best; the others are spread evenly over the space's order."""
+        every = self.every if among is None else np.sort(among)
+        liked = np.concatenate([self.leaders[np.isin(self.leaders, every)], every])
+        liked = liked[np.sort(np.unique(liked, return_index=True)[1])][: n - n // 2]
+        return np.union1d(liked, evenly(np.setdiff1d(every, liked), n // 2))
+
     def defaults(self, n: int, among: Points | None = None) -> Points:
-        """The default configs of up to `n` sketches, spread evenly over the space's order."""
-        sketch = evenly(self.every if among is None else np.sort(among), n)
+        """The default configs of up to `n` sketches: one of each algorithm, then some spread
+        evenly over the space's order."""
+        every = self.every if among is None else np.sort(among)
+        first = self.leaders[np.isin(self.leaders, every)][:n]
+        rest = evenly(np.setdiff1d(every, first), n - len(first))
+        sketch = np.concatenate([first, rest])
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
 
     def guesses(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:

@@ -46,7 +46,7 @@ class Compared:
 
 def contenders(session: Session) -> tuple[Config, ...]:
     """The best config of a search, the default one, the one that won in a network before, the best
-    of every other rewrite that comes near, then the next best ones. The default is there so that
+    of every other algorithm that comes near, then the next best ones. The default is there so that
     noise makes nothing slower than it was without tuning."""
     ranked = list(dict.fromkeys(session.ranked()))
     if not ranked:
@@ -54,7 +54,8 @@ def contenders(session: Session) -> tuple[Config, ...]:
     first: dict[str, Config] = {}
     for config in ranked:
         if session.cost(config) <= _SLOWER * session.cost(ranked[0]):
-            first.setdefault(session.space.sketch(config.sketch).rewrite, config)
+            algorithm = session.space.sketch(config.sketch).rewrite.partition(" ")[0]
+            first.setdefault(algorithm, config)
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
     return tuple(dict.fromkeys([ranked[0], *sure, *first.values(), *ranked]))[:VARIANTS]
 
