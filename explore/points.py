@@ -72,11 +72,14 @@ class Domain:
 
     @functools.cached_property
     def leaders(self) -> Points:
-        """The first sketch of each algorithm (`Sketch.rewrite`), in the space's order."""
+        """The first sketch of each algorithm, in the space's order, and then that of each variant
+        of one."""
         first: dict[str, int] = {}
         for number, sketch in enumerate(self.space.sketches):
+            first.setdefault(sketch.algorithm, number)
+        for number, sketch in enumerate(self.space.sketches):
             first.setdefault(sketch.rewrite, number)
-        return np.array(list(first.values()), np.int64)
+        return np.array(list(dict.fromkeys(first.values())), np.int64)
 
     def some(self, n: int, among: Points | None = None) -> Points:
         """Up to `n` sketches: half are the first of each algorithm and then the first of all,

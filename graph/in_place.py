@@ -54,8 +54,7 @@ def contenders(session: Session) -> tuple[Config, ...]:
     first: dict[str, Config] = {}
     for config in ranked:
         if session.cost(config) <= _SLOWER * session.cost(ranked[0]):
-            algorithm = session.space.sketch(config.sketch).rewrite.partition(" ")[0]
-            first.setdefault(algorithm, config)
+            first.setdefault(session.space.sketch(config.sketch).algorithm, config)
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
     return tuple(dict.fromkeys([ranked[0], *sure, *first.values(), *ranked]))[:VARIANTS]
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from loopwright.dsl.expr import Expr, Read, map_leaves
 from loopwright.dsl.index import Quotient
+from loopwright.dsl.ranges import infer
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.network import Network, Step, Value
@@ -134,7 +135,11 @@ def _permuted(work: Workload, moved: frozenset[str]) -> Workload:
         if old.definition is not None:
             d = old.definition
             body = map_leaves(d.body, read, lambda a: a)
-            copy.definition = Definition(order(d.axes), d.reduce, d.reducer, body)
+            # In the notation, axes of reductions come in the order in which the body names them:
+            # configs count them, here and in other processes.
+            named = list(infer(copy.name, order(d.axes), copy.shape, body))
+            reduce = tuple(sorted(d.reduce, key=named.index))
+            copy.definition = Definition(order(d.axes), reduce, d.reducer, body)
         new[old] = copy
     return workload(*(new[t] for t in work.outputs))
 

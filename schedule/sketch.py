@@ -131,7 +131,8 @@ class Sketch:
     knobs: tuple[Knob, ...]
     default: tuple[int, ...]
     rewrite: str = ""
-    """How its program differs from the definitions ("winograd=4", "im2col", …); part of `name`."""
+    """How its program differs from the definitions ("winograd=4 rows=2", "im2col", …); part of
+    `name`."""
     growth: float = 1.0
     """How much larger rounding errors may be than those of the definition's own sums."""
     knobs_of: tuple[int, ...] = ()
@@ -143,6 +144,11 @@ class Sketch:
     def has_loops(self) -> bool:
         """Whether it can be lowered; a table of known costs cannot."""
         return bool(self.nests or self.kernels)
+
+    @property
+    def algorithm(self) -> str:
+        """The first word of `rewrite`: those of its variants are equal."""
+        return self.rewrite.partition(" ")[0]
 
     @property
     def size(self) -> int:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from loopwright.codegen.target import resolve
-from loopwright.dsl.workload import tensor_shape
+from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model, import_model
+from loopwright.schedule.space import space
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -36,6 +37,16 @@ def test_images_lie_channels_last_between_steps_and_as_given_at_the_ends():
         (1, 7, 9, 4),
         (1, 4, 3, 4),
     ]
+
+
+def test_configs_mean_the_same_in_the_processes_that_build_them():
+    net = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1))
+    for said in _work(net, torch.zeros(1, 3, 12, 12)).imported:
+        again = Workload.from_json(said.workload.to_json())
+        target = resolve("cpu", 2)
+        assert again.key == said.workload.key
+        names = [s.name for s in space(said.workload, target).sketches]
+        assert [s.name for s in space(again, target).sketches] == names
 
 
 def test_arrays_that_no_window_slides_over_stay_as_they_are():
