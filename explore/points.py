@@ -74,12 +74,13 @@ class Domain:
     def leaders(self) -> Points:
         """The first sketch of each algorithm, in the space's order, and then that of each variant
         of one."""
-        first: dict[str, int] = {}
+        algorithms: dict[str, int] = {}
+        variants: dict[str, int] = {}
         for number, sketch in enumerate(self.space.sketches):
-            first.setdefault(sketch.algorithm, number)
-        for number, sketch in enumerate(self.space.sketches):
-            first.setdefault(sketch.rewrite, number)
-        return np.array(list(dict.fromkeys(first.values())), np.int64)
+            algorithms.setdefault(sketch.algorithm, number)
+            variants.setdefault(sketch.rewrite, number)
+        first = dict.fromkeys([*algorithms.values(), *variants.values()])
+        return np.array(list(first), np.int64)
 
     def some(self, n: int, among: Points | None = None) -> Points:
         """Up to `n` sketches: half are the first of each algorithm and then the first of all,

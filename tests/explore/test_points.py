@@ -161,3 +161,17 @@ def test_a_workload_without_knobs_has_one_point(rng):
     assert domain.space.size == 1
     assert in_range(domain, domain.sample(4, rng))
     assert np.array_equal(domain.neighbours(domain.default, rng), domain.default)
+
+
+def test_the_first_defaults_are_of_different_algorithms():
+    x, w = lw.tensor("x", (1, 32, 14, 14)), lw.tensor("w", (32, 32, 3, 3), constant=True)
+    space = lw.space(lw.workload(lw.ops.conv2d(x, w, padding=1)), threads=2)
+    algorithms = list(dict.fromkeys(s.algorithm for s in space.sketches))
+    assert {"", "winograd=2", "winograd=4"} <= set(algorithms)
+    domain = Domain(space)
+    chosen = [space.sketches[number] for number in domain.defaults(len(algorithms))[:, 0]]
+    assert [s.algorithm for s in chosen] == algorithms
+    looked_at = {space.sketches[n].algorithm for n in domain.some(2 * len(algorithms))}
+    assert looked_at == set(algorithms)
+    variants = {s.rewrite for s in space.sketches}
+    assert {space.sketches[n].rewrite for n in domain.leaders} == variants
