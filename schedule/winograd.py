@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
@@ -26,7 +26,8 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.assemble import known_ahead
-from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, Matrix, bilinear
+from loopwright.schedule.bilinear import Matrix
+from loopwright.schedule.convolution import Convolution
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
@@ -36,21 +37,7 @@ from loopwright.schedule.target import Target
 RESULTS = (4, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
 
-_MOST_WINDOWS = 2
-_MOST_PRODUCTS = 9  # of one axis: registers, and the rounding of large tiles
-_PAYS = 16  # channels, in and out, that repay the sums
 _CACHES = 2  # second-level caches that what a block makes may fill
-
-
-@dataclass(frozen=True)
-class _Window:
-    """An axis of the result that slides over an axis of the data."""
-
-    axis: Index
-    tap: Index
-    algorithm: Bilinear
-    tile: Index
-    base: Base
 
 
 def winograd(
@@ -60,9 +47,7 @@ def winograd(
     the growth of its rounding errors; None if there is none. With `rows`, so many rows of tiles
     are computed at a time, from data to results; None if none has more than these."""
     program = fused(workload)
-    known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
-    names = _names(workload, program)
-    found = [_Convolution.of(nest, results, known, names) for nest in program]
+    found = _found(workload, program, results, _names(workload, program))
     done: list[Nest | Group] = []
     growth, blocked = 0.0, False
     for item in _joined(program, found):
@@ -84,8 +69,7 @@ def block_rows(workload: Workload, results: int, target: Target) -> tuple[int, .
     """For how many rows of tiles at a time `winograd` may pay: one, and the most that keep all
     threads busy for no longer and make not much more than fits a cache."""
     program = fused(workload)
-    known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
-    found = [_Convolution.of(nest, results, known, set()) for nest in program]
+    found = _found(workload, program, results, set())
     made = [phases for phases in _joined(program, found) if isinstance(phases, list)]
     if not made:
         return ()
@@ -109,11 +93,19 @@ def block_rows(workload: Workload, results: int, target: Target) -> tuple[int, .
     return tuple(sorted({1, *list(more)[-1:]}))
 
 
+def _found(
+    workload: Workload, program: Program, results: int, names: set[str]
+) -> list[Convolution | None]:
+    """The convolution that each nest is, if it is one that gains."""
+    known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
+    return [Convolution.of(nest, results, known, names) for nest in program]
+
+
 def _joined(
-    program: Program, found: list[_Convolution | None]
-) -> Iterator[Nest | list[_Convolution]]:
+    program: Program, found: list[Convolution | None]
+) -> Iterator[Nest | list[Convolution]]:
     """The program with runs of convolutions that can be computed as one, its other nests."""
-    run: list[_Convolution] = []
+    run: list[Convolution] = []
     for nest, made in zip(program, found, strict=True):
         if run and (made is None or not run[0].joins(made)):
             yield run
@@ -126,82 +118,6 @@ def _joined(
         yield run
 
 
-class _Convolution:
-    """A nest that is a convolution, and the program that computes it otherwise."""
-
-    def __init__(
-        self,
-        nest: Nest,
-        data: Read,
-        weight: Read,
-        windows: tuple[_Window, ...],
-        names: set[str],
-    ) -> None:
-        self.nest, self.data, self.weight, self.windows = nest, data, weight, windows
-        self.names = names
-        in_data, in_weight = set(_indices(data)), set(_indices(weight))
-        slid = {w.axis for w in windows}
-        self.taps = {w.tap for w in windows}
-        self.shared = tuple(a for a in nest.axes if a in in_data & in_weight)
-        self.batch = tuple(a for a in nest.axes if a in in_data - in_weight - slid)
-        self.filters = tuple(a for a in nest.axes if a in in_weight - in_data)
-        self.channels = tuple(k for k in nest.reduce if k not in self.taps)
-
-    @property
-    def order(self) -> list[int]:
-        """The axes of the data with the last channel behind the others."""
-        last, index = self.channels[-1], self.data.index
-        return sorted(range(len(index)), key=lambda d: index[d].plain() == last)
-
-    @staticmethod
-    def of(
-        nest: Nest, results: int, known: frozenset[str], taken: set[str]
-    ) -> _Convolution | None:
-        """The nest as a convolution; None if it is none that gains."""
-        x = nest.body
-        if nest.reducer != "sum" or not isinstance(x, Binary) or x.op != "mul":
-            return None
-        for data, weight in ((x.x, x.y), (x.y, x.x)):
-            if isinstance(data, Read) and isinstance(weight, Read):
-                windows = tuple(_windows(nest, data, weight, results))[-_MOST_WINDOWS:]
-                made = _Convolution(nest, data, weight, windows, taken)
-                ahead = weight.tensor.name in known and data.tensor.name not in known
-                if windows and ahead and made._gains():
-                    return made
-        return None
-
-    def _gains(self) -> bool:
-        if self.data.dtype not in ("float32", "float64") or self.nest.also:
-            return False
-        read = {*_indices(self.data), *_indices(self.weight)}
-        if read != {*self.nest.axes, *self.nest.reduce}:
-            return False
-        slid = {w.axis for w in self.windows}
-        whole = (p for p in self.data.index if not set(p.indices()) & slid)
-        weights = (p for p in self.weight.index if not set(p.indices()) <= self.taps)
-        if any(p.plain() is None and p.terms for p in (*whole, *weights)):
-            return False
-        both = set(_indices(self.data)) & set(_indices(self.weight))
-        if not set(self.channels) <= both:
-            return False
-        return all(
-            math.prod(map(extent, loops)) >= _PAYS for loops in (self.channels, self.filters)
-        )
-
-    def joins(self, other: _Convolution) -> bool:
-        """Whether both are phases of one result, which differ in what they read and write of the
-        same tensors alone."""
-        one, two = self.nest, other.nest
-        return (
-            (one.out, one.axes, one.reduce) == (two.out, two.axes, two.reduce)
-            and list(one.extents.values()) == list(two.extents.values())  # axes compare by name
-            and self.data.tensor is other.data.tensor
-            and self.weight.tensor is other.weight.tensor
-            and self.windows == other.windows
-            and (self.batch, self.filters) == (other.batch, other.filters)
-        )
-
-
 class _Phases:
     """The program that computes a convolution otherwise, or several phases of one at a time:
     their products are one nest, and what is read or written for one waits in the cache for the
@@ -210,7 +126,7 @@ class _Phases:
     With `rows`, a loop over blocks of so many rows of tiles stands around everything but the
     weights: the transformed data and the products of a block stay in its thread's cache."""
 
-    def __init__(self, phases: list[_Convolution], rows: int | None) -> None:
+    def __init__(self, phases: list[Convolution], rows: int | None) -> None:
         first = phases[0]
         self.phases, self.windows, self.names = phases, first.windows, first.names
         self.channels, self.filters, self.shared = first.channels, first.filters, first.shared
@@ -265,7 +181,7 @@ class _Phases:
             _replaced(a, split.values) for a in (*self.shared, *self.channels, *self.filters)
         )
 
-        def sweep(number: int, phase: _Convolution) -> Sweep:
+        def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
                 return _moved(phase.weight, values)
@@ -283,7 +199,7 @@ class _Phases:
         split = Lanes(self.channels)
         rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.channels))
 
-        def sweep(number: int, phase: _Convolution) -> Sweep:
+        def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 for w, place in zip(self.windows, at, strict=True):
@@ -302,7 +218,7 @@ class _Phases:
         split = Lanes(self.filters, most=16)
         rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.filters))
 
-        def sweep(number: int, phase: _Convolution) -> Sweep:
+        def sweep(number: int, phase: Convolution) -> Sweep:
             nest = phase.nest
 
             def source(at: Place) -> Expr:
@@ -333,7 +249,7 @@ class _Phases:
     def _swept(
         self,
         matrices: list[Matrix],
-        sweep: Callable[[int, _Convolution], Sweep],
+        sweep: Callable[[int, Convolution], Sweep],
         split: Lanes,
         rows: tuple[Index, ...],
         bases: tuple[Base, ...],
@@ -347,37 +263,8 @@ class _Phases:
         return finished(Group(rows, tuple(nests), tuple(local), bases))
 
 
-def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[_Window]:
-    """The axes that slide over the data, with an algorithm for each."""
-    for p in data.index:
-        if len(p.terms) != 2 or not all(isinstance(atom, Index) for atom, _ in p.terms):
-            continue
-        for (axis, step), (tap, one) in itertools.permutations(p.terms):
-            assert isinstance(axis, Index)
-            assert isinstance(tap, Index)
-            if axis not in nest.axes or tap not in nest.reduce or one != 1 or step < 1:
-                continue
-            once = all(_indices(data).count(i) == 1 for i in (axis, tap))
-            if not once or axis in _indices(weight) or _indices(weight).count(tap) != 1:
-                continue
-            algorithm = _algorithm(results, extent(tap), step)
-            if algorithm is not None and extent(axis) >= results:
-                tile = Index(f"{axis.name}.tile", -(-extent(axis) // results))
-                base = Index(f"{axis.name}.base", extent(axis) - results + 1)
-                yield _Window(axis, tap, algorithm, tile, Base(base, tile, results))
-
-
-def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:
-    """The algorithm, if it is one and saves something."""
-    phase = -(-taps // step)
-    if taps < 2 or step > taps or results + phase - 2 > min(MOST_TAPS, 5):
-        return None
-    found = bilinear(results, taps, step)
-    return found if found.products < results * taps and found.products <= _MOST_PRODUCTS else None
-
-
 def _relaid(
-    done: list[Nest | Group], made: list[_Convolution], program: Program, workload: Workload
+    done: list[Nest | Group], made: list[Convolution], program: Program, workload: Workload
 ) -> list[Nest | Group]:
     """What comes before, with the data of these convolutions, which is one tensor, channels last:
     written so where that is possible, else copied."""
@@ -434,10 +321,6 @@ def _names(workload: Workload, program: Program) -> set[str]:
     for nest in program:
         taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
     return taken
-
-
-def _indices(read: Read) -> list[Index]:
-    return [i for p in read.index for i in p.indices()]
 
 
 def _replaced(p: Affine | Index, values: dict[Index, IndexExpr]) -> Affine:
