@@ -16,9 +16,11 @@ from tvm.tirx import ForKind
 from loopwright.codegen import strided
 from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
+from loopwright.codegen.transposed import Group, Tile, together, transposes
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
+from loopwright.dsl.expr import walk
 from loopwright.schedule.tree import (
     Allocate,
     Buffer,
@@ -42,6 +44,7 @@ _KINDS = {
 
 
 _MOST_ELEMENTS = 2**31 - 1
+_MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
 def emit(
@@ -78,6 +81,7 @@ class _Emitter:
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
+        self.group: Group | None = None  # of neighbouring rows, where they are stored together
         self.values = ValueEmitter(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, not vectors
         )
@@ -85,10 +89,14 @@ class _Emitter:
             self.buffers[b.name] = self._declare(b)
 
     def block(self, body: tuple[Stmt, ...]) -> Any:
+        stmts = self.statements(body)
+        return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+
+    def statements(self, body: tuple[Stmt, ...]) -> list[Any]:
         stmts: list[Any] = []
         for stmt in body:
             if isinstance(stmt, Loop):
-                stmts.append(self.loop(stmt))
+                stmts += self.loop(stmt)
             elif isinstance(stmt, Let):
                 stmts += self.let(stmt)
             elif isinstance(stmt, Allocate):
@@ -97,37 +105,111 @@ class _Emitter:
             else:
                 assert isinstance(stmt, Store), stmt
                 stmts.append(self.store(stmt))
-        return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+        return stmts
 
-    def loop(self, loop: Loop) -> Any:
+    def loop(self, loop: Loop) -> list[Any]:
         if loop.kind == "parallel" and self.threads > 1:
-            return self.parallel(loop)
+            return [self.parallel(loop)]
         if loop.kind == "vectorized" and self.vectors:
-            return self.vector(loop)
-        if loop.extent == 1:
-            self.at.known[loop.var] = ZERO
-            return self.block(loop.body)
+            return [self.vector(loop)]
+        if loop.extent == 1 or self.group is not None:
+            return [stmt for at in range(int(loop.extent)) for stmt in self.iteration(loop, at)]
+        if self.vectors and (grouped := self.transposed(loop)) is not None:
+            return grouped
         kind = _KINDS[loop.kind]
         if loop.kind in ("parallel", "vectorized"):
             kind = ForKind.SERIAL
         var = tirx.Var(loop.var.name, "int32")
         self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
-        return tirx.For(var, number(0), self.extent(loop), kind, self.block(loop.body))
+        return [tirx.For(var, number(0), self.extent(loop), kind, self.block(loop.body))]
+
+    def iteration(self, loop: Loop, at: int) -> list[Any]:
+        self.at.known[loop.var] = Known(at, at, at, at)
+        return self.statements(loop.body)
 
     def vector(self, loop: Loop) -> Any:
         """A loop over the lanes of one store; what the store uses twice is kept per lane."""
-        (store,) = loop.body
-        assert isinstance(store, Store), store
-        lanes = int(loop.extent)
+        store, lanes = _stored(loop), int(loop.extent)
+        tile = None if self.group is None else self.tile(loop, self.group)
         lane = tirx.Var(loop.var.name, "int32")
         self.at.known[loop.var] = Known(lane if lanes > 1 else 0, 0, lanes - 1)
         scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
         self.lanes = (loop.var, lanes, scratch) if lanes > 1 else None
-        body = scratch.statements([self._store(store, scratch)])
+        value = self.values.stored(store.value, store.buffer.dtype, scratch)
+        write = self._store(store, value) if tile is None else tile.write(value, lane)
+        body = scratch.statements([write])
         self.lanes = None
         if lanes > 1:
             body = tirx.For(lane, number(0), number(lanes), ForKind.VECTORIZED, body)
         return scratch.around(body)
+
+    def transposed(self, loop: Loop) -> list[Any] | None:
+        """A loop over neighbours in memory around stores whose lanes stand apart: several at a
+        time, transposed in registers. None for any other loop."""
+        import os
+
+        if os.environ.get("NOTURN"):
+            return None
+        if not 2 <= int(loop.extent) <= _MOST_ROWS or not self._whole(loop):
+            return None
+        stores = self._vector_stores(loop.body)
+        if not stores or not all(self._apart(loop.var, s) for s in stores) or _reads_back(stores):
+            return None
+        stmts: list[Any] = []
+        start, count = 0, int(loop.extent)
+        while start < count:
+            size = together(count - start)
+            group, rows = Group(size), []
+            self.group = group if size > 1 else None
+            for row in range(size):
+                group.begin(row)
+                rows += self.iteration(loop, start + row)
+            self.group = None
+            if not group.neighbours():
+                return None
+            stmts += (*group.declarations(), *rows, *group.stores())
+            start += size
+        return stmts
+
+    def tile(self, loop: Loop, group: Group) -> Tile:
+        """Where a vector loop writes what is stored with other rows of the group."""
+        store = _stored(loop)
+        self.at.known[loop.var] = ZERO
+        place = flat(store.buffer, store.index)
+        base, step = expression(self.at.linear(place)), int(dict(place.terms)[loop.var])
+        return group.tile(self.buffers[store.buffer.name], base, step, int(loop.extent))
+
+    def _whole(self, loop: Loop) -> bool:
+        """Whether the loop runs over all of its extent."""
+        return loop.bound is None or self.at.range(loop.bound)[0] >= int(loop.extent)
+
+    def _vector_stores(self, body: tuple[Stmt, ...]) -> list[Loop]:
+        """The vector loops of a body; none if it has stores elsewhere, or loops that stay."""
+        found: list[Loop] = []
+        for stmt in body:
+            if isinstance(stmt, Let):
+                continue
+            if not isinstance(stmt, Loop):
+                return []
+            if stmt.kind == "vectorized":
+                found.append(stmt)
+                continue
+            inner = self._vector_stores(stmt.body)
+            if not inner or (stmt.extent != 1 and stmt.kind != "unrolled"):
+                return []
+            found += inner
+        return found
+
+    def _apart(self, row: Var, loop: Loop) -> bool:
+        """Whether the lanes of a vector loop's store stand apart, those of other rows perhaps
+        between them, and can be transposed."""
+        store = _stored(loop)
+        steps = dict(flat(store.buffer, store.index).terms)
+        divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
+        between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
+        if any(loop.var in variables(term) for term in divided) or not between:
+            return False
+        return steps.get(loop.var, 0) > 1 and transposes(store.buffer.dtype, int(loop.extent))
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
@@ -169,10 +251,10 @@ class _Emitter:
 
     def store(self, store: Store) -> Any:
         scratch = Scratch()
-        return scratch.around(scratch.statements([self._store(store, scratch)]))
-
-    def _store(self, store: Store, scratch: Scratch) -> Any:
         value = self.values.stored(store.value, store.buffer.dtype, scratch)
+        return scratch.around(scratch.statements([self._store(store, value)]))
+
+    def _store(self, store: Store, value: Any) -> Any:
         at = expression(self.at.offset(store.buffer, store.index))
         return tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
 
@@ -200,3 +282,18 @@ class _Emitter:
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
+
+
+def _stored(loop: Loop) -> Store:
+    """The store of a vector loop."""
+    (store,) = loop.body
+    assert isinstance(store, Store), store
+    return store
+
+
+def _reads_back(loops: list[Loop]) -> bool:
+    """Whether some of the stores read what others write."""
+    stores = [_stored(loop) for loop in loops]
+    written = {store.buffer.name for store in stores}
+    loads = (x for store in stores for x in walk(store.value) if isinstance(x, Load))
+    return any(x.buffer.name in written for x in loads)

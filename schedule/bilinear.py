@@ -1,13 +1,12 @@
 """Bilinear algorithms for short convolutions: fewer multiplications than their definition has.
 
-For m neighbouring results of a window of r taps that moves by s elements,
+For m neighbouring results of a window of r taps,
 
-    y[j] = Σ_q  d[s·j + q] · g[q]           j < m, q < r,
+    y[j] = Σ_q  d[j + q] · g[q]           j < m, q < r,
 
-an algorithm is three matrices with  y = A ((G g) ⊙ (B d)): as many multiplications as G has rows.
-For s = 1 it is Winograd's, F(m, r), of m + r - 1 multiplications (Winograd 1980; Lavin and Gray
-2016), found by Toom and Cook's interpolation at small points. A window that moves by s > 1 is the
-sum of s windows over every s-th element, each with an algorithm of its own.
+Winograd's algorithm F(m, r) is three matrices with  y = A ((G g) ⊙ (B d)): m + r - 1
+multiplications (Winograd 1980; Lavin and Gray 2016), found by Toom and Cook's interpolation at
+small points.
 """
 
 from __future__ import annotations
@@ -55,22 +54,7 @@ class Bilinear:
 
 
 @functools.cache
-def bilinear(results: int, taps: int, step: int = 1) -> Bilinear:
-    """An algorithm for `results` neighbouring results of a window of `taps` elements that moves
-    by `step`."""
-    reach = step * (results - 1) + taps
-    inner: list[tuple[Fraction, ...]] = []
-    data: list[tuple[Fraction, ...]] = []
-    outer: list[tuple[Fraction, ...]] = [() for _ in range(results)]
-    for phase in range(min(step, taps)):
-        part = _winograd(results, len(range(phase, taps, step)))
-        inner += [_spread(row, taps, phase, step) for row in part.inner]
-        data += [_spread(row, reach, phase, step) for row in part.data]
-        outer = [(*row, *more) for row, more in zip(outer, part.outer, strict=True)]
-    return Bilinear(results, tuple(inner), tuple(outer), tuple(data))
-
-
-def _winograd(results: int, taps: int) -> Bilinear:
+def bilinear(results: int, taps: int) -> Bilinear:
     """F(m, r): evaluate at m + r - 2 points and at infinity, multiply, interpolate."""
     points = _POINTS[: results + taps - 2]
     inner: list[tuple[Fraction, ...]] = []
@@ -99,10 +83,3 @@ def _product(roots: list[Fraction]) -> tuple[Fraction, ...]:
 
 def _norm(row: tuple[Fraction, ...]) -> float:
     return math.hypot(*map(float, row))
-
-
-def _spread(row: tuple[Fraction, ...], size: int, start: int, step: int) -> tuple[Fraction, ...]:
-    """The row's numbers at start, start + step, … of `size` places."""
-    found = [Fraction(0)] * size
-    found[start : start + step * len(row) : step] = row
-    return tuple(found)

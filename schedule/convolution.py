@@ -1,4 +1,10 @@
-"""Convolutions in a program: which sums of products Winograd's algorithms compute."""
+"""Convolutions in a program: which sums of products Winograd's algorithms compute.
+
+A window that moves by s elements is the sum of s windows over every s-th element, which move by
+one. These phases count as more channels: products are added up before results are transformed.
+
+    Σ_{q < r} d[s·j + q] g[q]  =  Σ_{p < s} Σ_{q < ⌈r / s⌉} d[s·(j + q) + p] g[s·q + p]
+"""
 
 from __future__ import annotations
 
@@ -7,26 +13,39 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loopwright.dsl.expr import Binary, Read
-from loopwright.dsl.index import Index
-from loopwright.schedule.bilinear import MOST_TAPS, Bilinear, bilinear
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.bilinear import Bilinear, bilinear
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Base
+from loopwright.schedule.sweep import fresh, places_of
 
 _MOST_WINDOWS = 2
-_MOST_PRODUCTS = 9  # of one axis: registers, and the rounding of large tiles
-_PAYS = 16  # channels, in and out, that repay the sums
+_MOST_PRODUCTS = 6  # of one axis: registers, and the rounding of large tiles
+_PAYS = 8  # channels, in and out, that repay the sums
+_VECTOR = 8  # elements
 
 
 @dataclass(frozen=True)
 class Window:
-    """An axis of the result that slides over an axis of the data."""
+    """An axis of the result that slides over an axis of the data, by `step`; the algorithm is
+    that of one phase, which `phase` counts if there is more than one."""
 
     axis: Index
     tap: Index
+    step: int
+    phase: Index | None
     algorithm: Bilinear
     tile: Index
     base: Base
+
+    @property
+    def growth(self) -> float:
+        """How much larger rounding errors may be than in the sums themselves."""
+        taps = self.step * len(self.algorithm.inner[0])  # the last phases may have one less
+        return self.algorithm.growth * math.sqrt(taps / extent(self.tap))
 
 
 class Convolution:
@@ -40,21 +59,41 @@ class Convolution:
         windows: tuple[Window, ...],
         names: set[str],
     ) -> None:
-        self.nest, self.data, self.weight, self.windows = nest, data, weight, windows
-        self.names = names
+        self.nest, self.windows, self.names = nest, windows, names
+        self.data, self.weight = _in_phases(data, windows), _in_phases(weight, windows)
         in_data, in_weight = set(_indices(data)), set(_indices(weight))
         slid = {w.axis for w in windows}
         self.taps = {w.tap for w in windows}
         self.shared = tuple(a for a in nest.axes if a in in_data & in_weight)
         self.batch = tuple(a for a in nest.axes if a in in_data - in_weight - slid)
         self.filters = tuple(a for a in nest.axes if a in in_weight - in_data)
-        self.channels = tuple(k for k in nest.reduce if k not in self.taps)
+        phases = (w.phase for w in windows if w.phase is not None)
+        self.channels = (*phases, *(k for k in nest.reduce if k not in self.taps))
 
     @property
     def order(self) -> list[int]:
         """The axes of the data with the last channel behind the others."""
         last, index = self.channels[-1], self.data.index
         return sorted(range(len(index)), key=lambda d: index[d].plain() == last)
+
+    @property
+    def folds(self) -> dict[int, Window]:
+        """The axes of the data of which the phases belong beside the channels, since these alone
+        are too few for a vector."""
+        if extent(self.channels[-1]) >= _VECTOR:
+            return {}
+        return {
+            d: w
+            for d, p in enumerate(self.data.index)
+            for w in self.windows
+            if w.phase in p.indices() and not p.const
+        }
+
+    def lies_as(self, other: Convolution) -> bool:
+        """Whether both read one tensor, which should lie in the same way for both."""
+        steps = ({d: w.step for d, w in c.folds.items()} for c in (self, other))
+        alike = self.order == other.order and next(steps) == next(steps)
+        return alike and self.data.tensor is other.data.tensor
 
     @staticmethod
     def of(nest: Nest, results: int, known: frozenset[str], taken: set[str]) -> Convolution | None:
@@ -67,23 +106,22 @@ class Convolution:
                 windows = tuple(_windows(nest, data, weight, results))[-_MOST_WINDOWS:]
                 made = Convolution(nest, data, weight, windows, taken)
                 ahead = weight.tensor.name in known and data.tensor.name not in known
-                if windows and ahead and made._gains():
+                if windows and ahead and made._gains(data, weight):
                     return made
         return None
 
-    def _gains(self) -> bool:
-        if self.data.dtype not in ("float32", "float64") or self.nest.also:
+    def _gains(self, data: Read, weight: Read) -> bool:
+        if data.dtype not in ("float32", "float64") or self.nest.also:
             return False
-        read = {*_indices(self.data), *_indices(self.weight)}
-        if read != {*self.nest.axes, *self.nest.reduce}:
+        in_data, in_weight = set(_indices(data)), set(_indices(weight))
+        if in_data | in_weight != {*self.nest.axes, *self.nest.reduce}:
             return False
         slid = {w.axis for w in self.windows}
-        whole = (p for p in self.data.index if not set(p.indices()) & slid)
-        weights = (p for p in self.weight.index if not set(p.indices()) <= self.taps)
+        whole = (p for p in data.index if not set(p.indices()) & slid)
+        weights = (p for p in weight.index if not set(p.indices()) <= self.taps)
         if any(p.plain() is None and p.terms for p in (*whole, *weights)):
             return False
-        both = set(_indices(self.data)) & set(_indices(self.weight))
-        if not set(self.channels) <= both:
+        if not set(self.nest.reduce) - self.taps <= in_data & in_weight:
             return False
         return all(
             math.prod(map(extent, loops)) >= _PAYS for loops in (self.channels, self.filters)
@@ -103,6 +141,44 @@ class Convolution:
         )
 
 
+def folded(alike: list[Convolution]) -> Nest:
+    """A copy of the data of some convolutions, which is one tensor and has the same folds, with
+    phases and channels as its last axes. They read it from then on."""
+    first = alike[0]
+    old, folds, index = first.data.tensor, first.folds, first.data.index
+    source: list[Affine] = []
+    outer: dict[int, Index] = {}
+    phases: list[Index] = []
+    for d, size in enumerate(tensor_shape(old)):
+        step = folds[d].step if d in folds else 1
+        outer[d] = Index(f"d{d}", -(-size // step))
+        source.append(outer[d].affine())
+        if step > 1:
+            phases.append(Index(f"d{d}.phase", step))
+            source[d] = outer[d] * step + phases[-1]
+    channels = [d for c in first.channels for d in outer if index[d].plain() == c]
+    before = [d for d in outer if d not in channels]
+    axes = (*(outer[d] for d in before), *phases, *(outer[d] for d in channels))
+    name = fresh(f"{old.name}_folded", first.names)
+    new = Tensor(name, tuple(map(extent, axes)), old.dtype)
+    for other in alike:
+        index, slid = other.data.index, other.folds
+        at = [slid[d].axis + slid[d].tap if d in slid else index[d] for d in before]
+        at += [w.phase.affine() for w in slid.values() if w.phase is not None]
+        other.data = Read(new, (*at, *(index[d] for d in channels)))
+    return Nest(new, places_of(*axes), axes, (), None, within(Read(old, tuple(source))), new)
+
+
+def within(read: Read) -> Expr:
+    """What is read, and 0 behind the end of the tensor, where only phases with fewer taps read."""
+    value: Expr = read
+    for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        if p.bounds({i: extent(i) for i in p.indices()})[1] >= size:
+            inside = Binary("lt", IndexValue(p), Const(size, "int32"))
+            value = Select(inside, value, Const(0.0, read.dtype))
+    return value
+
+
 def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[Window]:
     """The axes that slide over the data, with an algorithm for each."""
     for p in data.index:
@@ -118,18 +194,27 @@ def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[Win
                 continue
             algorithm = _algorithm(results, extent(tap), step)
             if algorithm is not None and extent(axis) >= results:
+                phase = Index(f"{tap.name}.phase", step) if step > 1 else None
                 tile = Index(f"{axis.name}.tile", -(-extent(axis) // results))
                 base = Index(f"{axis.name}.base", extent(axis) - results + 1)
-                yield Window(axis, tap, algorithm, tile, Base(base, tile, results))
+                yield Window(axis, tap, step, phase, algorithm, tile, Base(base, tile, results))
 
 
 def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:
-    """The algorithm, if it is one and saves something."""
-    phase = -(-taps // step)
-    if taps < 2 or step > taps or results + phase - 2 > min(MOST_TAPS, 5):
+    """The algorithm of one phase, if it is one and saves something. An odd number of results is
+    for taps with which the next even one loses too much."""
+    each = -(-taps // step)
+    products = results + each - 1
+    if taps < 2 or products > _MOST_PRODUCTS or (results % 2 and products < _MOST_PRODUCTS):
         return None
-    found = bilinear(results, taps, step)
-    return found if found.products < results * taps and found.products <= _MOST_PRODUCTS else None
+    needed = step * products - -taps % step  # phases with one tap less need one product less
+    return bilinear(results, each) if needed < results * taps else None
+
+
+def _in_phases(read: Read, windows: tuple[Window, ...]) -> Read:
+    """The read with taps in phases."""
+    values = {w.tap: w.tap * w.step + w.phase for w in windows if w.phase is not None}
+    return Read(read.tensor, tuple(p.replace(lambda i: values.get(i, i)) for p in read.index))
 
 
 def _indices(read: Read) -> list[Index]:

@@ -12,7 +12,7 @@ from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.access import to_linear
-from loopwright.schedule.nest import extent, lanes, sliding, stride
+from loopwright.schedule.nest import extent, guarded_reads, lanes, sliding, stride
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
@@ -215,9 +215,19 @@ class NestLowering:
 
     def _contiguous(self) -> Index | None:
         """The axis of the tile along which the result is contiguous, if that is not the vector
-        axis: written along that one, what would be single elements are short vectors."""
+        axis and something else lies like the result: along that one, what would be single elements
+        are short vectors. (Of the result alone, whole vectors are transposed: `emit`.)"""
+        nest, vector = self.nest, self.sketch.vector
+        reads = [] if nest.epilogue is None else [r for r, _ in guarded_reads(nest.epilogue)]
+        others = [r for r in reads if r.tensor is not nest.result]
+        alone = vector is not None and all(
+            stride(r.tensor, r.index, vector) in (0, 1) and r.tensor is not nest.out
+            for r in others
+        )
+        if alone and nest.out.dtype == nest.result.dtype == "float32":
+            return None
         for axis in self.sketch.tiled:
-            if stride(self.nest.out, self.nest.index, axis) == 1:
+            if stride(nest.out, nest.index, axis) == 1:
                 return axis
         return None
 

@@ -30,7 +30,7 @@ from loopwright.schedule.winograd import RESULTS, block_rows, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
-_MINOR = 0.25
+_MINOR = 0.3
 _OWN = 0.8
 """The estimate of the definition's own sums counts so much of that of another rewrite."""
 
@@ -136,7 +136,7 @@ def _space(named: _Named, target: Target) -> Space:
             if faster is not None:
                 groups, growth = faster
                 label = f"winograd={results} " + ("" if block is None else f"rows={block} ")
-                rewrites.append(_sketches(workload, groups, target, label, growth))
+                rewrites.append(_sketches(workload, groups, target, label, growth, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 
 
@@ -162,18 +162,20 @@ def _sketches(
     minor: float = 0.0,
 ) -> tuple[Sketch, ...]:
     """The sketches of one rewrite of a workload, their names after its label. Nests with less
-    than the share `minor` of the work of the largest of their group take their first sketch and
-    its defaults."""
+    than the share `minor` of the work of the largest one that writes the same tensor take their
+    first sketch and its defaults."""
     groups = tuple(map(settled, groups))
     ahead = known_ahead(workload, groups)
     options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
     fixed: set[int] = set()  # nests whose speed does not matter
+    most: dict[str, int] = {}
+    for nest in (nest for group in groups for nest in group.nests):
+        most[nest.out.name] = max(nest.steps, most.get(nest.out.name, 0))
     for group in groups:
-        most = max(nest.steps for nest in group.nests)
         for nest, rows in group.placed():
             context = NestContext(target, rows, ahead)
             sketches = nest_sketches(nest, context)
-            small = nest.steps < minor * most
+            small = nest.steps < minor * most[nest.out.name]
             if small or nest.out.name in ahead:
                 fixed.add(len(options))
             options.append((sketches[:1] if small else sketches, context))

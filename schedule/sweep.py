@@ -7,6 +7,7 @@ name in the notation has: loops are told apart by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -84,17 +85,23 @@ class Sweep:
 
 
 class Lanes:
-    """The last of some axes in two: common loops outside, the lanes of vectors inside."""
+    """Some axes in two: common loops outside, the lanes of vectors inside. These are all of the
+    axes if they are so few, else a part of the last."""
 
     def __init__(self, axes: tuple[Index, ...], most: int = _LANES[0]) -> None:
+        self.outer: tuple[Index, ...] = ()
+        self.inner = axes
+        self.values: dict[Index, IndexExpr] = {}
+        if math.prod(map(extent, axes)) <= most:
+            return
         *before, last = axes
         fitting = (n for n in _LANES if n <= most and extent(last) % n == 0)
         lanes = next(fitting, extent(last))
         high = Index(f"{last.name}.high", extent(last) // lanes)
         low = Index(f"{last.name}.low", lanes)
-        self.outer: tuple[Index, ...] = (*before, high)
-        self.inner: tuple[Index, ...] = (low,)
-        self.values: dict[Index, IndexExpr] = {last: high * lanes + low}
+        self.outer = (*before, high)
+        self.inner = (low,)
+        self.values = {last: high * lanes + low}
 
 
 def fresh(name: str, taken: set[str]) -> str:

@@ -7,10 +7,11 @@
         O[k, base(t) + (u, v)] = Σ A[u, a] A[v, b] M[a, b, t, k]
 
 with the matrices of `bilinear` (Lavin and Gray 2016, section 4), for any sum of products in which
-one or two axes slide over the data, by any step. The data is re-laid out, where it is not so, with
+one or two axes slide over the data; where they move by more than one element, the phases of the
+window are channels too. The data is re-laid out, where it is not so, with
 the channels c last: they are the lanes of the vectors. The sums over one window are a small local
-nest each (`sweep`). A convolution that falls into phases (`phases`) becomes one program, whose
-tensors have the phase as their first axis.
+nest each (`sweep`). A convolution whose results fall into phases (`phases`) becomes one program,
+whose tensors have the phase as their first axis.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import Matrix
-from loopwright.schedule.convolution import Convolution
+from loopwright.schedule.convolution import Convolution, Window, folded, within
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
 from loopwright.schedule.sweep import Lanes, Place, Sweep, fresh, places_of
 from loopwright.schedule.target import Target
 
-RESULTS = (4, 2)
+RESULTS = (4, 3, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
 
 _CACHES = 2  # second-level caches that what a block makes may fill
@@ -54,9 +55,8 @@ def winograd(
         if isinstance(item, Nest):
             done.append(item)
             continue
-        growth = max(growth, math.prod(w.algorithm.growth for w in item[0].windows))
-        alike = [m for m in found if m is not None and m.order == item[0].order]
-        alike = [m for m in alike if m.data.tensor is item[0].data.tensor]
+        growth = max(growth, math.prod(w.growth for w in item[0].windows))
+        alike = [m for m in found if m is not None and m.lies_as(item[0])]
         phases = _Phases(item, rows)
         blocked = blocked or bool(phases.around)
         done = [*_relaid(done, alike, program, workload), *phases.groups()]
@@ -156,16 +156,24 @@ class _Phases:
         v = self._tensor("data", (*each, *self.rest, *self.channels))
         m = self._tensor("products", (*each, *self.rest, *self.filters))
         yield self._weights(u)
-        left = (*each, *self.rest, *self.filters)
-        data = Read(v, places_of(*each, *self.rest, *self.channels))
-        weight = Read(u, places_of(*each, *self.shared, *self.channels, *self.filters))
-        body = Binary("mul", data, weight)
-        nest = Nest(m, places_of(*left), left, self.channels, "sum", body, m)
-        parts = (self._data(v), finished(Group((), (nest,))), self._results(m))
+        parts = (self._data(v), *self._products(u, v, m), self._results(m))
         if self.around:
             yield Group(self.around, parts, (v, m), self.begins)
         else:
             yield from parts
+
+    def _products(self, u: Tensor, v: Tensor, m: Tensor) -> Iterator[Group]:
+        """Without those that are 0: the last one of a phase of the window with fewer taps."""
+        for parts in itertools.product(*map(_nonzero, self.windows)):
+            at = (*places_of(*self.phase), *(place for _, place, _ in parts))
+            axes = (*self.phase, *(a for some, _, _ in parts for a in some))
+            fewer = {w.phase: phase for w, (_, _, phase) in zip(self.windows, parts, strict=True)}
+            channels = tuple(fewer.get(c) or c for c in self.channels)
+            data = Read(v, (*at, *places_of(*self.rest, *channels)))
+            weight = Read(u, (*at, *places_of(*self.shared, *channels, *self.filters)))
+            left = (*self.rest, *self.filters)
+            body, index = Binary("mul", data, weight), (*at, *places_of(*left))
+            yield finished(Group((), (Nest(m, index, (*axes, *left), channels, "sum", body, m),)))
 
     def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
         name = fresh(f"{self.phases[0].nest.result.name}_{role}", self.names)
@@ -184,7 +192,7 @@ class _Phases:
         def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
-                return _moved(phase.weight, values)
+                return within(_moved(phase.weight, values))
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
@@ -204,7 +212,7 @@ class _Phases:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 for w, place in zip(self.windows, at, strict=True):
                     values |= {w.axis: w.base.index, w.tap: place}
-                return _moved(phase.data, values)
+                return within(_moved(phase.data, values))
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
@@ -263,12 +271,27 @@ class _Phases:
         return finished(Group(rows, tuple(nests), tuple(local), bases))
 
 
+def _nonzero(w: Window) -> Iterator[tuple[tuple[Index, ...], Affine, Index | None]]:
+    """The products of a window that are not always 0, in parts that all are for the same phases:
+    loops over them, their places, the phases."""
+    count, full = w.algorithm.products, extent(w.tap) % w.step
+    at = Index(f"{w.axis.name}.at", count)
+    if w.phase is None or not full:
+        yield (at,), at.affine(), w.phase
+        return
+    finite = Index(at.name, count - 1)
+    yield (finite,), finite.affine(), w.phase
+    yield (), Affine((), count - 1), Index(w.phase.name, full)
+
+
 def _relaid(
     done: list[Nest | Group], made: list[Convolution], program: Program, workload: Workload
 ) -> list[Nest | Group]:
     """What comes before, with the data of these convolutions, which is one tensor, channels last:
     written so where that is possible, else copied."""
     first = made[0]
+    if first.folds:
+        return [*done, folded(made)]
     order, old = first.order, first.data.tensor
     if stride(old, first.data.index, first.channels[-1]) == 1:
         return done

@@ -1,0 +1,143 @@
+"""Stores by vectors whose lanes stand apart in memory, where several of them are neighbours.
+
+TVM makes one scalar store per lane of such a vector, and so does the machine. Two or four vectors
+that are neighbours in memory, lane by lane, are transposed in registers instead: then each lane of
+theirs is one store of two or four elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm import sym, tirx
+from tvm.ir import Expr
+
+_PART = 4
+"""Elements of 4 bytes in the parts of a vector within which shuffles are cheap."""
+
+
+def together(left: int) -> int:
+    """How many of the `left` rows to store at once: 4, 2, or 1 as it stands."""
+    return next(n for n in (_PART, 2, 1) if n <= left)
+
+
+def transposes(dtype: str, lanes: int) -> bool:
+    """Whether vectors of so many lanes can be stored together."""
+    return dtype in ("float32", "int32", "uint32") and lanes % _PART == 0
+
+
+class Group:
+    """A few rows, each of the same vectors.
+
+    Life cycle: `begin(row)`, then `tile(…)` for each vector of the row, in the same order for
+    every row; at the end `neighbours()`, `declarations()` and `stores()`.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._tiles: list[Tile] = []
+        self._row = self._next = 0
+
+    def begin(self, row: int) -> None:
+        """The vectors to come are those of this row."""
+        self._row, self._next = row, 0
+
+    def tile(self, buffer: tirx.Var, base: Expr, step: int, lanes: int) -> Tile:
+        """Where the next vector goes, whose lane l belongs at buffer[base + step · l]."""
+        if self._row == 0:
+            self._tiles.append(Tile(buffer, step, self.size, lanes))
+        tile = self._tiles[self._next]
+        tile.bases.append(base)
+        self._next += 1
+        return tile
+
+    def neighbours(self) -> bool:
+        """Whether the rows of every tile stand side by side in memory."""
+        analyzer = sym.Analyzer()
+        return all(
+            analyzer.can_prove_equal(base - tile.bases[0], row)
+            for tile in self._tiles
+            for row, base in enumerate(tile.bases)
+        )
+
+    def declarations(self) -> Iterator[tirx.Stmt]:
+        """What has to stand ahead of the first row."""
+        for tile in self._tiles:
+            yield from map(tirx.AllocBuffer, tile.arrays)
+
+    def stores(self) -> Iterator[tirx.Stmt]:
+        """Everything to its place."""
+        for tile in self._tiles:
+            yield from tile.stores()
+
+
+class Tile:
+    """Some vectors to be stored together. LLVM keeps the arrays in registers."""
+
+    def __init__(self, buffer: tirx.Var, step: int, count: int, lanes: int) -> None:
+        self.bases: list[Expr] = []
+        self._buffer, self._step, self._count, self._lanes = buffer, step, count, lanes
+        self._rows, self._turned = self.arrays = tuple(
+            tirx.decl_buffer((count * lanes,), buffer.dtype, name) for name in ("rows", "turned")
+        )
+
+    def write(self, value: Expr, lane: Expr) -> tirx.Stmt:
+        """An element of the last row."""
+        start = (len(self.bases) - 1) * self._lanes
+        return tirx.BufferStore(self._rows, value, [lane + _int(start)])
+
+    def stores(self) -> Iterator[tirx.Stmt]:
+        """Lane l of row r to base + step · l + r.
+
+        a0 a1 a2 a3 | …     a0 b0 a1 b1 | …     a0 b0 c0 d0 | …
+        b0 b1 b2 b3 | …  ↦  a2 b2 a3 b3 | …  ↦  a1 b1 c1 d1 | …
+        c…, d…              c0 d0 c1 d1 | …     …
+        """
+        starts = range(0, self._count * self._lanes, self._lanes)
+        vectors = [_load(self._rows, start, self._lanes) for start in starts]
+        low, high = self._interleaved(*vectors[:2])
+        found = [(0, low), (2, high)]  # the first lane in a part that each vector holds
+        if self._count > 2:
+            more = self._interleaved(*vectors[2:])
+            found = [
+                (first + half, value)
+                for (first, x), y in zip(found, more, strict=True)
+                for half, value in enumerate(self._interleaved(x, y, 2))
+            ]
+        for start, (first, value) in zip(starts, found, strict=True):
+            yield tirx.BufferStore(self._turned, _fenced(value), [_ramp(start, self._lanes)])
+            for at in range(0, self._lanes, self._count):
+                lane = at // _PART * _PART + first + at % _PART // self._count
+                place = tirx.Ramp(self.bases[0] + _int(self._step * lane), _int(1), self._count)
+                piece = _load(self._turned, start + at, self._count)
+                yield tirx.BufferStore(self._buffer, piece, [place])
+
+    def _interleaved(self, x: Expr, y: Expr, run: int = 1) -> tuple[Expr, Expr]:
+        """Runs of elements of both by turns, from the first and from the second half of each
+        part."""
+        halves = []
+        for half in (0, _PART // 2):
+            order: list[int] = []
+            for part in range(half, self._lanes, _PART):
+                for at in range(part, part + _PART // 2, run):
+                    for vector in (0, self._lanes):
+                        order += range(vector + at, vector + at + run)
+            halves.append(tirx.Shuffle([x, y], list(map(_int, order))))
+        return halves[0], halves[1]
+
+
+def _load(buffer: tirx.Var, start: int, lanes: int) -> Expr:
+    return tirx.BufferLoad(buffer, [_ramp(start, lanes)])
+
+
+def _fenced(value: Expr) -> Expr:
+    """The value, of which LLVM does not make shuffles of more vectors for each of its parts."""
+    return tirx.call_llvm_pure_intrin(value.ty, "llvm.arithmetic.fence", value)
+
+
+def _ramp(start: int, lanes: int) -> Expr:
+    return tirx.Ramp(_int(start), _int(1), lanes)
+
+
+def _int(value: int) -> Expr:
+    return tirx.IntImm("int32", value)
