@@ -23,9 +23,11 @@ class Outcome:
     key: of the row.
     threads: as many for every contender.
     trials: that found our config; 0 for the default schedule.
-    seconds: each contender's median; ours is under "ours", or "ours@64" after 64 trials alone.
+    seconds: each contender's median; ours is under "ours", with channels last under "ours-last",
+        and "ours@64" after 64 trials alone.
     best: the fastest peer; empty if none could do it.
-    ratio: its median over ours, and `interval`, where it lies with a confidence of 95 %.
+    ratio: its median over the faster of ours, since peers may have channels last too, and
+        `interval`, where it lies with a confidence of 95 %.
     share: of the machine's peak that ours reaches, and `bound`, what binds: FLOP or bandwidth.
     errors: the largest deviation of results from float64, as a share of the largest magnitude.
     notes: why a contender has no time, where it should have one.
@@ -60,9 +62,10 @@ def outcome(
     peers = {n: s for n, s in seconds.items() if not n.startswith("ours")}
     best = min(peers, key=peers.__getitem__, default="")
     ratio, interval = math.nan, (math.nan, math.nan)
-    if best and "ours" in seconds:
-        ratio = seconds[best] / seconds["ours"]
-        interval = _interval(np.array(samples[best]) / np.array(samples["ours"]))
+    ours = min((n for n in ("ours", "ours-last") if n in seconds), key=seconds.get, default="")
+    if best and ours:
+        ratio = seconds[best] / seconds[ours]
+        interval = _interval(np.array(samples[best]) / np.array(samples[ours]))
     workload = row.request.workload
     least = peak.seconds(workload.flops, workload.min_bytes)
     flops = workload.flops / peak.flops >= workload.min_bytes / peak.bandwidth
@@ -76,7 +79,7 @@ def outcome(
         best,
         ratio,
         interval,
-        least / seconds["ours"] if "ours" in seconds else math.nan,
+        least / seconds[ours] if ours else math.nan,
         "FLOP" if flops else "bandwidth",
         dict(errors),
         dict(notes),

@@ -35,6 +35,7 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
 _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
+_PAGE = 4096  # bytes
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
@@ -123,7 +124,7 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
         elif step not in (0, 1):
             ahead = read.tensor.name in context.known_ahead
             apart = _STRIDED * step if step in range(2, _NEAR + 1) and step else _GATHER
-            copied = 0.0 if ahead else 4 / uses(nest, read)
+            copied = 0.0 if ahead else _copy(step, item_bytes(read.dtype)) / uses(nest, read)
             cost += copied if packable(nest, read, axis, context) else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += _SLIDING
@@ -135,6 +136,12 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     if stride(nest.out, nest.index, axis) != 1:
         cost += _scatter(nest.size * item_bytes(nest.out.dtype), context) / sums
     return cost
+
+
+def _copy(step: int | None, item: int) -> float:
+    """The cost of an element of a copy whose vectors stand across such steps. Lines that are a
+    multiple of a page apart drive each other out of the nearest cache before the next element."""
+    return _GATHER * (8 if step and step * item % _PAGE == 0 else 1)
 
 
 def _scatter(size: int, context: NestContext) -> float:

@@ -12,7 +12,7 @@ from suites.row import Arrays, Row
 from contenders.contract import Prepared
 from contenders.reference import error
 
-OURS = "ours"
+OURS, OURS_LAST = "ours", "ours-last"
 PEERS = {
     "numpy": "numpy_peer:plain",
     "torch": "torch_peer:plain",
@@ -27,7 +27,12 @@ PEERS = {
 }
 """Those that need no tuning."""
 METASCHEDULE = "metaschedule"
-FUNCTIONS = {**PEERS, OURS: "ours:plain", METASCHEDULE: "metaschedule_peer:plain"}
+FUNCTIONS = {
+    **PEERS,
+    OURS: "ours:plain",
+    OURS_LAST: "ours:channels_last",
+    METASCHEDULE: "metaschedule_peer:plain",
+}
 TOLERANCE = 1e-4
 """Of results, as a share of the largest; float32 and Winograd's algorithm stay well below."""
 
@@ -65,4 +70,4 @@ def _timer(made: Prepared, inputs: Arrays) -> Timer:
     return keeping
 
 
-__all__ = ["OURS", "PEERS", "TOLERANCE", "UnableError", "peer", "timed"]
+__all__ = ["OURS", "OURS_LAST", "PEERS", "TOLERANCE", "UnableError", "peer", "timed"]

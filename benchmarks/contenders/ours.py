@@ -1,10 +1,15 @@
-"""Loopwright: the config that it is given, or the default one; constants bound."""
+"""Loopwright: the config that it is given, or the default one; constants bound.
+
+channels_last: activations channels last, in and out, as peers may have them too.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from suites.row import Arrays, Row
+from peers import UnableError
+from suites.row import LAST, Arrays, Row, aligned
 
 import loopwright as lw
 from contenders.contract import Prepared
@@ -22,3 +27,15 @@ def plain(
         library = library.bind(**{name: inputs[name] for name in constants})
     call = library.prepare_call(**{n: a for n, a in inputs.items() if n not in constants})
     return Prepared(call, lambda _: call.outputs[0])
+
+
+def channels_last(
+    row: Row, inputs: Arrays, threads: int, config: dict[str, Any] | None = None
+) -> Prepared:
+    last = row.last
+    if last is None:
+        raise UnableError(f"{row.operator} has one layout")
+    orders = LAST[row.what]
+    turned = {n: aligned(a.transpose(orders[n])) if n in orders else a for n, a in inputs.items()}
+    made = plain(last, turned, threads, config)
+    return replace(made, result=lambda out: made.result(out).transpose(0, 3, 1, 2))

@@ -37,14 +37,17 @@ class Tuning:
     also: tuple[int, ...] = ()
 
     def ours(self, row: Row, threads: int, expected: str) -> list[Peer]:
-        """Loopwright's contenders for a row: what `tune` returns after each number of trials,
-        asked now, unless it was before with the same store."""
+        """Loopwright's contenders for a row, in each layout: what `tune` returns after each number
+        of trials, asked now, unless it was before with the same store."""
+        both = {contenders.OURS: row, contenders.OURS_LAST: row.last}
+        forms = {name: form for name, form in both.items() if form is not None}
         if not self.trials:
-            return [contenders.peer(contenders.OURS, row, threads, expected)]
+            return [contenders.peer(name, row, threads, expected) for name in forms]
         winners = {}
-        for count in sorted({self.trials, *self.also}):
-            name = contenders.OURS if count == self.trials else f"{contenders.OURS}@{count}"
-            winners[name] = self._winner(row, threads, count)
+        for ours, form in forms.items():
+            for count in sorted({self.trials, *self.also}):
+                name = ours if count == self.trials else f"{ours}@{count}"
+                winners[name] = self._winner(form, threads, count)
         return [
             contenders.peer(name, row, threads, expected, config=config.to_json())
             for name, config in sorted(winners.items())

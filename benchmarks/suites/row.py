@@ -14,6 +14,12 @@ from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.workload import tensor_shape
 
 Arrays = dict[str, np.ndarray]
+LAST = {
+    "conv2d": {"x": (0, 2, 3, 1), "w": (2, 3, 1, 0)},
+    "depthwise_conv2d": {"x": (0, 2, 3, 1), "w": (2, 3, 1, 0)},
+    "conv2d_transpose": {"x": (0, 2, 3, 1), "w": (2, 3, 0, 1)},
+}
+"""Operators that have a layout with channels last, and the order of their inputs' axes in it."""
 _RESULT = "result="
 
 
@@ -32,6 +38,22 @@ class Row:
         own = [s.removeprefix(_RESULT) for s in self.settings if s.startswith(_RESULT)]
         found = read_workload(self.what, [s for s in self.settings if not s.startswith(_RESULT)])
         return replace(found, workload=_cast(found.workload, own[0])) if own else found
+
+    @property
+    def last(self) -> Row | None:
+        """The same work with channels last, inputs turned as `LAST` says; None if it has none."""
+        orders = LAST.get(self.what)
+        if orders is None:
+            return None
+        shapes = {t.name: tensor_shape(t) for t in self.request.workload.inputs}
+        settings = []
+        for setting in self.settings:
+            name, _, rest = setting.partition("=")
+            if name in orders:
+                _, *marks = rest.split(":")
+                rest = ":".join([",".join(str(shapes[name][d]) for d in orders[name]), *marks])
+            settings.append(f"{name}={rest}")
+        return Row(self.name, self.suite, self.what, (*settings, "layout=NHWC"))
 
     @property
     def operator(self) -> str:
