@@ -36,6 +36,8 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 _NEAR, _STRIDED = 4, 0.4
 _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
 _PAGE = 4096  # bytes
+_EVEN = 1.03  # a thread may have so much more than another, for larger blocks
+_TURNED = 4  # vectors that are transposed at a time
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
@@ -133,6 +135,8 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
             cost += 0.0 if 1 in steps or read.tensor.name in context.known_ahead else _FAR
     if axis in nest.reduce:
         return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
+    if nest.reducer is None and _across(nest, axis):
+        return cost + 1  # shuffles
     if stride(nest.out, nest.index, axis) != 1:
         cost += _scatter(nest.size * item_bytes(nest.out.dtype), context) / sums
     return cost
@@ -153,8 +157,10 @@ def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
     """Axes of the register tile beside the vector axis: those along which the vector operand is
     used again; with too few of such elements, the innermost other axis too, for independent
     accumulators."""
+    if nest.reducer is None:
+        return () if vector is None else _across(nest, vector)
     others = [a for a in nest.axes if a != vector]
-    if nest.reducer is None or not others:
+    if not others:
         return ()
     reused = [
         a
@@ -172,6 +178,16 @@ def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
     return tuple(most)
 
 
+def _across(nest: Nest, vector: Index) -> tuple[Index, ...]:
+    """The axis along which an element-wise result is contiguous, where vectors stand across it:
+    a few neighbours of these are transposed in registers when they are stored."""
+    step = stride(nest.out, nest.index, vector)
+    if nest.also or in_place(nest) or nest.out.dtype != "float32" or not step or step == 1:
+        return ()
+    near = (a for a in nest.axes if stride(nest.out, nest.index, a) == 1)
+    return tuple(a for a in near if extent(a) >= _TURNED)[:1]
+
+
 def _orders(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...], packed: tuple[Packed, ...]
 ) -> list[tuple[Index, ...]]:
@@ -184,6 +200,8 @@ def _orders(
     if any(p.local for p in packed):
         within = {a for p in packed if p.local for a in p.inner}
         return [tuple(sorted(outside, key=lambda a: _level(a, vector, tiled, within)))]
+    if nest.reducer is None:
+        return [outside]
     if not tiled or not has_reuse(nest):
         return [inside]
     if mostly_written(nest):
@@ -219,6 +237,8 @@ def _tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
     widths = _widths(sketch, lanes)
     registers = context.target.vector_registers
     spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
+    if sketch.nest.reducer is None:
+        spans = [range(_TURNED, min(extent(a), registers) + 1, _TURNED) for a in sketch.tiled]
     if len(spans) == 2:
         spans[0] = range(1, min(4, len(spans[0])) + 1)
     for sizes in itertools.product(*spans):
@@ -372,9 +392,9 @@ def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
 def _default_blocks(
     sketch: NestSketch, sizes: dict[Index, int], context: NestContext
 ) -> dict[Index, int]:
-    """Tiles to a block for every axis: enough blocks for the threads, cut along the axis whose
-    blocks read the least again; rows of the innermost middle axis within half of the second-level
-    cache."""
+    """Tiles to a block for every axis: enough blocks for the threads, and about as much work for
+    each of them, cut along the axis whose blocks read the least again; rows of the innermost
+    middle axis within half of the second-level cache."""
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
     wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
@@ -385,9 +405,17 @@ def _default_blocks(
         return again, (axis == sketch.vector) != panels
 
     spanned = {a for p in sketch.packed if p.local for a in p.inner}
+    made = 1
     for axis in sorted((a for a in nest.axes if a not in spanned), key=cost):
-        parts = min(blocks[axis], wanted)
-        blocks[axis] = -(-blocks[axis] // parts)
+        if wanted == 1:
+            break
+        tiles, parts = blocks[axis], min(blocks[axis], wanted)
+        choices = [q for q in counts(tiles) if q <= -(-tiles // parts)]
+        # Tiles that the busiest thread computes.
+        busiest = {q: -(-made * -(-tiles // q) // target.threads) * q for q in choices}
+        even = (q for q in choices if busiest[q] <= _EVEN * min(busiest.values()))
+        blocks[axis] = max(even)
+        made *= -(-tiles // blocks[axis])
         wanted = -(-wanted // parts)
     if sketch.tiled and has_reuse(nest):
         axis = sketch.order[-1]

@@ -8,6 +8,9 @@
 Each part of the result that meets other taps of the window is a nest of its own. That pays where a
 padded copy is a good part of the work: where each channel, or plane, is a sum of its own. With
 channels last the planes go by slices of as many channels as a few vectors hold.
+
+A maximum needs no parts there: at the edges the window reads the nearest element, which it reads
+anyway (`clamped`).
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
     program = fused(workload)
     done: list[Group] = []
     run: list[Nest] = []
-    split = {n.out: w for n in program if (w := _Window.of(n, program, workload.outputs, target))}
+    split = {w.nest.out: w for w in _windows(program, workload.outputs) if w.pays(target)}
     if not split:
         return None
     padded = {w.producer.out for w in split.values()}
@@ -57,6 +60,25 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
         done.append(split[nest.out].group(target))
         run = []
     return (*done, *grouped(tuple(run), program, workload.outputs))
+
+
+def clamped(workload: Workload) -> tuple[Group, ...] | None:
+    """The groups of a workload with each maximum, or minimum, over a padded image with channels
+    last reading the image itself; None if there is none."""
+    program = fused(workload)
+    windows = [w for w in _windows(program, workload.outputs) if w.repeats]
+    for w in windows:
+        assert isinstance(w.producer.body, Select)
+        copy = replace(w.producer, body=w.producer.body.x)
+        program = inline(tuple(copy if n is w.producer else n for n in program), copy)
+    return grouped(program, program, workload.outputs) if windows else None
+
+
+def _windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[_Window]:
+    for nest in program:
+        window = _Window.of(nest, program, outputs)
+        if window is not None:
+            yield window
 
 
 @dataclass(frozen=True)
@@ -77,18 +99,18 @@ class _Window:
     ----------
     producer: makes the padded tensor.
     nest: the reduction.
+    read: of the padded tensor.
     walks: for each axis that meets padding, the index of its tap and its parts.
     """
 
     producer: Nest
     nest: Nest
+    read: Read
     walks: Mapping[Index, tuple[Index, tuple[_Part, ...]]]
 
     @staticmethod
-    def of(
-        nest: Nest, program: Program, outputs: tuple[Tensor, ...], target: Target
-    ) -> _Window | None:
-        """The window of a nest, if it has one that is worth splitting."""
+    def of(nest: Nest, program: Program, outputs: tuple[Tensor, ...]) -> _Window | None:
+        """The window of a nest, if it has one."""
         made = {n.out: n for n in program if n.out not in outputs}
         padded = [r for r in nest.reads() if r.tensor in made and _fills(made[r.tensor], nest)]
         # A factor 0 leaves a product out of a sum; the least number times something may be any.
@@ -99,11 +121,9 @@ class _Window:
         uses = [r for n in program for r in n.reads() if r.tensor is read.tensor]
         if len(uses) != 1 or sum(n.out is read.tensor for n in program) != 1:
             return None
-        found = _Window(made[read.tensor], nest, {})
-        walks = found._walked(read)
-        if not walks or not replace(found, walks=walks)._pays(read, target):
-            return None
-        return replace(found, walks=walks)
+        found = _Window(made[read.tensor], nest, read, {})
+        walks = found._walked()
+        return replace(found, walks=walks) if walks else None
 
     @property
     def planes(self) -> list[Index]:
@@ -135,19 +155,19 @@ class _Window:
         reduce = tuple(loops.get(i, i) for i in self.nest.reduce)
         return substitute_axes(self.nest, axes, reduce, values)
 
-    def _walked(self, read: Read) -> dict[Index, tuple[Index, tuple[_Part, ...]]] | None:
+    def _walked(self) -> dict[Index, tuple[Index, tuple[_Part, ...]]] | None:
         """How each padded axis is walked; None if one is not by a plain window."""
         assert isinstance(self.producer.body, Select)
         spans = box(self.producer.body.cond, self.producer)
         walks: dict[Index, tuple[Index, tuple[_Part, ...]]] = {}
-        for where, position in zip(self.producer.index, read.index, strict=True):
+        for where, position in zip(self.producer.index, self.read.index, strict=True):
             padded = where.plain()
             if padded is None or not spans or spans[padded] == Span(0, extent(padded)):
                 continue
             terms = dict(position.terms)
             axes = [i for i in self.nest.axes if i in terms]
             taps = [i for i in self.nest.reduce if i in terms]
-            others = [p for p in read.index if p is not position]
+            others = [p for p in self.read.index if p is not position]
             if len(axes) != 1 or len(taps) != 1 or len(terms) != 2 or min(terms.values()) < 1:
                 return None
             if any(i in (*axes, *taps) for p in others for i in p.indices()):
@@ -158,13 +178,24 @@ class _Window:
             walks[axes[0]] = (taps[0], parts)
         return walks
 
-    def _pays(self, read: Read, target: Target) -> bool:
+    @property
+    def repeats(self) -> bool:
+        """Whether the nearest element of the image, in place of any of the padding, changes
+        nothing, and vectors stand along another axis."""
+        steps = [dict(p.terms) for p in self.read.index]
+        whole = all(
+            taps[tap] == 1 for tap, _ in self.walks.values() for taps in steps if tap in taps
+        )
+        last = self.nest.index[-1].plain()
+        return self.nest.reducer in ("max", "min") and whole and last in self.planes
+
+    def pays(self, target: Target) -> bool:
         """Whether planes are sums of their own, rows of a part are long, and parts are few."""
         planes = set(self.planes)
-        others = [r for r, _ in guarded_reads(self.nest.body) if r is not read]
+        others = [r for r, _ in guarded_reads(self.nest.body) if r is not self.read]
         return (
             bool(planes)
-            and planes <= indices(read)
+            and planes <= indices(self.read)
             and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
             and math.prod(len(parts) for _, parts in self.walks.values()) <= _MOST_PARTS
             and self._row(target) >= _VECTORS * lanes(self.nest, target)

@@ -14,7 +14,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext
 from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
-from loopwright.schedule.edges import edges
+from loopwright.schedule.edges import clamped, edges
 from loopwright.schedule.estimate import estimate
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
@@ -130,6 +130,9 @@ def _space(named: _Named, target: Target) -> Space:
     parts = edges(workload, target)
     if parts is not None:
         rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
+    nearest = clamped(workload)
+    if nearest is not None:
+        rewrites.append(_sketches(workload, nearest, target, "clamped "))
     for results in RESULTS:
         for block in (None, *block_rows(workload, results, target)):
             faster = winograd(workload, results, block)

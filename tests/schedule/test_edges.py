@@ -124,3 +124,41 @@ def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], float("-inf"))
     top[c, i] = lw.max(padded[c, i + r] * tensor("w", 3, 3)[c, r])
     assert edges(lw.workload(top), narrow(2)) is None
+
+
+MAXIMA = {
+    "by 2": {"stride": 2, "padding": 1},
+    "by 1": {"stride": 1, "padding": 1},
+    "padding of almost the window": {"stride": 2, "padding": ((2, 1), (0, 2))},
+    "integers": {"stride": 3, "padding": 1},
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_maxima_over_images_with_channels_last_read_the_nearest_element(name):
+    dtype = "int8" if name == "integers" else "float32"
+    x = tensor("x", 2, 9, 10, 19, dtype=dtype)
+    workload = lw.workload(ops.max_pool2d(x, 3, layout="NHWC", **MAXIMA[name]))
+    space, rng = lw.space(workload, narrow(2)), np.random.default_rng(0)
+    (sketch,) = [s for s in space.sketches if s.rewrite == "clamped"]
+    assert [n.nest.reducer for n in sketch.nests] == ["max"]  # nothing is padded
+    configs = [sketch.at(sketch.default)]
+    for _ in range(3):
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, narrow(2))
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        lambda: ops.max_pool2d(
+            tensor("x", 1, 9, 9, 16), 3, stride=1, padding=2, dilation=2, layout="NHWC"
+        ),
+        lambda: ops.max_pool2d(tensor("x", 1, 16, 9, 9), 3, stride=2, padding=1),
+        lambda: ops.avg_pool2d(tensor("x", 1, 9, 9, 16), 3, padding=1, layout="NHWC"),
+    ],
+    ids=["taps apart, between which the nearest may be", "channels first", "a mean"],
+)
+def test_other_windows_do_not_read_the_nearest_element(out):
+    space = lw.space(lw.workload(out()), narrow(2))
+    assert not [s for s in space.sketches if s.rewrite == "clamped"]

@@ -61,6 +61,24 @@ CASES = {
     "batch 2, stride 2": lambda: ops.conv2d(
         tensor("x", 2, 16, 13, 12), weights(20, 16, 3, 3), stride=2, padding=1
     ),
+    "by 2, to the very edge": lambda: ops.conv2d(
+        tensor("x", 1, 8, 9, 13), weights(16, 8, 3, 3), stride=2
+    ),
+    "7×7 by 2, three channels": lambda: ops.conv2d(
+        tensor("x", 1, 3, 23, 21), weights(16, 3, 7, 7), stride=2, padding=3
+    ),
+    "7×7 by 2, three channels last": lambda: ops.conv2d(
+        tensor("x", 2, 20, 23, 3), weights(7, 7, 3, 16), stride=2, padding=3, layout="NHWC"
+    ),
+    "4×4 by 2: phases of equal taps": lambda: ops.conv2d(
+        tensor("x", 1, 8, 13, 12), weights(16, 8, 4, 4), stride=2, padding=1
+    ),
+    "5×5 by 3": lambda: ops.conv2d(
+        tensor("x", 1, 4, 22, 18), weights(16, 4, 5, 5), stride=3, padding=1
+    ),
+    "by 2 one way alone": lambda: ops.conv2d(
+        tensor("x", 1, 16, 13, 12), weights(16, 16, 3, 3), stride=(2, 1), padding=1
+    ),
     "channels last": lambda: ops.conv2d(
         tensor("x", 1, 10, 9, 32), weights(3, 3, 32, 24), padding=1, layout="NHWC"
     ),
@@ -108,6 +126,23 @@ def test_winograd_equals_the_oracle(name):
 def test_phases_of_one_result_are_one_program():
     (sketch, *_) = fast(lw.space(workload_of(transposed_by_2()), threads=2))
     assert len([n for n in sketch.nests if n.nest.reducer == "sum"]) == 1
+
+
+def test_phases_of_a_window_are_channels_of_one_product():
+    out = ops.conv2d(tensor("x", 1, 16, 18, 18), weights(16, 16, 3, 3), stride=2, padding=1)
+    sketch = next(s for s in fast(lw.space(out, threads=2)) if s.rewrite == "winograd=2")
+    products = [n.nest for n in sketch.nests if n.nest.reducer == "sum"]
+    steps = [int(np.prod([*n.extents.values()])) for n in products]
+    tiles, filters, channels = 5 * 5, 16, 16  # 9 results across: a tile reaches over the edge
+    # Two taps are 3 products by each of 16 channels, one tap 2: (3 + 2)² instead of 9 · 2².
+    assert sum(steps) == (3 + 2) ** 2 * channels * filters * tiles
+
+
+def test_three_channels_and_their_phases_lie_side_by_side():
+    out = ops.conv2d(tensor("x", 1, 3, 32, 32), weights(16, 3, 7, 7), stride=2, padding=3)
+    (sketch, *_) = fast(lw.space(out, threads=2))
+    shapes = [n.nest.out.shape for n in sketch.nests if n.nest.out.name.endswith("_folded")]
+    assert {shape[-3:] for shape in shapes} == {(2, 2, 3)}
 
 
 def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop():

@@ -1,0 +1,63 @@
+"""Vectors that are neighbours in memory, lane by lane, are stored as one: right for every size."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+FENCE = "llvm.arithmetic.fence"
+
+
+def turned_product(columns, dtype="float32", epilogue=lambda value, o, x: value):
+    """Y[o, x] = Σ A[x, k] W[k, o]: vectors along o, which the result has as its rows."""
+    o, x, k = lw.indices("o x k")
+    a = lw.tensor("A", (columns, 24), dtype)
+    w = lw.tensor("W", (24, 32), dtype, constant=True)
+    product, out = lw.tensor("P"), lw.tensor("Y", (32, columns))
+    product[o, x] += a[x, k] * w[k, o]
+    out[o, x] = epilogue(product[o, x], o, x)
+    return lw.workload(out)
+
+
+def configs_of(workload, threads=1):
+    space, rng = lw.space(workload, threads=threads), np.random.default_rng(0)
+    return [space.default, *(space.sample(rng) for _ in range(6))]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 14, 31])
+def test_any_number_of_neighbours(columns):
+    workload = turned_product(columns)
+    assert_configs_equal_oracle(workload, configs_of(workload))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int8"])
+def test_other_types(dtype):
+    workload = turned_product(7, dtype)
+    assert_configs_equal_oracle(workload, configs_of(workload))
+
+
+def test_a_bias_and_a_residual():
+    b, r = lw.tensor("B", (32,)), lw.tensor("R", (32, 14))
+    for epilogue in (
+        lambda value, o, x: lw.exp(value * 0.01 + b[o]),
+        lambda value, o, x: value + r[o, x],
+    ):
+        workload = turned_product(14, epilogue=epilogue)
+        assert_configs_equal_oracle(workload, configs_of(workload))
+
+
+def test_whole_convolutions_on_two_threads():
+    x, w = lw.tensor("X", (1, 5, 13, 17)), lw.tensor("W", (37, 5, 3, 3), constant=True)
+    workload = lw.workload(ops.relu(ops.conv2d(x, w, padding=1)))
+    assert_configs_equal_oracle(workload, configs_of(workload, threads=2), threads=2)
+
+
+def test_vectors_are_transposed_where_the_result_lies_across_them():
+    x, w = lw.tensor("X", (1, 16, 8, 8)), lw.tensor("W", (32, 16, 1, 1), constant=True)
+    first = lw.build(ops.conv2d(x, w), {"kind": "llvm", "mcpu": "skylake-avx512"})
+    assert FENCE in first.source("tir")
+    x, w = lw.tensor("X", (1, 8, 8, 16)), lw.tensor("W", (1, 1, 16, 32), constant=True)
+    last = lw.build(ops.conv2d(x, w, layout="NHWC"), {"kind": "llvm", "mcpu": "skylake-avx512"})
+    assert FENCE not in last.source("tir")
