@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
-from loopwright.dsl.workload import tensor_shape
+from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.cpu import unrolls
 from loopwright.schedule.gpu_matrix import matrix_default, matrix_knobs, matrix_sketches
 from loopwright.schedule.gpu_sketch import Flat, KernelSketch, Matrix, Rows, Tiled, Turned
@@ -261,12 +261,13 @@ def _flat_default(
 
 
 def _teams(sketch: Rows, gpu: Gpu) -> Iterator[Choice]:
-    """Rows of a block and threads of a row."""
+    """Rows of a block, whose own results fit its shared memory, and threads of a row."""
     rows = math.prod(map(extent, sketch.rows))
+    row = sum(map(tensor_bytes, sketch.group.local))
     for many in (1, 2, 4, 8, 16, 32):
         for threads in (1, 2, 4, 8, 16, *_THREADS):
             whole = gpu.warp <= many * threads <= gpu.most_threads
-            if whole and many <= max(rows, 1):
+            if whole and many <= max(rows, 1) and (many == 1 or many * row <= gpu.shared_bytes):
                 yield many, threads
 
 

@@ -7,6 +7,7 @@ import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
 
+WIDE = {"kind": "llvm", "mcpu": "skylake-avx512"}
 FENCE = "llvm.arithmetic.fence"
 
 
@@ -54,10 +55,12 @@ def test_whole_convolutions_on_two_threads():
     assert_configs_equal_oracle(workload, configs_of(workload, threads=2), threads=2)
 
 
-def test_vectors_are_transposed_where_the_result_lies_across_them():
-    x, w = lw.tensor("X", (1, 16, 8, 8)), lw.tensor("W", (32, 16, 1, 1), constant=True)
-    first = lw.build(ops.conv2d(x, w), {"kind": "llvm", "mcpu": "skylake-avx512"})
-    assert FENCE in first.source("tir")
-    x, w = lw.tensor("X", (1, 8, 8, 16)), lw.tensor("W", (1, 1, 16, 32), constant=True)
-    last = lw.build(ops.conv2d(x, w, layout="NHWC"), {"kind": "llvm", "mcpu": "skylake-avx512"})
-    assert FENCE not in last.source("tir")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_vectors_are_transposed_where_the_result_lies_across_them(layout):
+    first = layout == "NCHW"
+    x = lw.tensor("X", (1, 16, 10, 10) if first else (1, 10, 10, 16))
+    w = lw.tensor("W", (32, 16, 3, 3) if first else (3, 3, 16, 32), constant=True)
+    space = lw.space(ops.conv2d(x, w, layout=layout), WIDE)
+    sketch = next(s for s in space.sketches if not s.rewrite)  # vectors are along the filters
+    library = lw.build(space.workload, sketch.at(sketch.default), target=WIDE)
+    assert (FENCE in library.source("tir")) == first
