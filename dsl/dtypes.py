@@ -44,6 +44,11 @@ def epsilon(dtype: str) -> float:
     return float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) if is_float(dtype) else 0.0
 
 
+def largest(dtype: str) -> float:
+    """The largest finite number of a floating type."""
+    return float(ml_dtypes.finfo(numpy_dtype(dtype)).max)
+
+
 def limits(dtype: str) -> tuple[float | int, float | int]:
     """The lowest and highest values of a type; infinities for floating ones."""
     if is_float(dtype):

@@ -21,7 +21,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from loopwright.dsl.dtypes import limits
+from loopwright.dsl.dtypes import is_float, largest, limits
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.expr import Const, Expr, Read, Reduce, Select, binary, map_leaves, walk
 from loopwright.dsl.functions import cast
@@ -34,13 +34,6 @@ from loopwright.graph.tir_values import Values
 
 _REDUCERS = {tirx.Add: "sum", tirx.Mul: "prod", tirx.Max: "max", tirx.Min: "min"}
 _STARTS = {"sum": 0.0, "prod": 1.0}
-_LARGEST = {
-    "float32": 3.4028234663852886e38,
-    "float16": 65504.0,
-    "float64": 1.7976931348623157e308,
-}
-"""TVM starts a maximum at the lowest finite number, the notation at minus infinity; the two
-differ only where every element is minus infinity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +208,10 @@ def _check_start(block: Block, op: str, start: Any, dtype: str) -> None:
     if op in _STARTS:
         right: tuple[float, ...] = (_STARTS[op],)
     else:
+        # TVM starts a maximum at the lowest finite number, the notation at minus infinity; the two
+        # differ only where every element is minus infinity.
         lowest, highest = limits(dtype)
-        finite = _LARGEST.get(dtype, highest)
+        finite = largest(dtype) if is_float(dtype) else highest
         right = (lowest, -finite) if op == "max" else (highest, finite)
     if value is None or float(value) not in right:
         raise NotSayable(f"block {block.name}: its {op} starts at {start}")

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.dtypes import limits
+from loopwright.dsl.dtypes import is_float, largest, limits
 from loopwright.dsl.expr import Const, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
@@ -240,15 +240,17 @@ def _sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]
 
 def _fills(producer: Nest, nest: Nest) -> bool:
     """Whether a nest copies something into a box and fills the rest with what a reduction leaves
-    out: zeros of a sum, the least number of a maximum."""
+    out: zeros of a sum, the least number of a maximum. That may be the least finite one, as models
+    have it: only among nothing but infinities it is another."""
     body = producer.body
     if producer.reducer is not None or producer.also or not isinstance(body, Select):
         return False
     if not isinstance(body.x, Read) or not isinstance(body.y, Const):
         return False
-    lowest, highest = limits(nest.out.dtype)
-    neutral = {"sum": 0, "max": lowest, "min": highest}
-    return nest.reducer in neutral and body.y.value == neutral[nest.reducer]
+    (lowest, highest), dtype = limits(nest.out.dtype), nest.out.dtype
+    finite = largest(dtype) if is_float(dtype) else highest
+    neutral = {"sum": (0,), "max": (lowest, -finite), "min": (highest, finite)}
+    return nest.reducer in neutral and body.y.value in neutral[nest.reducer]
 
 
 def _parts(span: Span, position: Affine, axis: Index, tap: Index) -> Iterator[_Part]:

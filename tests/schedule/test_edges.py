@@ -148,6 +148,15 @@ def test_maxima_over_images_with_channels_last_read_the_nearest_element(name):
     assert_configs_equal_oracle(workload, configs, narrow(2))
 
 
+def test_images_may_be_padded_with_the_least_finite_number_as_models_have_it():
+    n, y, x, c, r, s = lw.indices("n y x c r s")
+    image, out = tensor("x", 1, 9, 10, 16), lw.tensor("out", (1, 5, 5, 16))
+    padded = lw.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)), float(np.finfo(np.float32).min))
+    out[n, y, x, c] = lw.max(padded[n, 2 * y + r, 2 * x + s, c])
+    sketches = lw.space(lw.workload(out), narrow(2)).sketches
+    assert [sketch for sketch in sketches if sketch.rewrite == "clamped"]
+
+
 @pytest.mark.parametrize(
     "out",
     [
