@@ -28,6 +28,7 @@ from loopwright.schedule.tree import (
     Linear,
     Load,
     Loop,
+    Prefetch,
     Stmt,
     Store,
     Tree,
@@ -102,6 +103,8 @@ class _Emitter:
             elif isinstance(stmt, Allocate):
                 self.buffers[stmt.buffer.name] = self._declare(stmt.buffer)
                 stmts.append(self.allocate(stmt.buffer))
+            elif isinstance(stmt, Prefetch):
+                stmts += self.prefetch(stmt)
             else:
                 assert isinstance(stmt, Store), stmt
                 stmts.append(self.store(stmt))
@@ -253,6 +256,15 @@ class _Emitter:
         scratch = Scratch()
         value = self.values.stored(store.value, store.buffer.dtype, scratch)
         return scratch.around(scratch.statements([self._store(store, value)]))
+
+    def prefetch(self, hint: Prefetch) -> list[Any]:
+        """Read soon, and again: into the second-level cache and beyond."""
+        if not self.vectors:
+            return []
+        at = expression(self.at.offset(hint.buffer, hint.index, clamped=True))
+        address = tirx.address_of(tirx.BufferLoad(self.buffers[hint.buffer.name], [at]))
+        settings = (number(0), number(2), number(1))  # reading, the locality, data
+        return [tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *settings))]
 
     def _store(self, store: Store, value: Any) -> Any:
         at = expression(self.at.offset(store.buffer, store.index))

@@ -20,6 +20,7 @@ from loopwright.schedule.tree import (
     Load,
     Loop,
     Position,
+    Prefetch,
     Stmt,
     Store,
     Term,
@@ -54,6 +55,8 @@ class _Names:
             return (self.place(stmt.buffer, stmt.index), self.value(stmt.value))
         if isinstance(stmt, Allocate):
             return self.buffer(stmt.buffer)
+        if isinstance(stmt, Prefetch):
+            return "prefetch"
         raise TypeError(f"a program for a processor has no {type(stmt).__name__}")
 
     def value(self, x: Expr) -> Hashable:

@@ -62,6 +62,7 @@ from loopwright.schedule.tree import (
     Linear,
     Load,
     Loop,
+    Prefetch,
     Quotient,
     Stmt,
     Store,
@@ -190,6 +191,8 @@ class Walk:
                 statement = self.store(stmt)
                 statements.append(statement)
                 nodes.append(self.store_context(stmt, statement))
+            elif isinstance(stmt, Loop) and isinstance(stmt.body[0], Prefetch):
+                continue  # hints, which are no work
             elif isinstance(stmt, Loop) and (inner := self.loop(stmt, outside)) is not None:
                 nodes.append(inner[0])
                 statements += inner[1]

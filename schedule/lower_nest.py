@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,9 @@ import numpy as np
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
-from loopwright.dsl.workload import tensor_shape
+from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.access import to_linear
+from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.nest import extent, guarded_reads, lanes, sliding, stride
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
@@ -72,7 +74,7 @@ class NestLowering:
         self.sketch, self.nest, self.values = sketch, sketch.nest, values
         self.storage, self.part, self.rows, self.number = storage, part, rows, number
         self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
-        self.lanes = self._lanes(target)
+        self.target, self.lanes = target, self._lanes(target)
         self.axes = {a: self._axis(a) for a in self.nest.axes}
         self.packed = {(p.tensor, p.index): p for p in sketch.packed}
 
@@ -273,9 +275,36 @@ class NestLowering:
             return self._update(acc, tuple(at.values()), at, place)
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=inside)
-        for counter, count, kind in reversed(outer + unrolled):
+        ahead = self._ahead(outer)
+        for counter, count, kind in reversed(unrolled):
+            body = [Loop(counter, count, kind, tuple(body))]
+        body += ahead
+        for counter, count, kind in reversed(outer):
             body = [Loop(counter, count, kind, tuple(body))]
         return body
+
+    def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
+        """Hints about the next panel of a large operand, in every step of the reduction, where all
+        register tiles along the other axes go over one panel first."""
+        vector, order = self.sketch.vector, self.sketch.order
+        panels = [p for p in self.sketch.packed if p.axis == vector and not p.local]
+        if not panels or not self.sketch.tiled or vector not in order:
+            return []
+        (panel, *_), within = panels, order[order.index(vector) + 1 :]
+        if not set(self.sketch.tiled) <= set(within) or set(panel.outer) & set(within):
+            return []
+        if tensor_bytes(panel.tensor) <= self.target.l2_bytes // 2:
+            return []
+        buffer, place = self.storage.packed[panel, self.number], self._place({})
+        number = Linear()
+        for axis in panel.outer:
+            number = number * extent(axis) + place[axis]
+        level = self.axes[panel.axis]
+        number = number * level.tiles + Linear(((level.number, 1),))
+        size = level.tile * math.prod(extent(axis) for axis in panel.inner)
+        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in within]
+        inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
+        return prefetches(buffer, size, number, passes, inner, vector.name)
 
     def _update(
         self,

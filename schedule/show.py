@@ -23,6 +23,7 @@ from loopwright.schedule.tree import (
     MatrixLoad,
     MatrixStore,
     Position,
+    Prefetch,
     Quotient,
     Stmt,
     Store,
@@ -73,6 +74,8 @@ def _block(body: tuple[Stmt, ...], depth: int) -> list[str]:
         elif isinstance(stmt, Store):
             place = _element(stmt.buffer, stmt.index)
             lines.append(f"{pad}{place} = {show_value(stmt.value)}")
+        elif isinstance(stmt, Prefetch):
+            lines.append(f"{pad}prefetch {_element(stmt.buffer, stmt.index)}")
         else:
             lines.append(pad + _gpu(stmt))
     return lines

@@ -146,6 +146,15 @@ class Store:
 
 
 @dataclass(frozen=True, eq=False)
+class Prefetch:
+    """A hint that the cache line of `buffer[index]` will be wanted; each subscript is moved to the
+    nearest legal one."""
+
+    buffer: Buffer
+    index: tuple[Linear, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Let:
     """`var = min(value, limit)` for the rest of the block."""
 
@@ -263,7 +272,7 @@ GpuStmt = (
     | MatrixMultiply
     | MatrixStore
 )
-Stmt = Loop | Let | Allocate | Store | GpuStmt
+Stmt = Loop | Let | Allocate | Store | Prefetch | GpuStmt
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,6 +357,8 @@ def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
         return replace(stmt, body=tuple(renamed(s, old, new) for s in stmt.body))
     if isinstance(stmt, Store):
         return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
+    if isinstance(stmt, Prefetch):
+        return replace(stmt, buffer=buffer(stmt.buffer))
     if isinstance(stmt, (AsyncCopy, MatrixLoad)):
         return replace(stmt, source=buffer(stmt.source))
     return stmt

@@ -38,6 +38,7 @@ from loopwright.schedule.tree import (
     MatrixMultiply,
     MatrixStore,
     Position,
+    Prefetch,
     Quotient,
     Stmt,
     Store,
@@ -119,7 +120,7 @@ class _Checker:
             elif isinstance(stmt, Store):
                 self._access(stmt.buffer, stmt.index, False)
                 self._value(stmt.value)
-            else:
+            elif not isinstance(stmt, Prefetch):
                 self._gpu(stmt)
         self.buffers = allocated
 
