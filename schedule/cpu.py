@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.context import LINE, NestContext, indices, mostly_written, touched, uses
 from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride
 from loopwright.schedule.packing import packable, packings
@@ -398,6 +399,8 @@ def _default_blocks(
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
     wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
+    if wanted > 1 and any(tensor_bytes(p.tensor) > target.l2_bytes // 2 for p in sketch.packed):
+        wanted = target.threads  # panel after panel, each prefetched while the last one is used
     panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
 
     def cost(axis: Index) -> tuple[int, bool]:
