@@ -293,7 +293,7 @@ class NestLowering:
         (panel, *_), within = panels, order[order.index(vector) + 1 :]
         if not set(self.sketch.tiled) <= set(within) or set(panel.outer) & set(within):
             return []
-        if tensor_bytes(panel.tensor) <= self.target.l2_bytes // 2:
+        if tensor_bytes(panel.tensor) <= self.target.l2_bytes // 16:
             return []
         buffer, place = self.storage.packed[panel, self.number], self._place({})
         number = Linear()

@@ -1,9 +1,13 @@
 """Lowering: batches, printed trees, and the verifier."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Const
 from loopwright.schedule.lower import lower
@@ -11,8 +15,20 @@ from loopwright.schedule.show import show
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import Allocate, Buffer, Let, Linear, Load, Loop, Store, Tree, Var
+from loopwright.schedule.tree import (
+    Allocate,
+    Buffer,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Prefetch,
+    Store,
+    Tree,
+    Var,
+)
 from loopwright.schedule.verify import legal, verify
+from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
 
 AVX2 = Target(vector_bytes=32, vector_registers=16, threads=2)
@@ -179,3 +195,22 @@ def test_the_verifier_rejects_a_broken_tree(message, body):
     tree, _ = tree_of(*body)
     with pytest.raises(ConfigError, match=message):
         verify(tree)
+
+
+def hints(stmts):
+    for stmt in stmts:
+        if isinstance(stmt, Prefetch):
+            yield stmt
+        elif isinstance(stmt, Loop):
+            yield from hints(stmt.body)
+
+
+@pytest.mark.parametrize(("filters", "prefetched"), [(512, True), (8, False)])
+def test_the_next_panel_of_weights_that_no_cache_holds_is_prefetched(filters, prefetched):
+    x = lw.tensor("x", (1, 10, 9, 64))
+    w = lw.tensor("w", (3, 3, 64, filters), constant=True)
+    workload = lw.workload(ops.conv2d(x, w, layout="NHWC"))
+    target = replace(resolve("cpu", 2), l2_bytes=1 << 19)
+    sketch = next(s for s in space(workload, target).sketches if not s.rewrite)
+    assert bool(list(hints(lower(sketch, target, sketch.at(sketch.default)).body))) == prefetched
+    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], target)
