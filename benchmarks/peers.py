@@ -1,7 +1,8 @@
 """Measuring peers side by side: each in a process of its own, rounds interleaved.
 
 A peer is a Python function that gets its arguments, prepares everything and returns a callable;
-that callable runs the work `n` times and returns seconds. Between its rounds a peer's process
+that callable runs the work `n` times and returns seconds. A round begins with a few calls that do
+not count, for after the others' rounds no peer finds its weights where it left them. Between its rounds a peer's process
 is stopped (SIGSTOP): merely to wait is not enough, since idle thread pools spin for a while. Each
 peer's environment says how many threads it may have, and it may use as many cores.
 """
@@ -198,6 +199,7 @@ def _serve(places: Sequence[int]) -> None:
                 number, answer = _calibrated(timer), {"facts": facts}
             else:
                 assert timer
+                timer(-(-number // 4))  # the others' rounds have emptied the caches
                 answer = {"seconds": timer(number) / number}
         except UnableError as error:
             answer = {"unable": str(error)}
