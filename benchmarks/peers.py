@@ -2,9 +2,10 @@
 
 A peer is a Python function that gets its arguments, prepares everything and returns a callable;
 that callable runs the work `n` times and returns seconds. A round begins with a few calls that do
-not count, for after the others' rounds no peer finds its weights where it left them. Between its rounds a peer's process
-is stopped (SIGSTOP): merely to wait is not enough, since idle thread pools spin for a while. Each
-peer's environment says how many threads it may have, and it may use as many cores.
+not count, for after the others' rounds no peer finds its weights where it left them. Between its
+rounds a peer's process is stopped (SIGSTOP): merely to wait is not enough, since idle thread pools
+spin for a while. Each peer's environment says how many threads it may have, and it may use as many
+cores.
 """
 
 from __future__ import annotations
