@@ -35,7 +35,7 @@ def _panel(axes, group: list[Outcome]) -> None:
     for place, o in enumerate(group):
         best = o.seconds.get(o.best)
         for name, seconds in o.seconds.items() if best else ():
-            ours = name == "ours"
+            ours = name in ("ours", "ours-last")
             color, size = (_OURS, 36) if ours else (_PEER, 9)
             axes.scatter([place], [best / seconds], color=color, s=size, zorder=3 + ours)
     axes.axhline(1, color=_LINE, linewidth=0.8)

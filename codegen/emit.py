@@ -90,8 +90,7 @@ class _Emitter:
             self.buffers[b.name] = self._declare(b)
 
     def block(self, body: tuple[Stmt, ...]) -> Any:
-        stmts = self.statements(body)
-        return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+        return _sequence(self.statements(body))
 
     def statements(self, body: tuple[Stmt, ...]) -> list[Any]:
         stmts: list[Any] = []
@@ -124,7 +123,10 @@ class _Emitter:
             kind = ForKind.SERIAL
         var = tirx.Var(loop.var.name, "int32")
         self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
-        return [tirx.For(var, number(0), self.extent(loop), kind, self.block(loop.body))]
+        body = self.statements(loop.body)
+        if not body:  # hints, which no C source has
+            return []
+        return [tirx.For(var, number(0), self.extent(loop), kind, _sequence(body))]
 
     def iteration(self, loop: Loop, at: int) -> list[Any]:
         self.at.known[loop.var] = Known(at, at, at, at)
@@ -149,10 +151,6 @@ class _Emitter:
     def transposed(self, loop: Loop) -> list[Any] | None:
         """A loop over neighbours in memory around stores whose lanes stand apart: several at a
         time, transposed in registers. None for any other loop."""
-        import os
-
-        if os.environ.get("NOTURN"):
-            return None
         if not 2 <= int(loop.extent) <= _MOST_ROWS or not self._whole(loop):
             return None
         stores = self._vector_stores(loop.body)
@@ -294,6 +292,10 @@ class _Emitter:
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
+
+
+def _sequence(stmts: list[Any]) -> Any:
+    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
 
 
 def _stored(loop: Loop) -> Store:

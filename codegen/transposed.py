@@ -23,7 +23,7 @@ def together(left: int) -> int:
 
 def transposes(dtype: str, lanes: int) -> bool:
     """Whether vectors of so many lanes can be stored together."""
-    return dtype in ("float32", "int32", "uint32") and lanes % _PART == 0
+    return dtype == "float32" and lanes % _PART == 0
 
 
 class Group:

@@ -211,7 +211,7 @@ def _check_start(block: Block, op: str, start: Any, dtype: str) -> None:
         # TVM starts a maximum at the lowest finite number, the notation at minus infinity; the two
         # differ only where every element is minus infinity.
         lowest, highest = limits(dtype)
-        finite = largest(dtype) if is_float(dtype) else highest
-        right = (lowest, -finite) if op == "max" else (highest, finite)
+        finite = (largest(dtype),) if is_float(dtype) else ()
+        right = (lowest, *(-x for x in finite)) if op == "max" else (highest, *finite)
     if value is None or float(value) not in right:
         raise NotSayable(f"block {block.name}: its {op} starts at {start}")

@@ -20,7 +20,6 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 
 # Points at which little is lost to rounding, in the order in which they are taken.
 _POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2")))
-MOST_TAPS = len(_POINTS)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,14 @@ class Window:
     tile: Index
     base: Base
 
+    def guarded(self, weight: Expr, place: Affine) -> Expr:
+        """The weight of a tap of a phase; 0 where the phase has one tap less."""
+        if self.phase is None or not extent(self.tap) % self.step:
+            return weight
+        tap = IndexValue(place * self.step + self.phase)
+        inside = Binary("lt", tap, Const(extent(self.tap), "int32"))
+        return Select(inside, weight, Const(0.0, weight.dtype))
+
     @property
     def growth(self) -> float:
         """How much larger rounding errors may be than in the sums themselves."""
@@ -86,14 +94,14 @@ class Convolution:
             d: w
             for d, p in enumerate(self.data.index)
             for w in self.windows
-            if w.phase in p.indices() and not p.const
+            if w.phase in p.indices() and p.plain() is None and not p.const
         }
 
     def lies_as(self, other: Convolution) -> bool:
         """Whether both read one tensor, which should lie in the same way for both."""
-        steps = ({d: w.step for d, w in c.folds.items()} for c in (self, other))
-        alike = self.order == other.order and next(steps) == next(steps)
-        return alike and self.data.tensor is other.data.tensor
+        mine, others = ({d: w.step for d, w in c.folds.items()} for c in (self, other))
+        same = self.data.tensor is other.data.tensor
+        return self.order == other.order and mine == others and same
 
     @staticmethod
     def of(nest: Nest, results: int, known: frozenset[str], taken: set[str]) -> Convolution | None:

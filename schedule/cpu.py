@@ -399,7 +399,8 @@ def _default_blocks(
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
     wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
-    if wanted > 1 and any(tensor_bytes(p.tensor) > target.l2_bytes // 2 for p in sketch.packed):
+    large = [p for p in sketch.packed if tensor_bytes(p.tensor) > target.l2_bytes // 2]
+    if wanted > 1 and any(p.axis == sketch.vector and not p.local for p in large):
         wanted = target.threads  # panel after panel, each prefetched while the last one is used
     panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
 

@@ -24,7 +24,7 @@ from loopwright.dsl.dtypes import is_float, largest, limits
 from loopwright.dsl.expr import Const, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.context import indices
 from loopwright.schedule.fill import Span, box
 from loopwright.schedule.fuse import inline
@@ -67,10 +67,11 @@ def clamped(workload: Workload) -> tuple[Group, ...] | None:
     last reading the image itself; None if there is none."""
     program = fused(workload)
     windows = [w for w in _windows(program, workload.outputs) if w.repeats]
-    for w in windows:
-        assert isinstance(w.producer.body, Select)
-        copy = replace(w.producer, body=w.producer.body.x)
-        program = inline(tuple(copy if n is w.producer else n for n in program), copy)
+    for out in [w.producer.out for w in windows]:
+        producer = next(n for n in program if n.out is out)
+        assert isinstance(producer.body, Select)
+        copy = replace(producer, body=producer.body.x)
+        program = inline(tuple(copy if n is producer else n for n in program), copy)
     return grouped(program, program, workload.outputs) if windows else None
 
 
@@ -187,7 +188,25 @@ class _Window:
             taps[tap] == 1 for tap, _ in self.walks.values() for taps in steps if tap in taps
         )
         last = self.nest.index[-1].plain()
-        return self.nest.reducer in ("max", "min") and whole and last in self.planes
+        if self.nest.reducer not in ("max", "min") or not whole or last not in self.planes:
+            return False
+        return self._ends_with_image()
+
+    def _ends_with_image(self) -> bool:
+        """Whether what is not padding is all of the image, axis by axis."""
+        assert isinstance(self.producer.body, Select)
+        image = self.producer.body.x
+        spans = box(self.producer.body.cond, self.producer)
+        assert isinstance(image, Read)
+        assert spans is not None
+        ends = set()
+        for p, size in zip(image.index, tensor_shape(image.tensor), strict=True):
+            axis = (p - p.const).plain()
+            if axis is not None and spans[axis] == Span(-p.const, size - p.const):
+                ends.add(axis)
+        padded = {a for a in self.producer.axes if spans[a] != Span(0, extent(a))}
+        inside = [i for p in image.index for i in p.indices()]
+        return padded <= ends and all(inside.count(a) == 1 for a in padded)
 
     def pays(self, target: Target) -> bool:
         """Whether planes are sums of their own, rows of a part are long, and parts are few."""
@@ -248,8 +267,8 @@ def _fills(producer: Nest, nest: Nest) -> bool:
     if not isinstance(body.x, Read) or not isinstance(body.y, Const):
         return False
     (lowest, highest), dtype = limits(nest.out.dtype), nest.out.dtype
-    finite = largest(dtype) if is_float(dtype) else highest
-    neutral = {"sum": (0,), "max": (lowest, -finite), "min": (highest, finite)}
+    finite = (largest(dtype),) if is_float(dtype) else ()
+    neutral = {"sum": (0,), "max": (lowest, *(-x for x in finite)), "min": (highest, *finite)}
     return nest.reducer in neutral and body.y.value in neutral[nest.reducer]
 
 

@@ -3,7 +3,10 @@
 Register tiles read a panel of weights several times, the first time from far away and then from
 the second-level cache. What waits for memory at first has all of the time to do so instead:
 
-    for panel: for pass < P: for step < I:  …;  prefetch panel + 1, line (P's part of it) · step
+    for panel: for pass < P: for step < I:  …;  prefetch panel + 1, line (pass · I + step) · R
+
+R, lines a step, is as small as reaches the end of the panel; behind it, its last line is asked for
+again.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ def prefetches(
     lines = ceildiv(ceildiv(size * item, LINE), turns)
     several: Column = np.minimum(again - 1, 1)
     var = Var(f"{name}.ahead")
-    at = panel * size + (turn * lines + Linear(((var, 1),))) * (LINE // item) + size
-    whole = Buffer(buffer.name, (buffer.size,), buffer.dtype, buffer.scope)
-    return [Loop(var, several * lines, "unrolled", (Prefetch(whole, (at,)),))]
+    at = (turn * lines + Linear(((var, 1),))) * (LINE // item)
+    panels = Buffer(buffer.name, (buffer.size // size, size), buffer.dtype, buffer.scope)
+    return [Loop(var, several * lines, "unrolled", (Prefetch(panels, (panel + 1, at)),))]
 
 
 def _number(counters: Sequence[Counter]) -> Counter:

@@ -5,6 +5,7 @@
            | Let(var, value, limit)                           var = min(value, limit), to the end
            | Allocate(buffer)                                                   of this block
            | Store(buffer, index*, value)
+           | Prefetch(buffer, index*)                         a hint
            | Barrier | AsyncCopy | AsyncCommit | AsyncWait                      for GPUs
            | MatrixFill | MatrixLoad | MatrixMultiply | MatrixStore             for their warps
     kind   = "serial" | "parallel" | "unrolled" | "vectorized" | "block" | "thread"

@@ -142,10 +142,10 @@ class _Phases:
             name, count = first.windows[0].axis.name, extent(tile)
             rows = min(rows, count)
             block = Index(f"{name}.block", -(-count // rows))
-            begin, within = Index(f"{name}.first", count - rows + 1), Index(f"{name}.within", rows)
-            self.around, batch, self.tiles = (*batch, block), (), (within, *others)
+            begin, row = Index(f"{name}.first", count - rows + 1), Index(f"{name}.within", rows)
+            self.around, batch, self.tiles = (*batch, block), (), (row, *others)
             self.begins = (Base(begin, block, rows),)
-            self.bases = (replace(self.bases[0], tile=within, first=begin), *self.bases[1:])
+            self.bases = (replace(self.bases[0], tile=row, first=begin), *self.bases[1:])
         self.rest = (*self.shared, *batch, *self.tiles)
 
     def groups(self) -> Iterator[Group]:
@@ -192,7 +192,10 @@ class _Phases:
         def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
-                return within(_moved(phase.weight, values))
+                value: Expr = _moved(phase.weight, values)
+                for w, place in zip(self.windows, at, strict=True):
+                    value = w.guarded(value, place)
+                return value
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value

@@ -43,7 +43,7 @@ class Row:
     def last(self) -> Row | None:
         """The same work with channels last, inputs turned as `LAST` says; None if it has none."""
         orders = LAST.get(self.what)
-        if orders is None:
+        if orders is None or any(s.startswith("layout=") for s in self.settings):
             return None
         shapes = {t.name: tensor_shape(t) for t in self.request.workload.inputs}
         settings = []

@@ -5,6 +5,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
+from loopwright.dsl.index import Index
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 WIDE = {"kind": "llvm", "mcpu": "skylake-avx512"}
@@ -64,3 +65,13 @@ def test_vectors_are_transposed_where_the_result_lies_across_them(layout):
     sketch = next(s for s in space.sketches if not s.rewrite)  # vectors are along the filters
     library = lw.build(space.workload, sketch.at(sketch.default), target=WIDE)
     assert (FENCE in library.source("tir")) == first
+
+
+def test_elements_of_other_types_are_stored_one_by_one():
+    i, j = Index("i", 16), Index("j", 8)
+    a, out = lw.tensor("A", (8, 16), "int32"), lw.tensor("O", (16, 8))
+    out[i, j] = a[j, i] + a[j, i]
+    workload = lw.workload(out)
+    library = lw.build(workload)
+    assert FENCE not in library.source("tir")
+    assert_configs_equal_oracle(workload, configs_of(workload))

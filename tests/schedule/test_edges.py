@@ -8,6 +8,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
+from loopwright.dsl.index import Index
 from loopwright.schedule.edges import edges
 from tests.codegen.test_build import assert_configs_equal_oracle
 
@@ -146,6 +147,38 @@ def test_maxima_over_images_with_channels_last_read_the_nearest_element(name):
     for _ in range(3):
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
     assert_configs_equal_oracle(workload, configs, narrow(2))
+
+
+def maxima_of(body, low=-np.inf, dtype="float32"):
+    """`o[y, c] = max p[2y + r, c]`, with p[u, c] = body(u, c) inside of 1 … 6, else low."""
+    u, c, y, r = Index("u", 9), Index("c", 8), Index("y", 4), Index("r", 3)
+    p, o = lw.tensor("p"), lw.tensor("o")
+    p[u, c] = lw.where((u >= 1) & (u < 7), body(u, c), low)
+    o[y, c] = lw.max(p[2 * y + r, c])
+    return lw.workload(o)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        lambda: maxima_of(lambda u, c: tensor("x", 20, 8)[u - 1, c]),
+        lambda: maxima_of(lambda u, c: tensor("x", 6, 8, dtype="int8")[u - 1, c], -127),
+    ],
+    ids=["a part of an image", "integers that are less than the padding"],
+)
+def test_where_the_nearest_element_is_another_windows_keep_their_padding(workload):
+    space = lw.space(workload(), narrow(2))
+    assert not [s for s in space.sketches if s.rewrite == "clamped"]
+
+
+def test_several_maxima_in_a_row_all_lose_their_padding():
+    x = tensor("x", 1, 9, 9, 16)
+    for _ in range(3):
+        x = ops.max_pool2d(x, 3, stride=1, padding=1, layout="NHWC")
+    space = lw.space(lw.workload(x), narrow(2))
+    (sketch,) = [s for s in space.sketches if s.rewrite == "clamped"]
+    assert [n.nest.reducer for n in sketch.nests] == ["max"] * 3
+    assert_configs_equal_oracle(space.workload, [sketch.at(sketch.default)], narrow(2))
 
 
 def test_images_may_be_padded_with_the_least_finite_number_as_models_have_it():

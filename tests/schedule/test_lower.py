@@ -214,3 +214,5 @@ def test_the_next_panel_of_weights_that_no_cache_holds_is_prefetched(filters, pr
     sketch = next(s for s in space(workload, target).sketches if not s.rewrite)
     assert bool(list(hints(lower(sketch, target, sketch.at(sketch.default)).body))) == prefetched
     assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], target)
+    # C has no hints, and no loops around nothing.
+    assert lw.build(workload, sketch.at(sketch.default), target="cpu", threads=2).source("c")

@@ -6,6 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.index import Index
 from loopwright.schedule.lower import lower
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Allocate, Loop
@@ -53,6 +54,19 @@ def transposed_by_2():
     return ops.relu(ops.conv2d_transpose(x, weights(16, 24, 4, 4), stride=2, padding=1, bias=b))
 
 
+def two_by_2_of_one_image():
+    x, v = tensor("x", 1, 3, 13, 12), tensor("v", 8, 3, 3, 3, constant=True)
+    return ops.conv2d(x, weights(8, 3, 3, 3), stride=2), ops.conv2d(x, v, stride=2)
+
+
+def rows_by_2(tap, size):
+    """Three taps of a tensor of `size`, `tap(r)` the one for r."""
+    i, k, c, r = Index("i", 12), Index("k", 8), Index("c", 8), Index("r", 3)
+    out = lw.tensor("out")
+    out[i, k] += tensor("d", 27, 8)[2 * i + r, c] * weights(size, 8, 8)[tap(r), c, k]
+    return out
+
+
 CASES = {
     "odd extents, with bias, ReLU and residual": with_bias_relu_and_residual,
     "two in a row": two_in_a_row,
@@ -76,6 +90,9 @@ CASES = {
     "5×5 by 3": lambda: ops.conv2d(
         tensor("x", 1, 4, 22, 18), weights(16, 4, 5, 5), stride=3, padding=1
     ),
+    "two by 2 of one image": two_by_2_of_one_image,
+    "by 2, a kernel that is turned": lambda: rows_by_2(lambda r: 2 - r, 3),
+    "by 2, a part of longer weights": lambda: rows_by_2(lambda r: r + 1, 5),
     "by 2 one way alone": lambda: ops.conv2d(
         tensor("x", 1, 16, 13, 12), weights(16, 16, 3, 3), stride=(2, 1), padding=1
     ),
