@@ -210,7 +210,8 @@ class _Emitter:
         between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
         if any(loop.var in variables(term) for term in divided) or not between:
             return False
-        return steps.get(loop.var, 0) > 1 and transposes(store.buffer.dtype, int(loop.extent))
+        lanes, step = int(loop.extent), int(steps.get(loop.var, 0))
+        return step > 1 and transposes(store.buffer.dtype, lanes)
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""

@@ -32,6 +32,7 @@ from loopwright.schedule.tree import (
     Linear,
     Load,
     Loop,
+    Prefetch,
     Stmt,
     Store,
     Var,
@@ -169,7 +170,7 @@ class _KernelEmitter:
                 stmts.append(tirx.Evaluate(tirx.call_extern("int32", "lw_barrier")))
             elif isinstance(stmt, (AsyncCopy, AsyncCommit, AsyncWait)):
                 stmts += self._async(stmt)
-            else:
+            elif not isinstance(stmt, Prefetch):
                 stmts.append(self.matrices.emit(stmt))
         return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
 

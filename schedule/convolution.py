@@ -94,7 +94,7 @@ class Convolution:
             d: w
             for d, p in enumerate(self.data.index)
             for w in self.windows
-            if w.phase in p.indices() and p.plain() is None and not p.const
+            if w.phase is not None and w.phase in p.indices() and p.plain() is None and not p.const
         }
 
     def lies_as(self, other: Convolution) -> bool:

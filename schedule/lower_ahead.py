@@ -55,7 +55,8 @@ def prefetches(
 
 def _number(counters: Sequence[Counter]) -> Counter:
     """Several counters as one, the last one running fastest."""
-    number, count = Linear(), 1
+    number = Linear()
+    count: Column = 1
     for value, extent in counters:
         number, count = number * extent + value, count * extent
     return number, count
