@@ -125,7 +125,8 @@ def test_without_trials_the_best_of_earlier_sessions_is_chosen(file, tmp_path):
     store = tmp_path / "r.db"
     earlier = run(Featured(), trials=16, records=store)
     tuned = run(Featured(), trials=0, records=store, transfer=file)
-    assert tuned.config == earlier.config
+    chosen, best = costs(points(*NEW), [tuned.config, earlier.config])
+    assert chosen == best  # of several that are as fast, any
     assert tuned.record is not None
     with RecordStore(store) as opened:
         count = len(opened)
