@@ -215,7 +215,7 @@ class _Emitter:
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
-        if loop.bound is None or self.at.range(loop.bound)[0] >= int(loop.extent):
+        if loop.bound is None or self._whole(loop):
             return number(int(loop.extent))
         return tirx.Min(number(int(loop.extent)), self.at.linear(loop.bound))
 

@@ -18,15 +18,20 @@ from collections.abc import Iterator, Sequence
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes
-from loopwright.schedule.context import LINE, NestContext, indices, mostly_written, touched, uses
+from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
 from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride
 from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
+from loopwright.schedule.register_tile import (
+    TURNED,
+    USUAL_UNROLL,
+    best_tile,
+    best_tile_score,
+    register_tiles,
+)
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 
 _MAX_UNROLL = 9  # iterations: a 3×3 window; more costs build time and gains nothing
-_USUAL_UNROLL = 3
-_IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
 _ROWS = 5  # of a register tile: with two vectors each, as many accumulators as are wanted
 _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
 # Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
@@ -35,10 +40,8 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 # A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
-_NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
 _PAGE = 4096  # bytes
 _EVEN = 1.03  # a thread may have so much more than another, for larger blocks
-_TURNED = 4  # vectors that are transposed at a time
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
@@ -60,7 +63,7 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
     """The knobs of one nest: "tile", "block<axis>_" and "unroll"."""
     nest = sketch.nest
     if sketch.tile:
-        yield Knob("tile", tuple(_tiles(sketch, context)))
+        yield Knob("tile", tuple(register_tiles(sketch, context)))
     if not context.rows:
         for place, axis in enumerate(nest.axes):
             yield Knob(f"block{place}_", tuple((q,) for q in counts(extent(axis))))
@@ -84,7 +87,7 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
             whole = [c for c in choices if c[0] >= tiles]  # one block, whatever its size
             chosen[name] = whole[0] if wanted >= tiles else fitting[-1]
     if "unroll" in knobs:
-        small = [c for c in knobs["unroll"].choices if math.prod(c) <= _USUAL_UNROLL]
+        small = [c for c in knobs["unroll"].choices if math.prod(c) <= USUAL_UNROLL]
         chosen["unroll"] = max(small, key=math.prod)
     return chosen
 
@@ -101,18 +104,6 @@ def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
     }
     ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
     return [a for a in ranked if cost[a] <= cost[ranked[0]] + _CLOSE][:3]
-
-
-def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
-    """The register tile of a structure that has a vector axis by which it may be the fastest."""
-    return max(_tiles(sketch, context), key=lambda tile: _tile_score(sketch, tile, context))
-
-
-def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
-    """The best share of the peak that a register tile of a structure may reach."""
-    if sketch.vector is None:
-        return 1 / context.lanes(sketch.nest)
-    return _tile_score(sketch, best_tile(sketch, context), context)
 
 
 def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
@@ -186,7 +177,7 @@ def _across(nest: Nest, vector: Index) -> tuple[Index, ...]:
     if nest.also or in_place(nest) or nest.out.dtype != "float32" or not step or step == 1:
         return ()
     near = (a for a in nest.axes if stride(nest.out, nest.index, a) == 1)
-    return tuple(a for a in near if extent(a) >= _TURNED)[:1]
+    return tuple(a for a in near if extent(a) >= TURNED)[:1]
 
 
 def _orders(
@@ -230,45 +221,6 @@ def _reduce_orders(
     return list(dict.fromkeys(orders))
 
 
-def _tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
-    """Register tiles: accumulators, one row of vector operands and a broadcast fit the vector
-    registers."""
-    lanes, vector = context.lanes(sketch.nest), sketch.vector
-    assert vector is not None
-    widths = _widths(sketch, lanes)
-    registers = context.target.vector_registers
-    spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
-    if sketch.nest.reducer is None:
-        spans = [range(_TURNED, min(extent(a), registers) + 1, _TURNED) for a in sketch.tiled]
-    if len(spans) == 2:
-        spans[0] = range(1, min(4, len(spans[0])) + 1)
-    for sizes in itertools.product(*spans):
-        for width in widths:
-            columns = -(-width // lanes)
-            if math.prod(sizes) * columns + columns + 1 <= registers or _least(
-                sizes, width, widths
-            ):
-                yield (*sizes, width)
-
-
-def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
-    return math.prod(sizes) == 1 and width == widths[0]
-
-
-def _widths(sketch: NestSketch, lanes: int) -> list[int]:
-    """Sizes of the tile along the vector axis: whole vectors, or a power of two below one."""
-    vector, nest = sketch.vector, sketch.nest
-    assert vector is not None
-    size = extent(vector)
-    counts = [1, 2, 3, 4, 6, 8] if vector in nest.axes else [1, 2, 4, 8]
-    if nest.also:  # its many stores are independent already
-        counts = [1]
-    whole = [c * lanes for c in counts if c * lanes <= size]
-    if in_place(nest):  # no element may be in two tiles
-        return [w for w in whole if size % w == 0] or [min(size & -size, lanes)]
-    return whole or [1 << (size.bit_length() - 1)]
-
-
 def counts(most: int) -> list[int]:
     """1, 2, 3, 4, 6, 8, 12, 16, … up to `most`, and `most` itself."""
     steps = itertools.chain([1], *([2 << e, 3 << e] for e in range(40)))
@@ -286,108 +238,6 @@ def unrolls(extents: list[int]) -> list[Choice]:
         most = _MAX_UNROLL // extents[-1]
         both += [(u, extents[-1]) for u in range(2, most + 1) if extents[0] % u == 0]
     return both
-
-
-def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float:
-    """The share of the peak that a register tile may reach: as many multiply-adds as loads can
-    start at once, enough accumulators hide the latency, and what tiles compute twice is lost."""
-    lanes = context.lanes(sketch.nest)
-    *rows, width = tile
-    columns = -(-width // lanes)
-    vectors = math.prod(rows) * columns
-    useful = min(1.0, width / lanes)
-    for axis, size in zip(sketch.tile, tile, strict=True):
-        useful *= extent(axis) / (-(-extent(axis) // size) * size)
-    if sketch.nest.reducer is None:
-        return useful * (0.9 + 0.025 * min(columns, 4))
-    slides = sliding(sketch.nest, sketch.vector, sketch.tiled)[-1:]
-    window = math.prod(extent(k) for k in slides)
-    if slides:
-        # Beside the accumulators, the rows of one window and its weights are at hand.
-        weights = window if len(set(sketch.nest.reads())) > 1 else 0
-        if vectors + window * columns + weights > context.target.vector_registers:
-            useful *= 0.5
-    kept = _kept(sketch, tile)
-    if kept > context.target.vector_registers // 4:  # a few are no matter
-        useful *= 1.0 if vectors + columns + kept <= context.target.vector_registers else 0.5
-    useful -= 0.01 * _lines(sketch, tile, context)
-    loads = _loads(sketch, tile, columns, window) if len(rows) > 1 else columns + math.prod(rows)
-    per_load = vectors / loads
-    share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
-    far = _far_bytes(sketch, tile, context)
-    if far:
-        share = min(share, vectors / 2 * _NEAR_RATE / far)
-    return useful * share + 0.05 * min(per_load, 2.0)
-
-
-def _kept(sketch: NestSketch, tile: Choice) -> int:
-    """Single elements of a window's operand that the compiler keeps in vector registers from one
-    tap to the next, where a tile reads the same ones for several of its places."""
-    if not sketch.reduce or extent(sketch.reduce[-1]) > _USUAL_UNROLL:
-        return 0  # a loop that the compiler does not unroll
-    tap, sizes = sketch.reduce[-1], dict(zip(sketch.tile, tile, strict=True))
-    total = 0
-    for read in {r for r, _ in guarded_reads(sketch.nest.body)}:
-        used = indices(read)
-        steps = [dict(p.terms) for p in read.index if tap in p.indices()]
-        near = any(
-            0 < abs(step[a]) < extent(tap) * abs(step.get(tap, 0))
-            for step in steps
-            for a in sizes.keys() & step.keys()
-        )
-        if near and sketch.vector not in used:
-            total += math.prod(n for a, n in sizes.items() if a in used)
-    return total
-
-
-def _far_bytes(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
-    """Bytes of the vector operands that a step of a register tile reads from beyond the nearest
-    cache, where all that a tile reads is too much for it."""
-    nest, sizes = sketch.nest, dict(zip(sketch.tile, tile, strict=True))
-    panels = step = lines = 0
-    for read in {r for r, _ in guarded_reads(nest.body)}:
-        used, item = indices(read), item_bytes(read.dtype)
-        places = {i: sizes[i] for i in sketch.tile if i in used}
-        places |= {k: extent(k) for k in nest.reduce if k in used}
-        if sketch.vector in used:
-            step += tile[-1] * item
-            panels += math.prod(places.values()) * item
-            continue
-        count = 1
-        for i, size in places.items():
-            apart = stride(read.tensor, read.index, i)
-            each = LINE if apart is None else min(abs(apart) * item, LINE)
-            count *= -(-size * each // LINE)
-        lines += count * LINE
-    return step if panels + lines > context.target.l1_bytes * 7 // 8 else 0
-
-
-def _loads(sketch: NestSketch, tile: Choice, columns: int, window: int) -> float:
-    """Loads in one step of a register tile: of each operand a vector, or a single element, for
-    every place of the tile that it moves with; of a sliding window one row for all of its taps."""
-    sizes = list(zip(sketch.tiled, tile[:-1], strict=True))
-    total = 0.0
-    for read in {r for r, _ in guarded_reads(sketch.nest.body)}:
-        used = indices(read)
-        places = math.prod(n for a, n in sizes if a in used)
-        total += (places + window - 1) / window * columns if sketch.vector in used else places
-    return total
-
-
-def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
-    """Cache lines that a step of the tile reads single elements from, of operands that do not
-    stay in the second-level cache: neighbours share one, and so do steps along a row."""
-    total = 0
-    for read in dict.fromkeys(sketch.nest.reads()):
-        packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
-        large = touched(sketch.nest, read) > context.target.l2_bytes // 2
-        near = any(stride(read.tensor, read.index, k) == 1 for k in sketch.nest.reduce)
-        if packed or near or not large or sketch.vector in indices(read):
-            continue
-        sizes = dict(zip(sketch.tile, tile, strict=True))
-        steps = {a: stride(read.tensor, read.index, a) for a in sketch.tiled}
-        total += math.prod(n for a, n in sizes.items() if steps.get(a, 0) not in (0, 1))
-    return total
 
 
 def _default_blocks(

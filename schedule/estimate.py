@@ -14,9 +14,9 @@ from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext, indices, touched
-from loopwright.schedule.cpu import best_tile, best_tile_score
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, has_reuse
+from loopwright.schedule.register_tile import best_tile, best_tile_score
 from loopwright.schedule.sketch import NestSketch, Sketch
 from loopwright.schedule.target import Target
 
