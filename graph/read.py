@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tvm import IRModule, relax, tirx
 
 from loopwright.graph.errors import ModelError, OpenShape
@@ -223,6 +224,23 @@ def _elu(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(value)
 
 
+def _group_norm(node: Any, importer: Any) -> Any:
+    """Group norm, with weights or, as TVM's importer does not have it, without."""
+    given = importer.retrieve_args(node)
+    if "native" in str(node.target):
+        x, weight, bias, _, _, _, groups, epsilon = given
+    else:
+        x, groups, weight, bias, epsilon = [*given, *(None, None, 1e-5)[len(given) - 2 :]][:5]
+    shape, dtype = importer.shape_of(x), x.ty.dtype
+    channels = np.ones(int(shape[1]), str(dtype))
+    weight = relax.const(channels) if weight is None else weight
+    bias = relax.const(0 * channels) if bias is None else bias
+    axes = list(range(2, len(shape)))
+    return importer.block_builder.emit(
+        relax.op.nn.group_norm(x, weight, bias, groups, 1, axes, epsilon)
+    )
+
+
 _OPERATORS = {
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
@@ -230,6 +248,8 @@ _OPERATORS = {
     "min.dim": _min_dim,
     "any.default": _any,
     "elu.default": _elu,
+    "group_norm.default": _group_norm,
+    "native_group_norm.default": _group_norm,
 }
 """What TVM's importer lacks, or has otherwise."""
 

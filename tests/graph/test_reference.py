@@ -69,10 +69,13 @@ def test_nan_is_found(function):
         lambda x: x.min(1)[1],
         lambda x: (x > 9).any(),
         lambda x: nn.functional.celu(x, 0.7),
+        lambda x: nn.functional.group_norm(x, 1),
+        lambda x: nn.functional.group_norm(x, 5, torch.arange(5.0), eps=0.1),
     ],
     ids=[
         *("amax", "amin that keeps its axis", "amax of all", "prod", "logsumexp", "floor"),
         *("elu", "selu", "min", "where the min is", "any", "celu"),
+        *("group norm without weights", "group norm without a bias"),
     ],
 )
 def test_what_the_importer_lacks_is_there(function):
