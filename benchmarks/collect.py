@@ -175,7 +175,7 @@ def visit(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end:
 def adopt(folder: Path, store: RecordStore) -> int:
     """Add what the paper's figures replay, see `paper/collect.py`; how many records were new."""
     before = len(store)
-    for path in sorted(folder.glob("*.json.gz")):
+    for path in sorted(folder.glob("*.npz")):
         table = Recorded.load(path)
         about = table.space.workload, table.space.target, table.machine
         store.merge(

@@ -56,13 +56,16 @@ def workloads() -> dict[str, Workload]:
 def known(name: str, workload: Workload, size: int, folder: Path) -> Recorded:
     """The sub-space with what was measured of it before."""
     wanted = subspace(space(workload, resolve("cpu", 1)), size)
-    path = folder / f"{name}.json.gz"
+    path = folder / f"{name}.npz"
     if not path.exists():
         return Recorded(name, wanted, fingerprint(), {})
     before = Recorded.load(path)
     if before.machine["processor"] != fingerprint()["processor"]:
         raise SystemExit(f"{path} is of another machine, {before.machine['processor']}")
-    return replace(before, space=wanted)
+    names = {s.name for s in wanted.sketches}
+    if old := [s.name for s in before.space.sketches if s.name not in names]:
+        raise SystemExit(f"{path}: the space has no {old[0]!r} any more; collect it anew")
+    return Recorded(name, wanted, before.machine, before.costs)
 
 
 def measure(tables: list[Recorded], seconds: float, most: int, shelf: Shelf) -> list[Recorded]:
@@ -131,7 +134,7 @@ def main() -> None:
             return
         after = measure(tables, options.seconds, options.most, shelf)
     for table in after:
-        table.save(options.data / f"{table.name}.json.gz")
+        table.save(options.data / f"{table.name}.npz")
         print(f"{table.name}: {len(table.costs)} of {table.space.size} configs")
 
 

@@ -84,7 +84,7 @@ def main() -> None:
 def _table(panel: Panel, options: argparse.Namespace) -> Path | None:
     """Where the table of a panel is; None if it is not there."""
     folder = options.gpus if panel.gpu else options.data
-    name = f"{panel.table}.csv.gz" if panel.gpu else f"{panel.table}.json.gz"
+    name = f"{panel.table}.csv.gz" if panel.gpu else f"{panel.table}.npz"
     path = None if folder is None else folder.resolve() / name
     return path if path and path.exists() else None
 

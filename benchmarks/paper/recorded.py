@@ -1,120 +1,168 @@
-"""`Recorded`: what the configs of a sub-space cost on one machine, as a file and as a device."""
+"""`Recorded`: what the configs of a sub-space cost on one machine, as a file and as a device.
+
+A file is whole in itself: beside the costs it has what models see of each config, so that searches
+of it repeat exactly, whatever becomes of the rules that derive spaces and features.
+"""
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
-import math
 import os
-from dataclasses import asdict, dataclass, replace
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from points import every_number, places
 
+from loopwright.costmodel.representation import Numbers, Representation, make_representation
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.replay import ReplayedDevice
 from loopwright.schedule.sketch import Config, Knob, Sketch
-from loopwright.schedule.space import Space, space
+from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
 
-FORMAT = "loopwright sub-space 1"
+FORMAT = "loopwright sub-space 2"
+READS = ("relation", "tree")
+"""The features that a file has; those of the config itself follow from the knobs."""
 Costs = dict[Config, float]
 
 
 class RecordedError(LoopwrightError):
-    """A file that holds no recorded sub-space, or one of another version of the rules."""
+    """A file that holds no recorded sub-space."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recorded:
     """A sub-space and the costs of those of its configs that were measured.
 
     Attributes
     ----------
-    costs: seconds, infinite for configs that failed.
+    space: loaded from a file, its sketches have knobs alone, and no loops.
     machine: `measure.machine.fingerprint` of where they were measured.
-    missing: names of recorded sketches that the space no longer has; their costs are left out.
+    costs: seconds, infinite for configs that failed.
+    kept: features from the file by what they are called and the number of the sketch; a row for
+        each of its configs, zeros for those that were not measured.
     """
 
     name: str
     space: Space
     machine: dict[str, str]
     costs: Costs
-    missing: tuple[str, ...] = ()
+    kept: Mapping[str, list[np.ndarray]] = field(default_factory=dict)
 
     def device(self) -> ReplayedDevice:
         """All that was measured, as a device. Raises `DeviceError` if nothing was."""
         return ReplayedDevice(self.space, self.costs, self.name)
 
+    def representation(self, reads: str) -> Representation:
+        """How features are had: from the file, or as the space's loops tell them."""
+        return Kept(self.kept[reads]) if reads in self.kept else make_representation(reads)
+
     def save(self, path: Path) -> None:
         """Write a file, in the place of the one that is there."""
-        content = {
+        about = {
             "format": FORMAT,
             "name": self.name,
             "workload": self.space.workload.to_json(),
             "target": asdict(self.space.target),
             "machine": self.machine,
-            "sketches": [self._sketch(s) for s in self.space.sketches],
+            "sketches": [
+                {
+                    "name": s.name,
+                    "rewrite": s.rewrite,
+                    "knobs": {k.name: k.choices for k in s.knobs},
+                    "default": s.default,
+                }
+                for s in self.space.sketches
+            ],
         }
-        raw = json.dumps(content, separators=(",", ":")).encode()
+        arrays: dict[str, np.ndarray] = {"about": np.frombuffer(json.dumps(about).encode(), "u1")}
+        ways = {reads: self.representation(reads) for reads in READS}
+        for number, sketch in enumerate(self.space.sketches):
+            every = configs(sketch)
+            rows = np.array([n for n, c in enumerate(every) if c in self.costs], np.int32)
+            arrays[f"rows{number}"] = rows
+            # Four digits: more than a measurement has.
+            arrays[f"seconds{number}"] = np.array(
+                [float(f"{self.costs[every[n]]:.4g}") for n in rows]
+            )
+            numbers = every_number(sketch)[rows]
+            for reads, way in ways.items():
+                found = way.features(self.space, number, numbers)
+                arrays[f"{reads}{number}"] = np.asfortranarray(found)  # packs better by columns
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
         beside = path.with_name(path.name + ".new")
-        beside.write_bytes(gzip.compress(raw, 9, mtime=0))
+        beside.write_bytes(content.getvalue())
         os.replace(beside, path)
-
-    def _sketch(self, sketch: Sketch) -> dict[str, Any]:
-        every = configs(sketch)
-        rows = [n for n, config in enumerate(every) if config in self.costs]
-        return {
-            "name": sketch.name,
-            "knobs": {knob.name: knob.choices for knob in sketch.knobs},
-            "default": sketch.default,
-            "rows": rows,
-            "seconds": [_written(self.costs[every[n]]) for n in rows],
-        }
 
     @staticmethod
     def load(path: Path) -> Recorded:
         """Read what `save` wrote. Raises `RecordedError` for anything else."""
         try:
-            content = json.loads(gzip.decompress(path.read_bytes()))
-            if content["format"] != FORMAT:
-                raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
-            workload = Workload.from_json(content["workload"])
-            target = Target(**_tuples(content["target"]))
-            return _recorded(content, space(workload, target))
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+                about = json.loads(arrays["about"].tobytes())
+                if about["format"] != FORMAT:
+                    raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
+                return _recorded(about, arrays)
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             raise RecordedError(f"{path} holds no recorded sub-space: {error}") from error
+
+
+class Kept(Representation):
+    """Features that a file has, by the number of the sketch and the place of the config."""
+
+    transferable = True
+
+    def __init__(self, rows: list[np.ndarray]) -> None:
+        self._rows = rows
+
+    def features(self, space: Space, sketch: int, numbers: Numbers) -> np.ndarray:
+        found: np.ndarray = self._rows[sketch][places(space.sketches[sketch], numbers)]
+        return found
+
+    def names(self, space: Space) -> tuple[str, ...]:
+        return tuple(map(str, range(self._rows[0].shape[1])))
 
 
 def configs(sketch: Sketch) -> list[Config]:
     """All of a sketch, its last knob fastest."""
-    shape = [len(knob.choices) for knob in sketch.knobs]
-    return [sketch.at(numbers) for numbers in np.ndindex(*shape)]
+    return [sketch.at(numbers) for numbers in every_number(sketch).tolist()]
 
 
-def _recorded(content: dict[str, Any], whole: Space) -> Recorded:
-    known = {sketch.name: sketch for sketch in whole.sketches}
-    found = [s for s in content["sketches"] if s["name"] in known]
-    if not found:
-        raise ValueError("the space of its workload has none of its sketches now; collect again")
-    sketches, costs = [], {}
-    for data in found:
-        knobs = tuple(Knob(n, _tuples(choices)) for n, choices in data["knobs"].items())
-        sketch = replace(known[data["name"]], knobs=knobs, default=tuple(data["default"]))
-        every = configs(sketch)
-        for row, seconds in zip(data["rows"], data["seconds"], strict=True):
-            costs[every[row]] = math.inf if seconds is None else seconds
-        sketches.append(sketch)
-    missing = tuple(s["name"] for s in content["sketches"] if s["name"] not in known)
-    narrowed = replace(whole, sketches=tuple(sketches))
-    return Recorded(content["name"], narrowed, content["machine"], costs, missing)
-
-
-def _written(seconds: float) -> float | None:
-    """Four digits: more than a measurement has."""
-    return float(f"{seconds:.4g}") if math.isfinite(seconds) else None
+def _recorded(about: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Recorded:
+    workload = Workload.from_json(about["workload"])
+    sketches = tuple(
+        Sketch(
+            data["name"],
+            workload,
+            (),
+            (),
+            tuple(Knob(name, _tuples(choices)) for name, choices in data["knobs"].items()),
+            tuple(data["default"]),
+            data["rewrite"],
+        )
+        for data in about["sketches"]
+    )
+    costs: Costs = {}
+    kept: dict[str, list[np.ndarray]] = {reads: [] for reads in READS}
+    for number, sketch in enumerate(sketches):
+        rows, every = arrays[f"rows{number}"], configs(sketch)
+        costs |= {
+            every[n]: s for n, s in zip(rows, arrays[f"seconds{number}"].tolist(), strict=True)
+        }
+        for reads in READS:
+            stored = arrays[f"{reads}{number}"]
+            whole = np.zeros((len(every), stored.shape[1]), np.float32)
+            whole[rows] = stored
+            kept[reads].append(whole)
+    space = Space(workload, Target(**_tuples(about["target"])), sketches)
+    return Recorded(about["name"], space, about["machine"], costs, kept)
 
 
 def _tuples(value: Any) -> Any:

@@ -150,17 +150,19 @@ def opened(table: Path) -> ReplayedDevice:
     """A recorded sub-space, or one of the brute-forced GPUs."""
     if table.name.endswith(".csv.gz"):
         return load_brute_forced(table)
-    recorded = Recorded.load(table)
-    if recorded.missing:
-        print(f"{table.name}: {len(recorded.missing)} sketches are of another version, left out")
-    return searched(recorded).device()
+    return searched(loaded(table)).device()
+
+
+@functools.cache
+def loaded(table: Path) -> Recorded:
+    return Recorded.load(table)
 
 
 def searched(recorded: Recorded) -> Recorded:
     """The table as searches see it: without the default config, which rules of thumb chose, as the
     paper's searches know none; and with one cost for configs that are one program, the lowest,
     since they were measured at different times and noise only adds."""
-    space, reads = recorded.space, make_representation("relation")
+    space, reads = recorded.space, recorded.representation("relation")
     costs = {c: cost for c, cost in recorded.costs.items() if c != space.default}
     found: dict[Config, int] = {}
     lowest: dict[int, float] = {}
@@ -181,4 +183,7 @@ def in_table(table: Path) -> Legal:
 
 @functools.cache
 def features(table: Path, reads: str, width: int | None = None) -> Remembered:
-    return Remembered(make_representation(reads), opened(table).space, width)
+    """What models see of a table's configs; of GPUs' tables, knobs alone."""
+    gpu = table.name.endswith(".csv.gz")
+    of = make_representation(reads) if gpu else loaded(table).representation(reads)
+    return Remembered(of, opened(table).space, width)
