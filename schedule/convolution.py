@@ -18,7 +18,9 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.bilinear import Bilinear, bilinear
-from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.fill import box
+from loopwright.schedule.fuse import inlined
+from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base
 from loopwright.schedule.sweep import fresh, places_of
 
@@ -77,12 +79,35 @@ class Convolution:
         self.filters = tuple(a for a in nest.axes if a in in_weight - in_data)
         phases = (w.phase for w in windows if w.phase is not None)
         self.channels = (*phases, *(k for k in nest.reduce if k not in self.taps))
+        self.padding: Nest | None = None
+        """What pads the data, where that is no nest of its own."""
 
     @property
     def order(self) -> list[int]:
         """The axes of the data with the last channel behind the others."""
         last, index = self.channels[-1], self.data.index
         return sorted(range(len(index)), key=lambda d: index[d].plain() == last)
+
+    def element(self, read: Read) -> Expr:
+        """An element of the data."""
+        value = read if self.padding is None else inlined(read, self.padding)
+        return within(read, value)
+
+    def padded_by(self, nest: Nest) -> bool:
+        """Whether a nest does nothing but put constants around something with channels last, to
+        make the data."""
+        body = nest.body
+        simple = nest.reducer is None and nest.epilogue is None and not nest.also
+        if not simple or not isinstance(body, Select):
+            return False
+        if not isinstance(body.x, Read) or not isinstance(body.y, Const):
+            return False
+        places = dict(zip((p.plain() for p in self.data.index), nest.index, strict=True))
+        lane = places[self.channels[-1]].plain() if self.channels[-1] in places else None
+        spans = box(body.cond, nest)
+        if lane is None or spans is None or spans[lane].count != extent(lane):
+            return False
+        return stride(body.x.tensor, body.x.index, lane) == 1
 
     @property
     def folds(self) -> dict[int, Window]:
@@ -154,16 +179,16 @@ def folded(alike: list[Convolution]) -> Nest:
     phases and channels as its last axes. They read it from then on."""
     first = alike[0]
     old, folds, index = first.data.tensor, first.folds, first.data.index
-    source: list[Affine] = []
+    places: list[Affine] = []
     outer: dict[int, Index] = {}
     phases: list[Index] = []
     for d, size in enumerate(tensor_shape(old)):
         step = folds[d].step if d in folds else 1
         outer[d] = Index(f"d{d}", -(-size // step))
-        source.append(outer[d].affine())
+        places.append(outer[d].affine())
         if step > 1:
             phases.append(Index(f"d{d}.phase", step))
-            source[d] = outer[d] * step + phases[-1]
+            places[d] = outer[d] * step + phases[-1]
     channels = [d for c in first.channels for d in outer if index[d].plain() == c]
     before = [d for d in outer if d not in channels]
     axes = (*(outer[d] for d in before), *phases, *(outer[d] for d in channels))
@@ -174,12 +199,13 @@ def folded(alike: list[Convolution]) -> Nest:
         at = [slid[d].axis + slid[d].tap if d in slid else index[d] for d in before]
         at += [w.phase.affine() for w in slid.values() if w.phase is not None]
         other.data = Read(new, (*at, *(index[d] for d in channels)))
-    return Nest(new, places_of(*axes), axes, (), None, within(Read(old, tuple(source))), new)
+    source = Read(old, tuple(places))
+    return Nest(new, places_of(*axes), axes, (), None, within(source, source), new)
 
 
-def within(read: Read) -> Expr:
-    """What is read, and 0 behind the end of the tensor, where only phases with fewer taps read."""
-    value: Expr = read
+def within(read: Read, value: Expr) -> Expr:
+    """The value of what is read, and 0 behind the end of the tensor, where only phases with fewer
+    taps read."""
     for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
         if p.bounds({i: extent(i) for i in p.indices()})[1] >= size:
             inside = Binary("lt", IndexValue(p), Const(size, "int32"))

@@ -18,17 +18,20 @@ def inline(program: Program, producer: Nest) -> Program:
     """
 
     def read(r: Read) -> Expr:
-        if r.tensor is not producer.out:
-            return r
-        values = {
-            axis: at
-            for where, at in zip(producer.index, r.index, strict=True)
-            if (axis := where.plain()) is not None
-        }
-        return _at(producer.body, values)
+        return inlined(r, producer) if r.tensor is producer.out else r
 
     consumers = [n for n in program if n is not producer]
     return tuple(n.map(n.axes, n.reduce, read, lambda p: p) for n in consumers)
+
+
+def inlined(read: Read, producer: Nest) -> Expr:
+    """What an element-wise producer writes where that is read."""
+    values = {
+        axis: at
+        for where, at in zip(producer.index, read.index, strict=True)
+        if (axis := where.plain()) is not None
+    }
+    return _at(producer.body, values)
 
 
 def can_inline(program: Program, producer: Nest) -> bool:

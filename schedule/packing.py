@@ -34,10 +34,16 @@ def packings(
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
         ahead = read.tensor.name in context.known_ahead
         (always if forced or ahead else maybe).append(packed)
-    if context.rows:  # what follows is outside of them, and a small constant is in cache anyway
+    if (
+        context.rows
+    ):  # what follows is outside of them, and small constant rows are in cache anyway
         large = context.target.l1_bytes // 2
-        known = (p for p in always if p.tensor.name in context.known_ahead)
-        return [tuple(p for p in known if tensor_bytes(p.tensor) > large)]
+
+        def pays(p: Packed) -> bool:
+            scattered = p.axis == vector and stride(p.tensor, p.index, p.axis) != 1
+            return scattered or tensor_bytes(p.tensor) > large
+
+        return [tuple(p for p in always if p.tensor.name in context.known_ahead and pays(p))]
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
     blocks = [b for p in (*vectors, *always) if (b := _block(nest, p, vector, context))][:1]

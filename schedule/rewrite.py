@@ -123,7 +123,7 @@ def _merge(nest: Nest, first: Index, second: Index) -> Nest | None:
         at = where.get(id(t))
         if at is None or at < 0:
             return index
-        return (*index[:at], whole.affine(), *index[at + 2 :])
+        return (*index[:at], whole + index[at].const * extent(second), *index[at + 2 :])
 
     result = views[id(nest.out)] if nest.result is nest.out else nest.result
 
@@ -141,17 +141,19 @@ def _merge(nest: Nest, first: Index, second: Index) -> Nest | None:
 
 
 def _pair(t: Tensor, index: tuple[Affine, ...], first: Index, second: Index) -> int | None:
-    """Where `first, second` stand side by side over whole axes: a position, -1 for nowhere, None
-    if they cannot be merged in this access."""
+    """Where `first, second` stand side by side, the second over a whole axis: a position, -1 for
+    nowhere, None if they cannot be merged in this access."""
     used = [d for d, p in enumerate(index) if {first, second} & set(p.indices())]
     if not used:
         return -1
     at = used[0]
-    neighbours = used == [at, at + 1] and index[at].plain() == first
+    start = index[at].const
+    neighbours = used == [at, at + 1] and index[at] == first + start
     if not neighbours or index[at + 1].plain() != second:
         return None
     shape = tensor_shape(t)
-    inside = extent(first) <= shape[at]  # else it would be clamped, which merging would change
+    # Else it would be clamped, which merging would change.
+    inside = 0 <= start <= shape[at] - extent(first)
     return at if inside and shape[at + 1] == extent(second) else None
 
 

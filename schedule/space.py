@@ -12,6 +12,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
+from loopwright.schedule.blocked import blocked, rows_of_blocks
 from loopwright.schedule.context import NestContext
 from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.edges import clamped, edges
@@ -31,8 +32,9 @@ from loopwright.schedule.winograd import RESULTS, block_rows, winograd
 _MOST_SKETCHES = 256
 _DRAWS = 100
 _MINOR = 0.3
-_OWN = 0.8
-"""The estimate of the definition's own sums counts so much of that of another rewrite."""
+_OWN, _WINOGRAD = 0.8, 0.85
+"""The estimates of the definition's own sums, in blocks or not, and of Winograd's programs count so
+much of that of another rewrite."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,10 @@ def _space(named: _Named, target: Target) -> Space:
     turned = kn2row(workload)
     if turned is not None:
         rewrites.append(_sketches(workload, turned, target, "kn2row "))
+    for rows in rows_of_blocks(workload, target):
+        blocks = blocked(workload, rows)
+        if blocks is not None:
+            rewrites.append(_sketches(workload, blocks, target, f"rows={rows} "))
     parts = edges(workload, target)
     if parts is not None:
         rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
@@ -148,10 +154,13 @@ def _ranked(rewrites: list[tuple[Sketch, ...]], target: Target) -> Sequence[tupl
     most exact and the simplest, so that others must promise a good deal more."""
     if len(rewrites) == 1:
         return rewrites
-    own = rewrites[0]
 
     def cost(sketches: tuple[Sketch, ...]) -> float:
-        return estimate(sketches[0], target) * (_OWN if sketches is own else 1.0)
+        algorithm = sketches[0].algorithm
+        share = _WINOGRAD if algorithm.startswith("winograd=") else 1.0
+        if sketches is rewrites[0] or algorithm.startswith("rows="):
+            share = _OWN
+        return share * estimate(sketches[0], target)
 
     return sorted(rewrites, key=cost)
 

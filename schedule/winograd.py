@@ -28,7 +28,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import Matrix
-from loopwright.schedule.convolution import Convolution, Window, folded, within
+from loopwright.schedule.convolution import Convolution, Window, folded
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped
 from loopwright.schedule.rewrite import Program
@@ -59,6 +59,7 @@ def winograd(
         alike = [m for m in found if m is not None and m.lies_as(item[0])]
         phases = _Phases(item, rows)
         blocked = blocked or bool(phases.around)
+        done = _unpadded(done, alike, program, workload)
         done = [*_relaid(done, alike, program, workload), *phases.groups()]
     if not growth or (rows is not None and not blocked):
         return None
@@ -215,7 +216,7 @@ class _Phases:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 for w, place in zip(self.windows, at, strict=True):
                     values |= {w.axis: w.base.index, w.tap: place}
-                return within(_moved(phase.data, values))
+                return phase.element(_moved(phase.data, values))
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
@@ -287,6 +288,25 @@ def _nonzero(w: Window) -> Iterator[tuple[tuple[Index, ...], Affine, Index | Non
     yield (), Affine((), count - 1), Index(w.phase.name, full)
 
 
+def _unpadded(
+    done: list[Nest | Group], made: list[Convolution], program: Program, workload: Workload
+) -> list[Nest | Group]:
+    """What comes before, without a nest that pads the data of these convolutions, which is one
+    tensor with channels last: the transform reads what is padded, and zeros around it. Where
+    channels are not last, a copy must be made anyway, which may as well be padded."""
+    first, old = made[0], made[0].data.tensor
+    writers = [n for n in done if isinstance(n, Nest) and n.out is old]
+    readers = sum(r.tensor is old for n in program for r in n.reads())
+    if len(writers) != 1 or readers != len(made) or old in workload.outputs or first.folds:
+        return done
+    (nest,) = writers
+    if not first.padded_by(nest):
+        return done
+    for other in made:
+        other.padding = nest
+    return [n for n in done if n is not nest]
+
+
 def _relaid(
     done: list[Nest | Group], made: list[Convolution], program: Program, workload: Workload
 ) -> list[Nest | Group]:
@@ -296,7 +316,7 @@ def _relaid(
     if first.folds:
         return [*done, folded(made)]
     order, old = first.order, first.data.tensor
-    if stride(old, first.data.index, first.channels[-1]) == 1:
+    if first.padding is not None or stride(old, first.data.index, first.channels[-1]) == 1:
         return done
 
     def turned(index: tuple[Affine, ...]) -> tuple[Affine, ...]:

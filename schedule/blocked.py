@@ -1,0 +1,238 @@
+"""Blocks of rows: padding made where it is used.
+
+    P[u, x] = where((u >= 1) & (u < 57) & …, X[u - 1, x - 1], 0)
+    O[y, x] = sum over r, s of P[2*y + r, 2*x + s] * W[r, s]
+     ↦  for each block of 4 rows from b on:
+            L[v, x] = P[2*b + v, x]    for v < 9;
+            O[b + y, x] = sum over r, s of L[2*y + r, 2*x + s] * W[r, s]    for y < 4
+
+Of a padded copy of the whole image, each thread writes lines that lie in the other's cache, and
+reads lines that the other wrote: at the speed of what is between the caches, which is that of
+memory. The copy of a block stays with the thread that reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
+from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.fill import Span, box
+from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.plan import Base, Group, finished, fused, grouped, has_reuse
+from loopwright.schedule.rewrite import Program, substitute_axes
+from loopwright.schedule.sweep import fresh
+from loopwright.schedule.target import Target
+
+_TWICE = 1.6  # rows copied for each that is there, at most, where blocks may be larger
+_SHARE = 0.5  # of the second-level cache that a block's copy may fill
+
+
+def blocked(workload: Workload, rows: int) -> tuple[Group, ...] | None:
+    """The groups of a workload with each sum over a padded image in blocks of so many rows, each
+    with its own padding; None if there is none with more rows."""
+    program = fused(workload)
+    found = {p.nest.out: p for p in _padded(program, workload) if p.count > rows}
+    if not found:
+        return None
+    names = {t.name for t in _tensors(program, workload)}
+    gone = {p.padding.out for p in found.values()}
+    done: list[Group] = []
+    run: list[Nest] = []
+    for nest in program:
+        if nest.out in found:
+            done += grouped(tuple(run), program, workload.outputs)
+            done.append(found[nest.out].group(rows, names))
+            run = []
+        elif nest.out not in gone:
+            run.append(nest)
+    return (*done, *grouped(tuple(run), program, workload.outputs))
+
+
+def rows_of_blocks(workload: Workload, target: Target) -> tuple[int, ...]:
+    """For how many rows at a time `blocked` may pay: the fewest that copy not much twice, and the
+    most that fit a cache, all threads being as busy as with single rows."""
+    found = list(_padded(fused(workload), workload))
+    if not found or target.threads == 1:  # one core's caches hold the whole image as well
+        return ()
+    largest = max(found, key=lambda w: w.nest.steps)
+    images, step = math.prod(map(extent, largest.batch)), largest.step
+
+    def turns(rows: int) -> int:
+        return -(-images * -(-largest.count // rows) // target.threads) * rows
+
+    fitting = [
+        rows
+        for rows in range(1, largest.count)
+        if turns(rows) == turns(1)
+        and largest.span(rows) * largest.row_bytes <= _SHARE * target.l2_bytes
+    ]
+    few = [rows for rows in fitting if largest.span(rows) <= _TWICE * rows * step]
+    return tuple(sorted({*few[:1], *fitting[-1:]}))
+
+
+def _tensors(program: Program, workload: Workload) -> Iterator[Tensor]:
+    yield from (*workload.inputs, *workload.stages)
+    for nest in program:
+        yield from (nest.out, *(r.tensor for r in nest.reads()))
+
+
+def _padded(program: Program, workload: Workload) -> Iterator[_Padded]:
+    for nest in program:
+        if nest.reducer == "sum" and has_reuse(nest):
+            for padding in program:
+                found = _Padded.of(nest, padding, program, workload)
+                if found is not None:
+                    yield found
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """A sum over what another nest pads.
+
+    Attributes
+    ----------
+    read: of the padded tensor.
+    spans: of each axis of the padding, where it is none.
+    at: the axis of the padded tensor along which the rows lie.
+    row: the sum's axis that counts rows of the result.
+    step: rows of the padded tensor from one row of the result to the next.
+    """
+
+    nest: Nest
+    padding: Nest
+    read: Read
+    spans: Mapping[Index, Span]
+    at: int
+    row: Index
+    step: int
+
+    @staticmethod
+    def of(nest: Nest, padding: Nest, program: Program, workload: Workload) -> _Padded | None:
+        body = padding.body
+        if padding.reducer is not None or padding.epilogue is not None or padding.also:
+            return None
+        if not isinstance(body, Select) or not isinstance(body.y, Const):
+            return None
+        reads = [(n, r) for n in program for r in n.reads() if r.tensor is padding.out]
+        alone = sum(n.out is padding.out for n in program) == 1
+        if len(reads) != 1 or not alone or padding.out in workload.outputs:
+            return None
+        ((reader, read),) = reads
+        spans = box(body.cond, padding)
+        if reader is not nest or spans is None:
+            return None
+        for at, p in enumerate(read.index):
+            own = [(i, c) for i, c in p.terms if i in nest.axes]
+            axis = padding.index[at].plain()
+            if p.plain() is None and len(own) == 1 and axis is not None:
+                (row, step) = own[0]
+                once = sum(row in other.indices() for other in read.index) == 1
+                if isinstance(row, Index) and step > 0 and once:
+                    return _Padded(nest, padding, read, spans, at, row, step)
+        return None
+
+    @property
+    def count(self) -> int:
+        """Rows of the result."""
+        return extent(self.row)
+
+    @property
+    def batch(self) -> list[Index]:
+        """The axes that count whole images."""
+        before = (p.plain() for p in self.read.index[: self.at])
+        return [axis for axis in before if axis in self.nest.axes]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the padded tensor, of one image."""
+        shape = tensor_shape(self.padding.out)
+        kept = [n for d, n in enumerate(shape) if d != self.at and d not in self._images]
+        return math.prod(kept) * item_bytes(self.padding.out.dtype)
+
+    @property
+    def _images(self) -> dict[int, Index]:
+        return {d: a for d, p in enumerate(self.read.index) if (a := p.plain()) in self.batch}
+
+    def span(self, rows: int) -> int:
+        """Rows of the padded tensor that so many of the result read."""
+        others = {i: extent(i) for i in self.read.index[self.at].indices()} | {self.row: rows}
+        return self.read.index[self.at].bounds(others)[1] + 1
+
+    def group(self, rows: int, names: set[str]) -> Group:
+        """The padding and the sum of one block, in the loop over blocks."""
+        name = self.row.name
+        block = Index(f"{name}.block", -(-self.count // rows))
+        begin = Index(f"{name}.first", self.count - rows + 1)
+        within = Index(f"{name}.within", rows)
+        shape = list(tensor_shape(self.padding.out))
+        shape[self.at] = self.span(rows)
+        kept = [d for d in range(len(shape)) if d not in self._images]
+        local = Tensor(
+            fresh(f"{self.padding.out.name}_rows", names),
+            tuple(shape[d] for d in kept),
+            self.padding.out.dtype,
+        )
+        axes = (within if a == self.row else a for a in self.nest.axes if a not in self.batch)
+        moved = {self.row: begin + within}
+        nest = substitute_axes(self.nest, tuple(axes), self.nest.reduce, moved)
+
+        def read(r: Read) -> Expr:
+            if r.tensor is not self.padding.out:
+                return r
+            index = list(r.index)
+            index[self.at] -= begin * self.step
+            return Read(local, tuple(index[d] for d in kept))
+
+        parts = (
+            *self._filled(local, begin, kept),
+            nest.map(nest.axes, nest.reduce, read, lambda p: p),
+        )
+        return finished(Group((*self.batch, block), parts, (local,), (Base(begin, block, rows),)))
+
+    def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:
+        """The padding's constant, and over it what is padded, 0 rows of which may be there."""
+        padding, body = self.padding, self.padding.body
+        assert isinstance(body, Select)
+        axes: dict[Index, Index] = {}
+        source: dict[Index, IndexExpr] = {}
+        tests: list[Expr] = []
+        index: list[Affine] = []
+        for d, p in enumerate(padding.index):
+            axis = p.plain()
+            if axis is None:
+                index.append(p)
+            elif d in self._images:
+                source[axis] = self._images[d]
+            else:
+                span, start = self.spans[axis], begin * self.step
+                if d == self.at:  # a block begins somewhere else each time
+                    axes[axis] = Index(axis.name, tensor_shape(local)[kept.index(d)])
+                    source[axis] = start + axes[axis]
+                    tests += _within(span, start + axes[axis], extent(axis))
+                    index.append(axes[axis].affine())
+                else:
+                    axes[axis] = Index(axis.name, span.count)
+                    source[axis] = axes[axis] + span.start
+                    index.append(axes[axis] + span.start)
+        nest = substitute_axes(replace(padding, body=body.x), tuple(axes.values()), (), source)
+        value: Expr = nest.body
+        for test in tests:
+            value = Select(test, value, body.y)
+        if nest.size < math.prod(tensor_shape(local)):
+            whole = tuple(Index(f"{local.name}.{d}", n) for d, n in enumerate(tensor_shape(local)))
+            places = tuple(a.affine() for a in whole)
+            yield Nest(local, places, whole, (), None, body.y, local)
+        yield replace(nest, out=local, index=tuple(index), body=value, result=local)
+
+
+def _within(span: Span, at: Affine, size: int) -> Iterator[Expr]:
+    if span.start:
+        yield Binary("ge", IndexValue(at), Const(span.start, "int32"))
+    if span.stop < size:
+        yield Binary("lt", IndexValue(at), Const(span.stop, "int32"))
