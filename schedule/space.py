@@ -33,8 +33,8 @@ _MOST_SKETCHES = 256
 _DRAWS = 100
 _MINOR = 0.3
 _OWN, _WINOGRAD = 0.8, 0.85
-"""The estimates of the definition's own sums, in blocks or not, and of Winograd's programs count so
-much of that of another rewrite."""
+"""The estimates of the definition's own sums, in blocks or not, and of Winograd's programs count
+so much of that of another rewrite."""
 
 
 @dataclass(frozen=True)
