@@ -23,6 +23,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.fill import Span, box
+from loopwright.schedule.fuse import can_inline
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Base, Group, finished, fused, grouped, has_reuse
 from loopwright.schedule.rewrite import Program, substitute_axes
@@ -37,7 +38,7 @@ def blocked(workload: Workload, rows: int) -> tuple[Group, ...] | None:
     """The groups of a workload with each sum over a padded image in blocks of so many rows, each
     with its own padding; None if there is none with more rows."""
     program = fused(workload)
-    found = {p.nest.out: p for p in _padded(program, workload) if p.count > rows}
+    found = {id(p.nest): p for p in _padded(program, workload) if p.count > rows}
     if not found:
         return None
     names = {t.name for t in _tensors(program, workload)}
@@ -45,9 +46,9 @@ def blocked(workload: Workload, rows: int) -> tuple[Group, ...] | None:
     done: list[Group] = []
     run: list[Nest] = []
     for nest in program:
-        if nest.out in found:
+        if id(nest) in found:
             done += grouped(tuple(run), program, workload.outputs)
-            done.append(found[nest.out].group(rows, names))
+            done.append(found[id(nest)].group(rows, names))
             run = []
         elif nest.out not in gone:
             run.append(nest)
@@ -115,25 +116,24 @@ class _Padded:
     @staticmethod
     def of(nest: Nest, padding: Nest, program: Program, workload: Workload) -> _Padded | None:
         body = padding.body
-        if padding.reducer is not None or padding.epilogue is not None or padding.also:
+        if padding.also or padding.out in workload.outputs or not can_inline(program, padding):
             return None
         if not isinstance(body, Select) or not isinstance(body.y, Const):
             return None
         reads = [(n, r) for n in program for r in n.reads() if r.tensor is padding.out]
-        alone = sum(n.out is padding.out for n in program) == 1
-        if len(reads) != 1 or not alone or padding.out in workload.outputs:
-            return None
-        ((reader, read),) = reads
         spans = box(body.cond, padding)
-        if reader is not nest or spans is None:
+        if len(reads) != 1 or reads[0][0] is not nest or spans is None:
             return None
+        if any(span.step != 1 or not span.count for span in spans.values()):
+            return None
+        ((_, read),) = reads
+        every = [i for p in read.index for i in p.indices()]
         for at, p in enumerate(read.index):
             own = [(i, c) for i, c in p.terms if i in nest.axes]
             axis = padding.index[at].plain()
             if p.plain() is None and len(own) == 1 and axis is not None:
                 (row, step) = own[0]
-                once = sum(row in other.indices() for other in read.index) == 1
-                if isinstance(row, Index) and step > 0 and once:
+                if isinstance(row, Index) and step > 0 and every.count(row) == 1:
                     return _Padded(nest, padding, read, spans, at, row, step)
         return None
 
@@ -145,8 +145,7 @@ class _Padded:
     @property
     def batch(self) -> list[Index]:
         """The axes that count whole images."""
-        before = (p.plain() for p in self.read.index[: self.at])
-        return [axis for axis in before if axis in self.nest.axes]
+        return list(dict.fromkeys(self._images.values()))
 
     @property
     def row_bytes(self) -> int:
@@ -157,7 +156,14 @@ class _Padded:
 
     @property
     def _images(self) -> dict[int, Index]:
-        return {d: a for d, p in enumerate(self.read.index) if (a := p.plain()) in self.batch}
+        """The axes of the padded tensor along which whole images lie, none of them padding."""
+        found: dict[int, Index] = {}
+        for d, p in enumerate(self.read.index[: self.at]):
+            axis, own = p.plain(), self.padding.index[d].plain()
+            if axis in self.nest.axes and own is not None:
+                if self.spans[own] == Span(0, extent(own)):
+                    found[d] = axis
+        return found
 
     def span(self, rows: int) -> int:
         """Rows of the padded tensor that so many of the result read."""
@@ -196,42 +202,44 @@ class _Padded:
         return finished(Group((*self.batch, block), parts, (local,), (Base(begin, block, rows),)))
 
     def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:
-        """The padding's constant, and over it what is padded, 0 rows of which may be there."""
+        """The padding's constant, and over it what is padded: all of it but for the rows, of which
+        a block may have some that are padding."""
         padding, body = self.padding, self.padding.body
         assert isinstance(body, Select)
-        axes: dict[Index, Index] = {}
+        whole = tuple(Index(f"{local.name}.{d}", n) for d, n in enumerate(tensor_shape(local)))
         source: dict[Index, IndexExpr] = {}
-        tests: list[Expr] = []
+        axes: list[Index] = []
         index: list[Affine] = []
+        tests: list[Expr] = []
         for d, p in enumerate(padding.index):
             axis = p.plain()
-            if axis is None:
-                index.append(p)
-            elif d in self._images:
+            if d in self._images:
+                assert axis is not None
                 source[axis] = self._images[d]
+            elif axis is None:
+                index.append(p)
+            elif d == self.at:
+                axes.append(whole[kept.index(d)])
+                index.append(axes[-1].affine())
+                source[axis] = begin * self.step + axes[-1]
+                tests = list(_within(self.spans[axis], source[axis].affine(), extent(axis)))
             else:
-                span, start = self.spans[axis], begin * self.step
-                if d == self.at:  # a block begins somewhere else each time
-                    axes[axis] = Index(axis.name, tensor_shape(local)[kept.index(d)])
-                    source[axis] = start + axes[axis]
-                    tests += _within(span, start + axes[axis], extent(axis))
-                    index.append(axes[axis].affine())
-                else:
-                    axes[axis] = Index(axis.name, span.count)
-                    source[axis] = axes[axis] + span.start
-                    index.append(axes[axis] + span.start)
-        nest = substitute_axes(replace(padding, body=body.x), tuple(axes.values()), (), source)
+                span = self.spans[axis]
+                axes.append(Index(whole[kept.index(d)].name, span.count))
+                index.append(axes[-1] + span.start)
+                source[axis] = index[-1]
+        nest = substitute_axes(replace(padding, body=body.x), tuple(axes), (), source)
         value: Expr = nest.body
         for test in tests:
             value = Select(test, value, body.y)
         if nest.size < math.prod(tensor_shape(local)):
-            whole = tuple(Index(f"{local.name}.{d}", n) for d, n in enumerate(tensor_shape(local)))
             places = tuple(a.affine() for a in whole)
             yield Nest(local, places, whole, (), None, body.y, local)
         yield replace(nest, out=local, index=tuple(index), body=value, result=local)
 
 
 def _within(span: Span, at: Affine, size: int) -> Iterator[Expr]:
+    """Tests for a place along an axis of some size to be in the span."""
     if span.start:
         yield Binary("ge", IndexValue(at), Const(span.start, "int32"))
     if span.stop < size:

@@ -47,17 +47,17 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
     program = fused(workload)
     done: list[Group] = []
     run: list[Nest] = []
-    split = {w.nest.out: w for w in _windows(program, workload.outputs) if w.pays(target)}
+    split = {id(w.nest): w for w in _windows(program, workload.outputs) if w.pays(target)}
     if not split:
         return None
     padded = {w.producer.out for w in split.values()}
     kept = tuple(n for n in program if n.out not in padded)
     for nest in kept:
-        if nest.out not in split:
+        if id(nest) not in split:
             run.append(nest)
             continue
         done += grouped(tuple(run), program, workload.outputs)
-        done.append(split[nest.out].group(target))
+        done.append(split[id(nest)].group(target))
         run = []
     return (*done, *grouped(tuple(run), program, workload.outputs))
 

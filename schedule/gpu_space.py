@@ -52,7 +52,7 @@ def gpu_sketches(workload: Workload, target: Target) -> tuple[Sketch, ...]:
         made = sketches_of(workload, columns, gpu)
         found += [replace(s, name=f"im2col {s.name}") for s in made]
     for results in RESULTS:
-        faster = winograd(workload, results)
+        faster = winograd(workload, results, padded=True)
         if faster is not None:
             groups, growth = faster
             made = sketches_of(workload, groups, gpu)

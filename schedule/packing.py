@@ -34,9 +34,8 @@ def packings(
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
         ahead = read.tensor.name in context.known_ahead
         (always if forced or ahead else maybe).append(packed)
-    if (
-        context.rows
-    ):  # what follows is outside of them, and small constant rows are in cache anyway
+    # What follows is outside of them, and small constant rows are in cache anyway.
+    if context.rows:
         large = context.target.l1_bytes // 2
 
         def pays(p: Packed) -> bool:

@@ -34,7 +34,8 @@ _DRAWS = 100
 _MINOR = 0.3
 _OWN, _WINOGRAD = 0.8, 0.85
 """The estimates of the definition's own sums, in blocks or not, and of Winograd's programs count
-so much of that of another rewrite."""
+so much of that of another rewrite. The former are the simplest and the most exact; the latter take
+no longer than is estimated."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,7 @@ def _space(named: _Named, target: Target) -> Space:
 
 
 def _ranked(rewrites: list[tuple[Sketch, ...]], target: Target) -> Sequence[tuple[Sketch, ...]]:
-    """The rewrites of a workload, the most promising first. The definition's own sums are the
-    most exact and the simplest, so that others must promise a good deal more."""
+    """The rewrites of a workload, the most promising first."""
     if len(rewrites) == 1:
         return rewrites
 

@@ -42,11 +42,12 @@ _CACHES = 2  # second-level caches that what a block makes may fill
 
 
 def winograd(
-    workload: Workload, results: int, rows: int | None = None
+    workload: Workload, results: int, rows: int | None = None, padded: bool = False
 ) -> tuple[tuple[Group, ...], float] | None:
     """The groups of a workload with each convolution that gains computed by F(results, taps), and
     the growth of its rounding errors; None if there is none. With `rows`, so many rows of tiles
-    are computed at a time, from data to results; None if none has more than these."""
+    are computed at a time, from data to results; None if none has more than these. `padded` says
+    whether padded copies are made where the transform could as well take zeros."""
     program = fused(workload)
     found = _found(workload, program, results, _names(workload, program))
     done: list[Nest | Group] = []
@@ -59,7 +60,8 @@ def winograd(
         alike = [m for m in found if m is not None and m.lies_as(item[0])]
         phases = _Phases(item, rows)
         blocked = blocked or bool(phases.around)
-        done = _unpadded(done, alike, program, workload)
+        if not padded:
+            done = _unpadded(done, alike, program, workload)
         done = [*_relaid(done, alike, program, workload), *phases.groups()]
     if not growth or (rows is not None and not blocked):
         return None

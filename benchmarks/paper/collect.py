@@ -62,9 +62,9 @@ def known(name: str, workload: Workload, size: int, folder: Path) -> Recorded:
     before = Recorded.load(path)
     if before.machine["processor"] != fingerprint()["processor"]:
         raise SystemExit(f"{path} is of another machine, {before.machine['processor']}")
-    names = {s.name for s in wanted.sketches}
-    if old := [s.name for s in before.space.sketches if s.name not in names]:
-        raise SystemExit(f"{path}: the space has no {old[0]!r} any more; collect it anew")
+    there = {c for sketch in wanted.sketches for c in configs(sketch)}
+    if old := [c for c in before.costs if c not in there]:
+        raise SystemExit(f"{path}: the space has no {old[0]} any more; collect it anew")
     return Recorded(name, wanted, before.machine, before.costs)
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ FORMAT = "loopwright sub-space 2"
 READS = ("relation", "tree")
 """The features that a file has; those of the config itself follow from the knobs."""
 Costs = dict[Config, float]
+_DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged file may raise."""
 
 
 class RecordedError(LoopwrightError):
@@ -110,7 +113,7 @@ class Recorded:
                 if about["format"] != FORMAT:
                     raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
                 return _recorded(about, arrays)
-        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        except _DAMAGE as error:
             raise RecordedError(f"{path} holds no recorded sub-space: {error}") from error
 
 

@@ -112,6 +112,15 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
         Recorded.load(path)
 
 
+def test_damage_in_the_middle_is_found(table, tmp_path):
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path = tmp_path / "damaged.npz"
+    path.write_bytes(content)
+    with pytest.raises(RecordedError, match="holds no recorded sub-space"):
+        Recorded.load(path)
+
+
 def test_remembered_features_are_those_of_the_representation(small):
     numbers = every_number(small.sketches[1])[::7]
     plain = ContextRelation().features(small, 1, numbers)

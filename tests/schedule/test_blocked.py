@@ -26,6 +26,36 @@ def conv_last(h=17, w=13, channels=3, filters=24, window=3, batch=1, **options):
     return ops.conv2d(x, weights, layout="NHWC", **options)
 
 
+def read_before_its_rows():
+    """A guard over the sum's own reads, which leave the padded tensor."""
+    c, u, v, k, y, x, r, q = lw.indices("c u v k y x r q")
+    data, weights = tensor("data", 3, 8, 6), tensor("w", 9, 3, 3, 3, constant=True)
+    padded, out = tensor("padded", 3, 8, 8), tensor("out", 9, 7, 6)
+    padded[c, u, v] = lw.where((v >= 1) & (v < 7), data[c, u, v - 1], 0.0)
+    inside = (y + r >= 1) & (y + r < 8)
+    out[k, y, x] += lw.where(inside, padded[c, y + r - 1, x + q], 0.0) * weights[k, c, r, q]
+    return out
+
+
+def loops_of_the_same_names():
+    """The padding's second axis is called as the sum's first one."""
+    a, u, n, c, y, x, k, r, q = lw.indices("a u n c y x k r q")
+    data, weights = tensor("data", 2, 7, 8, 3), tensor("w", 3, 3, 3, 8, constant=True)
+    padded, out = tensor("padded", 2, 9, 8, 3), tensor("out", 2, 7, 6, 8)
+    padded[a, u, n, c] = lw.where((u >= 1) & (u < 8), data[a, u - 1, n, c], 0.0)
+    out[n, y, x, k] += padded[n, y + r, x + q, c] * weights[r, q, c, k]
+    return out
+
+
+def padded_by(constant):
+    c, u, k, y, r = lw.indices("c u k y r")
+    data, weights = tensor("data", 4, 20), tensor("w", 8, 4, 3, constant=True)
+    padded, out = tensor("padded", 4, 22), tensor("out", 8, 20)
+    padded[c, u] = lw.where((u >= 1) & (u < 21), data[c, u - 1], constant)
+    out[k, y] += padded[c, y + r] * weights[k, c, r]
+    return out
+
+
 def two_layers():
     first = ops.relu(conv(padding=1, bias=tensor("b", 24, constant=True)))
     return ops.conv2d(first, tensor("v", 8, 24, 3, 3, constant=True), padding=1, stride=2)
@@ -46,7 +76,23 @@ CASES = {
     "one dimension": lambda: ops.conv1d(
         tensor("x", 2, 4, 70), tensor("w", 16, 4, 5, constant=True), padding=2
     ),
+    "another constant": lambda: padded_by(1.5),
+    "a window along the second axis alone, both padded": lambda: ops.conv2d(
+        tensor("x", 1, 2, 4, 8), tensor("w", 3, 2, 1, 3, constant=True), padding=1
+    ),
+    "loops of the same names": loops_of_the_same_names,
 }
+
+OTHERS = {
+    "zeros between the elements": lambda: ops.conv2d_transpose(
+        tensor("x", 1, 2, 3, 3), tensor("w", 2, 2, 6, 6, constant=True), stride=5
+    ),
+    "one phase of several": lambda: ops.conv2d_transpose(
+        tensor("x", 1, 2, 3, 6), tensor("w", 2, 2, 1, 3, constant=True), stride=(2, 1)
+    ),
+    "rows before the first": read_before_its_rows,
+}
+"""What blocks are made of in part, or not at all."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,6 +105,33 @@ def test_sums_in_blocks_equal_the_oracle(name):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
     assert_configs_equal_oracle(workload, configs, target)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_only_looks_like_padding_is_left_as_it_is(name):
+    workload = lw.workload(OTHERS[name]())
+    target = resolve("cpu", 2)
+    configs = [s.at(s.default) for s in lw.space(workload, target).sketches[:6]]
+    assert_configs_equal_oracle(workload, configs, target)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_convolutions_in_blocks_equal_the_oracle(seed):
+    rng = np.random.default_rng(seed)
+    h, w = rng.integers(5, 20, 2).tolist()
+    windows = rng.integers(1, 5, 2).tolist()
+    pads = [tuple(rng.integers(0, 4, 2).tolist()) for _ in windows]
+    options = {"stride": rng.integers(1, 4, 2).tolist(), "padding": tuple(pads)}
+    x = tensor("x", int(rng.integers(1, 3)), 4, h, w)
+    weights = tensor("w", 6, 4, *windows, constant=True)
+    workload = lw.workload(ops.conv2d(x, weights, **options))
+    target = resolve("cpu", 2)
+    configs = [
+        s.at(s.default)
+        for s in lw.space(workload, target).sketches
+        if s.rewrite.startswith("rows=")
+    ]
+    assert_configs_equal_oracle(workload, configs[:1] + configs[-1:], target)
 
 
 def test_a_block_has_the_rows_that_it_reads():

@@ -54,6 +54,21 @@ def test_neighbouring_axes_merge_where_every_access_walks_them_contiguously():
     assert text(merge_axes(defined(C)[0])) == "C[i, jk] = A[i, jk] + b[i], for i < 3, jk < 20"
 
 
+def test_axes_that_begin_within_a_tensor_merge_where_the_second_spans_its_axis():
+    A, C = T("A", 9, 5), lw.tensor("C", (6, 5))
+    i, j = lw.indices("i j")
+    C[i, j] = A[i + 3, j] + A[i + 1, j]
+    assert text(merge_axes(defined(C)[0])) == "C[ij] = A[ij + 15] + A[ij + 5], for ij < 30"
+
+
+def test_axes_that_leave_a_tensor_do_not_merge():
+    A, C = T("A", 4, 5), lw.tensor("C", (6, 5))
+    i, j = lw.indices("i j")
+    C[i, j] = lw.where((i >= 1) & (i < 5), A[i - 1, j], 0.0)
+    (nest,) = defined(C)
+    assert merge_axes(nest) == nest
+
+
 def test_axes_of_a_part_of_a_tensor_do_not_merge():
     A, C = T("A", 4, 5), lw.tensor("C", (4, 3))
     i, j = lw.indices("i j")

@@ -67,6 +67,20 @@ def rows_by_2(tap, size):
     return out
 
 
+def two_windows():
+    """Padded with something else than zeros, and read by steps of 1 and of 2."""
+    u, v, c, k, y, x, r, q = lw.indices("u v c k y x r q")
+    data, padded = tensor("data", 12, 10, 32), tensor("padded", 14, 12, 32)
+    inside = (u >= 1) & (u < 13) & (v >= 1) & (v < 11)
+    padded[u, v, c] = lw.where(inside, data[u - 1, v - 1, c], 0.5)
+    one, two, out = tensor("one", 12, 10, 16), tensor("two", 6, 5, 16), tensor("out", 6, 5, 16)
+    taps, others = weights(3, 3, 32, 16), lw.tensor("v", (3, 3, 32, 16), constant=True)
+    one[y, x, k] += padded[y + r, x + q, c] * taps[r, q, c, k]
+    two[y, x, k] += padded[2 * y + r, 2 * x + q, c] * others[r, q, c, k]
+    out[y, x, k] = one[2 * y, 2 * x, k] + two[y, x, k]
+    return out
+
+
 CASES = {
     "odd extents, with bias, ReLU and residual": with_bias_relu_and_residual,
     "two in a row": two_in_a_row,
@@ -96,6 +110,10 @@ CASES = {
     "by 2 one way alone": lambda: ops.conv2d(
         tensor("x", 1, 16, 13, 12), weights(16, 16, 3, 3), stride=(2, 1), padding=1
     ),
+    "channels last, by 2": lambda: ops.conv2d(
+        tensor("x", 2, 13, 11, 32), weights(3, 3, 32, 24), stride=2, padding=1, layout="NHWC"
+    ),
+    "channels last, two windows over one padded image": two_windows,
     "channels last": lambda: ops.conv2d(
         tensor("x", 1, 10, 9, 32), weights(3, 3, 32, 24), padding=1, layout="NHWC"
     ),
