@@ -7,9 +7,11 @@ cache.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.schedule.context import LINE, NestContext, indices, touched
@@ -26,16 +28,24 @@ _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply
 
 def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
     """The register tile of a structure that has a vector axis by which it may be the fastest."""
-    return max(
-        register_tiles(sketch, context), key=lambda tile: _tile_score(sketch, tile, context)
-    )
+    return _best(replace(sketch, order=()), context)[0]
 
 
 def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
     """The best share of the peak that a register tile of a structure may reach."""
     if sketch.vector is None:
         return 1 / context.lanes(sketch.nest)
-    return _tile_score(sketch, best_tile(sketch, context), context)
+    return _best(replace(sketch, order=()), context)[1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
+    """The best tile and its score; many structures of a space differ in the order of their middle
+    loops alone, which says nothing of it."""
+    tiles = list(register_tiles(sketch, context))
+    scores = [_tile_score(sketch, tile, context) for tile in tiles]
+    best = scores.index(max(scores))
+    return tiles[best], scores[best]
 
 
 def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
