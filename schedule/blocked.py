@@ -25,12 +25,21 @@ from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.fill import Span, box
 from loopwright.schedule.fuse import can_inline
 from loopwright.schedule.nest import Nest, extent
-from loopwright.schedule.plan import Base, Group, finished, fused, grouped, has_reuse
+from loopwright.schedule.plan import (
+    Base,
+    Group,
+    even_blocks,
+    finished,
+    fused,
+    has_reuse,
+    names_of,
+    with_groups,
+)
 from loopwright.schedule.rewrite import Program, substitute_axes
 from loopwright.schedule.sweep import fresh
 from loopwright.schedule.target import Target
 
-_TWICE = 1.6  # rows copied for each that is there, at most, where blocks may be larger
+_COPIED = 1.6  # rows copied for each that is there, at most, where blocks may be larger
 _SHARE = 0.5  # of the second-level cache that a block's copy may fill
 
 
@@ -41,18 +50,10 @@ def blocked(workload: Workload, rows: int) -> tuple[Group, ...] | None:
     found = {id(p.nest): p for p in _padded(program, workload) if p.count > rows}
     if not found:
         return None
-    names = {t.name for t in _tensors(program, workload)}
-    gone = {p.padding.out for p in found.values()}
-    done: list[Group] = []
-    run: list[Nest] = []
-    for nest in program:
-        if id(nest) in found:
-            done += grouped(tuple(run), program, workload.outputs)
-            done.append(found[id(nest)].group(rows, names))
-            run = []
-        elif nest.out not in gone:
-            run.append(nest)
-    return (*done, *grouped(tuple(run), program, workload.outputs))
+    names = names_of(program, workload)
+    made = {key: padded.group(rows, names) for key, padded in found.items()}
+    gone = {padded.padding.out for padded in found.values()}
+    return with_groups(program, made, gone, workload.outputs)
 
 
 def rows_of_blocks(workload: Workload, target: Target) -> tuple[int, ...]:
@@ -61,26 +62,16 @@ def rows_of_blocks(workload: Workload, target: Target) -> tuple[int, ...]:
     found = list(_padded(fused(workload), workload))
     if not found or target.threads == 1:  # one core's caches hold the whole image as well
         return ()
-    largest = max(found, key=lambda w: w.nest.steps)
-    images, step = math.prod(map(extent, largest.batch)), largest.step
-
-    def turns(rows: int) -> int:
-        return -(-images * -(-largest.count // rows) // target.threads) * rows
-
+    largest = max(found, key=lambda padded: padded.nest.steps)
+    images = math.prod(map(extent, largest.batch))
     fitting = [
         rows
-        for rows in range(1, largest.count)
-        if turns(rows) == turns(1)
+        for rows in even_blocks(images, largest.count, target.threads)
+        if rows < largest.count
         and largest.span(rows) * largest.row_bytes <= _SHARE * target.l2_bytes
     ]
-    few = [rows for rows in fitting if largest.span(rows) <= _TWICE * rows * step]
+    few = [rows for rows in fitting if largest.span(rows) <= _COPIED * rows * largest.step]
     return tuple(sorted({*few[:1], *fitting[-1:]}))
-
-
-def _tensors(program: Program, workload: Workload) -> Iterator[Tensor]:
-    yield from (*workload.inputs, *workload.stages)
-    for nest in program:
-        yield from (nest.out, *(r.tensor for r in nest.reads()))
 
 
 def _padded(program: Program, workload: Workload) -> Iterator[_Padded]:
@@ -172,10 +163,8 @@ class _Padded:
 
     def group(self, rows: int, names: set[str]) -> Group:
         """The padding and the sum of one block, in the loop over blocks."""
-        name = self.row.name
-        block = Index(f"{name}.block", -(-self.count // rows))
-        begin = Index(f"{name}.first", self.count - rows + 1)
-        within = Index(f"{name}.within", rows)
+        base = Base.of_blocks(self.row.name, self.count, rows)
+        begin, within = base.index, Index(f"{self.row.name}.within", rows)
         shape = list(tensor_shape(self.padding.out))
         shape[self.at] = self.span(rows)
         kept = [d for d in range(len(shape)) if d not in self._images]
@@ -199,7 +188,7 @@ class _Padded:
             *self._filled(local, begin, kept),
             nest.map(nest.axes, nest.reduce, read, lambda p: p),
         )
-        return finished(Group((*self.batch, block), parts, (local,), (Base(begin, block, rows),)))
+        return finished(Group((*self.batch, base.tile), parts, (local,), (base,)))
 
     def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:
         """The padding's constant, and over it what is padded: all of it but for the rows, of which

@@ -30,7 +30,7 @@ from loopwright.schedule.fill import Span, box
 from loopwright.schedule.fuse import inline
 from loopwright.schedule.nest import Nest, extent, guarded_reads, lanes
 from loopwright.schedule.phases import factors
-from loopwright.schedule.plan import Group, finished, fused, grouped, under
+from loopwright.schedule.plan import Group, finished, fused, grouped, under, with_groups
 from loopwright.schedule.rewrite import Program, drop_units, substitute_axes
 from loopwright.schedule.target import Target
 
@@ -45,21 +45,12 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
     """The groups of a workload with each window over a padded plane in parts that need no
     padding; None if there is none for which that may pay."""
     program = fused(workload)
-    done: list[Group] = []
-    run: list[Nest] = []
     split = {id(w.nest): w for w in _windows(program, workload.outputs) if w.pays(target)}
     if not split:
         return None
-    padded = {w.producer.out for w in split.values()}
-    kept = tuple(n for n in program if n.out not in padded)
-    for nest in kept:
-        if id(nest) not in split:
-            run.append(nest)
-            continue
-        done += grouped(tuple(run), program, workload.outputs)
-        done.append(split[id(nest)].group(target))
-        run = []
-    return (*done, *grouped(tuple(run), program, workload.outputs))
+    made = {key: window.group(target) for key, window in split.items()}
+    padded = {window.producer.out for window in split.values()}
+    return with_groups(program, made, padded, workload.outputs)
 
 
 def clamped(workload: Workload) -> tuple[Group, ...] | None:

@@ -6,7 +6,7 @@ These choices are the same for every sketch; `docs/design.md` says why each is m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.expr import Binary, Expr, Read, Select, Unary, walk
@@ -79,6 +79,24 @@ class Base:
     size: int
     first: Index | None = None
 
+    @staticmethod
+    def of_blocks(name: str, count: int, rows: int) -> Base:
+        """Where blocks of so many of `count` rows begin."""
+        return Base(
+            Index(f"{name}.first", count - rows + 1),
+            Index(f"{name}.block", -(-count // rows)),
+            rows,
+        )
+
+
+def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
+    """For how many of an image's rows at a time all threads are as busy as with single rows."""
+
+    def turns(rows: int) -> int:
+        return -(-images * -(-count // rows) // threads) * rows
+
+    yield from (rows for rows in range(1, count + (images > 1)) if turns(rows) == turns(1))
+
 
 def plan(workload: Workload) -> tuple[Group, ...]:
     """The groups of a workload, in an order in which they can run."""
@@ -107,6 +125,33 @@ def without_zeros(program: Program, workload: Workload) -> Program:
 def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
     """The groups of a run of nests of a program, ready to be scheduled."""
     return tuple(finished(group) for group in groups_of(run, program, outputs))
+
+
+def with_groups(
+    program: Program,
+    made: Mapping[int, Group],
+    gone: Collection[Tensor],
+    outputs: tuple[Tensor, ...],
+) -> tuple[Group, ...]:
+    """The groups of a program in which some nests, by `id`, have been made into groups already,
+    and those that write the tensors `gone` are left out."""
+    done: list[Group] = []
+    run: list[Nest] = []
+    for nest in program:
+        if id(nest) in made:
+            done += [*grouped(tuple(run), program, outputs), made[id(nest)]]
+            run = []
+        elif nest.out not in gone:
+            run.append(nest)
+    return (*done, *grouped(tuple(run), program, outputs))
+
+
+def names_of(program: Program, workload: Workload) -> set[str]:
+    """The names of all tensors of a workload and of a program made of it."""
+    taken = {t.name for t in (*workload.inputs, *workload.stages)}
+    for nest in program:
+        taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
+    return taken
 
 
 def has_reuse(nest: Nest) -> bool:

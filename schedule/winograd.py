@@ -30,7 +30,7 @@ from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import Matrix
 from loopwright.schedule.convolution import Convolution, Window, folded
 from loopwright.schedule.nest import Nest, extent, stride
-from loopwright.schedule.plan import Base, Group, finished, fused, grouped
+from loopwright.schedule.plan import Base, Group, even_blocks, finished, fused, grouped, names_of
 from loopwright.schedule.rewrite import Program
 from loopwright.schedule.sweep import Lanes, Place, Sweep, fresh, places_of
 from loopwright.schedule.target import Target
@@ -49,7 +49,7 @@ def winograd(
     are computed at a time, from data to results; None if none has more than these. `padded` says
     whether padded copies are made where the transform could as well take zeros."""
     program = fused(workload)
-    found = _found(workload, program, results, _names(workload, program))
+    found = _found(workload, program, results, names_of(program, workload))
     done: list[Nest | Group] = []
     growth, blocked = 0.0, False
     for item in _joined(program, found):
@@ -85,15 +85,12 @@ def block_rows(workload: Workload, results: int, target: Target) -> tuple[int, .
     planes = len(phases) * math.prod(map(extent, first.shared))
     row = math.prod((planes, products, *others, channels)) * item_bytes(first.data.dtype)
 
-    def turns(rows: int) -> int:
-        return -(-images * -(-count // rows) // target.threads) * rows
-
-    more = (
+    fitting = [
         rows
-        for rows in range(2, count + (images > 1))
-        if turns(rows) == turns(1) and rows * row <= _CACHES * target.l2_bytes
-    )
-    return tuple(sorted({1, *list(more)[-1:]}))
+        for rows in even_blocks(images, count, target.threads)
+        if rows * row <= _CACHES * target.l2_bytes
+    ]
+    return tuple(sorted({1, *fitting[-1:]}))
 
 
 def _found(
@@ -144,11 +141,10 @@ class _Phases:
             tile, *others = self.tiles
             name, count = first.windows[0].axis.name, extent(tile)
             rows = min(rows, count)
-            block = Index(f"{name}.block", -(-count // rows))
-            begin, row = Index(f"{name}.first", count - rows + 1), Index(f"{name}.within", rows)
-            self.around, batch, self.tiles = (*batch, block), (), (row, *others)
-            self.begins = (Base(begin, block, rows),)
-            self.bases = (replace(self.bases[0], tile=row, first=begin), *self.bases[1:])
+            begin, row = Base.of_blocks(name, count, rows), Index(f"{name}.within", rows)
+            self.around, batch, self.tiles = (*batch, begin.tile), (), (row, *others)
+            self.begins = (begin,)
+            self.bases = (replace(self.bases[0], tile=row, first=begin.index), *self.bases[1:])
         self.rest = (*self.shared, *batch, *self.tiles)
 
     def groups(self) -> Iterator[Group]:
@@ -362,13 +358,6 @@ def _planned(done: list[Nest | Group], outputs: tuple[Tensor, ...]) -> Iterator[
             yield from (g for g in run if isinstance(g, Group))
         else:
             yield from grouped(tuple(n for n in run if isinstance(n, Nest)), program, outputs)
-
-
-def _names(workload: Workload, program: Program) -> set[str]:
-    taken = {t.name for t in (*workload.inputs, *workload.stages)}
-    for nest in program:
-        taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
-    return taken
 
 
 def _replaced(p: Affine | Index, values: dict[Index, IndexExpr]) -> Affine:
