@@ -114,6 +114,8 @@ class _Emitter:
             return [self.parallel(loop)]
         if loop.kind == "vectorized" and self.vectors:
             return [self.vector(loop)]
+        if loop.extent == 1 and not self._whole(loop):
+            return self.guarded(loop)
         if loop.extent == 1 or self.group is not None:
             return [stmt for at in range(int(loop.extent)) for stmt in self.iteration(loop, at)]
         if self.vectors and (grouped := self.transposed(loop)) is not None:
@@ -127,6 +129,12 @@ class _Emitter:
         if not body:  # hints, which no C source has
             return []
         return [tirx.For(var, number(0), self.extent(loop), kind, _sequence(body))]
+
+    def guarded(self, loop: Loop) -> list[Any]:
+        """A loop of at most one iteration."""
+        assert loop.bound is not None
+        body = self.iteration(loop, 0)
+        return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, _sequence(body), None)]
 
     def iteration(self, loop: Loop, at: int) -> list[Any]:
         self.at.known[loop.var] = Known(at, at, at, at)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
+from loopwright.dsl.expr import Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
@@ -211,7 +211,7 @@ class _Padded:
                 axes.append(whole[kept.index(d)])
                 index.append(axes[-1].affine())
                 source[axis] = begin * self.step + axes[-1]
-                tests = list(_within(self.spans[axis], source[axis].affine(), extent(axis)))
+                tests = list(self.spans[axis].tests(source[axis].affine(), extent(axis)))
             else:
                 span = self.spans[axis]
                 axes.append(Index(whole[kept.index(d)].name, span.count))
@@ -225,11 +225,3 @@ class _Padded:
             places = tuple(a.affine() for a in whole)
             yield Nest(local, places, whole, (), None, body.y, local)
         yield replace(nest, out=local, index=tuple(index), body=value, result=local)
-
-
-def _within(span: Span, at: Affine, size: int) -> Iterator[Expr]:
-    """Tests for a place along an axis of some size to be in the span."""
-    if span.start:
-        yield Binary("ge", IndexValue(at), Const(span.start, "int32"))
-    if span.stop < size:
-        yield Binary("lt", IndexValue(at), Const(span.stop, "int32"))

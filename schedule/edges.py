@@ -6,8 +6,12 @@
         O[7] = sum over r < 2 of X[r + 6] * W[r]
 
 Each part of the result that meets other taps of the window is a nest of its own. That pays where a
-padded copy is a good part of the work: where each channel, or plane, is a sum of its own. With
-channels last the planes go by slices of as many channels as a few vectors hold.
+padded copy is a good part of the work: where each channel, or plane, is a sum of its own.
+
+With channels last, common loops go over the rows of the result, all channels of a row together,
+and the columns alone are in parts: which taps a row meets is a condition on the terms of the sum,
+tested once for all of a register tile (`guard`). Where there are no rows, the planes go by slices
+of as many channels as a few vectors hold.
 
 A maximum needs no parts there: at the edges the window reads the nearest element, which it reads
 anyway (`clamped`).
@@ -122,20 +126,44 @@ class _Window:
         """The axes that no window walks: each of their elements has a sum of its own."""
         return [axis for axis in self.nest.axes if axis not in self.walks]
 
+    @property
+    def rows(self) -> list[Index]:
+        """The padded axes that common loops count, with channels last: all but the columns."""
+        walked = [axis for axis in self.nest.axes if axis in self.walks]
+        sums = self.nest.reducer == "sum" and self.nest.index[-1].plain() in self.planes
+        return walked[:-1] if sums else []
+
     def group(self, target: Target) -> Group:
         """The parts, the largest first, in the loops over whole planes; where channels are last,
         over slices of them."""
-        choices = [[(axis, tap, p) for p in parts] for axis, (tap, parts) in self.walks.items()]
+        choices = [
+            [(axis, tap, p) for p in parts]
+            for axis, (tap, parts) in self.walks.items()
+            if axis not in self.rows
+        ]
         parts = [self._part(chosen) for chosen in itertools.product(*choices)]
-        assert isinstance(self.producer.body, Select)
-        copy = replace(self.producer, body=self.producer.body.x)
+        copy = self._copy()
         run = sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
-        planes = self.planes
-        size, last = self._slice(target), self.nest.index[-1].plain()
-        if last in planes:
-            planes[planes.index(last)], run = _sliced(run, last, size)
-        shared, inner = under(run, [[axis] * len(run) for axis in planes])
+        common, last = [*self.planes, *self.rows], self.nest.index[-1].plain()
+        if last in common:
+            common.remove(last)
+            high, run = _sliced(run, last, self._slice(target))
+            common.append(high)
+        shared, inner = under(run, [[axis] * len(run) for axis in common if extent(axis) > 1])
         return finished(Group(shared, tuple(drop_units(n) for n in inner)))
+
+    def _copy(self) -> Nest:
+        """What is padded, nothing but zeros standing before and after its rows."""
+        body = self.producer.body
+        assert isinstance(body, Select)
+        spans, value = box(body.cond, self.producer), body.x
+        assert spans is not None
+        for where, position in zip(self.producer.index, self.read.index, strict=True):
+            axis = where.plain()
+            if axis is not None and not set(self.rows).isdisjoint(position.indices()):
+                for test in spans[axis].tests(axis.affine(), extent(axis)):
+                    value = Select(test, value, body.y)
+        return replace(self.producer, body=value)
 
     def _part(self, chosen: tuple[tuple[Index, Index, _Part], ...]) -> Nest:
         values: dict[Index, IndexExpr] = {}
@@ -207,7 +235,8 @@ class _Window:
             bool(planes)
             and planes <= indices(self.read)
             and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
-            and math.prod(len(parts) for _, parts in self.walks.values()) <= _MOST_PARTS
+            and math.prod(len(parts) for a, (_, parts) in self.walks.items() if a not in self.rows)
+            <= _MOST_PARTS
             and self._row(target) >= _VECTORS * lanes(self.nest, target)
         )
 
@@ -221,20 +250,26 @@ class _Window:
         return extent(last) if self._slice(target) else 0
 
     def _slice(self, target: Target) -> int:
-        """Channels that the loop over the planes takes at once where they are last, in whole
-        vectors: as many as leave all threads about the same work; 0 for none."""
+        """Channels that the common loops take at once where they are last: of rows, as many as
+        leave all threads about the same work; of planes, a few vectors at most. 0 for none."""
         last, vector = self.nest.index[-1].plain(), lanes(self.nest, target)
         if last not in self.planes:
             return 0
-        others = math.prod(extent(axis) for axis in self.planes if axis != last)
+        size = extent(last)
+        common = (a for a in (*self.planes, *self.rows) if a != last)
+        others = math.prod(map(extent, common))
 
-        def balance(size: int) -> float:
-            loops = others * extent(last) // size
+        def balance(part: int) -> float:
+            loops = others * size // part
             return loops / (target.threads * -(-loops // target.threads))
 
-        sizes = [n * vector for n in _SLICES if extent(last) % (n * vector) == 0]
-        even = (size for size in sizes if balance(size) >= _EVEN)
-        return next(even, max(sizes, key=balance, default=0))
+        slices = [n * vector for n in range(size // vector, 0, -1) if size % (n * vector) == 0]
+        if self.rows:
+            parts = [size, *(part for part in slices if part >= _VECTORS * vector)]
+        else:
+            parts = [part for part in slices if part // vector in _SLICES]
+        even = (part for part in parts if balance(part) >= _EVEN)
+        return next(even, max(parts, key=balance, default=0))
 
 
 def _sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:

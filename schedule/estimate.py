@@ -14,6 +14,7 @@ from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext, indices, touched
+from loopwright.schedule.guard import without_guards
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.register_tile import best_tile, best_tile_score
@@ -22,6 +23,7 @@ from loopwright.schedule.target import Target
 
 _BYTES = 4.0  # a cycle, of tensors that are too large for the nearest caches
 _FUSED = 4.0  # operations a cycle and lane: two multiply-adds
+_SUM = 2.0  # one, where each loads both of its operands
 _PLAIN = 1.0  # where nothing is used again, loads and stores stand in between
 
 
@@ -41,11 +43,12 @@ def estimate(sketch: Sketch, target: Target) -> float:
                 moved = _moved(nest, near, context)
                 moved += rows * _streamed_again(structure, context)
                 total += max(arithmetic, moved / _BYTES)
+                near |= {r.tensor.name for r in nest.reads()} if shared else set()
     return total
 
 
 def _near(group: Group, target: Target) -> set[str]:
-    """The tensors of a group that stay in the caches of one core."""
+    """The local tensors of a group, if they stay in the caches of one core."""
     local = group.every_local
     fit = sum(map(tensor_bytes, local)) <= target.l2_bytes
     return {t.name for t in local} if fit else set()
@@ -53,11 +56,12 @@ def _near(group: Group, target: Target) -> set[str]:
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
-    bodies = sum(_operations(body) for body in (nest.body, *(body for _, body in nest.also)))
+    _, body = without_guards(structure)
+    bodies = sum(_operations(each) for each in (body, *(other for _, other in nest.also)))
     work = float(nest.steps * (bodies + (nest.reducer is not None)))
     if nest.epilogue is not None:
         work += nest.size * _operations(nest.epilogue)
-    rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _PLAIN)
+    rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _SUM if nest.reduce else _PLAIN)
     return work / (rate * max(best_tile_score(structure, context), 1 / 16))
 
 

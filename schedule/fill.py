@@ -105,6 +105,14 @@ class Span:
         """Values in the span."""
         return max(0, -(-(self.stop - self.start) // self.step))
 
+    def tests(self, at: Affine, size: int) -> Iterator[Expr]:
+        """Tests for a place along an axis of some size to be in a span without gaps."""
+        assert self.step == 1
+        if self.start:
+            yield Binary("ge", IndexValue(at), Const(self.start, "int32"))
+        if self.stop < size:
+            yield Binary("lt", IndexValue(at), Const(self.stop, "int32"))
+
     def meet(self, other: Span) -> Span | None:
         """Both conditions; None for two different strides."""
         if self.step != 1 and other.step != 1:

@@ -13,6 +13,7 @@ from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.access import to_linear
+from loopwright.schedule.guard import without_guards
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.nest import extent, guarded_reads, lanes, sliding, stride
 from loopwright.schedule.sketch import NestSketch, Packed
@@ -77,6 +78,7 @@ class NestLowering:
         self.target, self.lanes = target, self._lanes(target)
         self.axes = {a: self._axis(a) for a in self.nest.axes}
         self.packed = {(p.tensor, p.index): p for p in sketch.packed}
+        self.guards, self.body = without_guards(sketch)
 
     def lower(self) -> list[Stmt]:
         """Blocks, tiles of a block, and the register tile inside."""
@@ -210,10 +212,7 @@ class NestLowering:
             else:
                 loops.append((var, size, "unrolled"))
                 at[axis] = Linear(((var, 1),))
-        body = make(at)
-        for var, size, kind in reversed(loops + lanes):
-            body = Loop(var, size, kind, (body,))
-        return [body]
+        return _within(loops + lanes, [make(at)])
 
     def _contiguous(self) -> Index | None:
         """The axis of the tile along which the result is contiguous, if that is not the vector
@@ -252,7 +251,7 @@ class NestLowering:
     def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
         outer: list[tuple[Var, Column, str]] = []
-        unrolled: list[tuple[Var, Column, str]] = []
+        unrolled: dict[Index, tuple[Var, Column, str]] = {}
         # In the order in which a window slides, each row is read once for all that need it.
         inside: list[tuple[Var, Column, str]] = []
         slides = sliding(self.nest, self.sketch.vector, self.sketch.tiled)
@@ -268,7 +267,10 @@ class NestLowering:
             factor = factors.get(axis, 1)
             inner = self._var(f"{axis.name}.in")
             outer.append((var, size // factor, "serial"))
-            (inside if axis in slides else unrolled).append((inner, factor, "unrolled"))
+            if axis in slides:
+                inside.append((inner, factor, "unrolled"))
+            else:
+                unrolled[axis] = (inner, factor, "unrolled")
             place[axis] = Linear(((var, factor), (inner, 1)))
 
         def update(at: dict[Index, Linear]) -> Stmt:
@@ -276,11 +278,20 @@ class NestLowering:
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=inside)
         ahead = self._ahead(outer)
-        for counter, count, kind in reversed(unrolled):
-            body = [Loop(counter, count, kind, tuple(body))]
-        body += ahead
-        for counter, count, kind in reversed(outer):
-            body = [Loop(counter, count, kind, tuple(body))]
+        tested = {i for room in self.guards for i in room.indices()}
+        around = max((n for n, axis in enumerate(unrolled, 1) if axis in tested), default=0)
+        loops = list(unrolled.values())
+        body = _within(loops[around:], body)
+        body = self._where(self.guards, {**self._place({}), **place}, body)
+        return _within(outer, _within(loops[:around], body) + ahead)
+
+    def _where(
+        self, rooms: Sequence[Affine], place: Mapping[Index, Linear], body: list[Stmt]
+    ) -> list[Stmt]:
+        """What is done where every one of these is more than 0: loops of at most one iteration."""
+        for number, room in enumerate(rooms):
+            guard = self._var(f"guard{number}")
+            body = [Loop(guard, 1, "serial", tuple(body), to_linear(room, place))]
         return body
 
     def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
@@ -316,7 +327,7 @@ class NestLowering:
         place = self._place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
-        value = self._value(self.nest.body, place, at, None)
+        value = self._value(self.body, place, at, None)
         return Store(
             acc, where, Binary(COMBINE[self.nest.reducer or "sum"], Load(acc, where), value)
         )
@@ -409,3 +420,10 @@ class NestLowering:
             if low < 0 or high >= size:
                 return True
         return False
+
+
+def _within(loops: Sequence[tuple[Var, Column, str]], body: list[Stmt]) -> list[Stmt]:
+    """Statements in loops, the first of which is the outermost."""
+    for var, count, kind in reversed(loops):
+        body = [Loop(var, count, kind, tuple(body))]
+    return body

@@ -103,8 +103,11 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
     window = math.prod(extent(k) for k in slides)
     if slides:
         # Beside the accumulators, the rows of one window and its weights are at hand.
-        weights = window if len(set(sketch.nest.reads())) > 1 else 0
-        if vectors + window * columns + weights > context.target.vector_registers:
+        at_hand = sum(
+            window * (columns if sketch.vector in indices(r) else 1)
+            for r in {r for r, _ in guarded_reads(sketch.nest.body)}
+        )
+        if vectors + at_hand > context.target.vector_registers:
             useful *= 0.5
     kept = _kept(sketch, tile)
     if kept > context.target.vector_registers // 4:  # a few are no matter

@@ -1,6 +1,8 @@
 /* A thread pool for compiled kernels: libc and pthreads only. Part of runtime.c.
  *
- * Each thread takes the next share of a launch as it gets free.
+ * The shares of a launch are dealt out in order, as many to each thread: what one launch leaves in
+ * the caches of a processor, the next one finds there. Whoever has done its own takes others' last
+ * ones, so that nobody waits for a thread that woke late, or has to share its processor.
  *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
@@ -36,6 +38,11 @@ static inline void relax(void) {
 #endif
 }
 
+/* Shares that nobody has begun: the first of them in the lower half, the end in the upper one. */
+typedef struct {
+  _Alignas(LINE) _Atomic uint64_t left;
+} hand;
+
 static struct {
   /* Process that owns the threads below; 0 before the first use, RESETTING meanwhile. */
   _Atomic pid_t owner;
@@ -48,15 +55,16 @@ static struct {
   lw_task *task;
   void *data;
   lw_group group;
-  int home; /* the processor that the caller is on */
+  int parties; /* that the shares are dealt to, the caller among them */
+  int home;    /* the processor that the caller is on */
   _Alignas(LINE) _Atomic uint64_t ticket;
-  _Alignas(LINE) atomic_int next; /* the share to be taken next */
   _Alignas(LINE) _Atomic uint64_t gate;
   atomic_int status;
   _Alignas(LINE) pthread_mutex_t sleeping; /* goes with both conditions */
   pthread_cond_t work, done;
   atomic_int sleepers;
   atomic_int caller_sleeps;
+  hand hands[LW_MAX_THREADS];
 } pool;
 
 #define RESETTING ((pid_t)-1)
@@ -141,11 +149,33 @@ static void finish(void) {
   pthread_mutex_unlock(&pool.sleeping);
 }
 
-static void run_shares(void) {
-  int count = pool.group.num_task, share;
-  while ((share = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed)) < count) {
-    int status = pool.task(share, &pool.group, pool.data);
-    if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
+static void deal(int count, int parties) {
+  pool.parties = parties;
+  for (int64_t i = 0; i < parties; i++) {
+    uint64_t first = (uint64_t)(count * i / parties), end = (uint64_t)(count * (i + 1) / parties);
+    atomic_store_explicit(&pool.hands[i].left, first | end << 32, memory_order_relaxed);
+  }
+}
+
+/* The first share that is left in a hand, or its last one; -1 if it is empty. */
+static int take_share(hand *from, int last) {
+  uint64_t left = atomic_load_explicit(&from->left, memory_order_relaxed), first, end, rest;
+  do {
+    first = left & UINT32_MAX, end = left >> 32;
+    if (first >= end) return -1;
+    rest = last ? first | (end - 1) << 32 : (first + 1) | end << 32;
+  } while (!atomic_compare_exchange_weak_explicit(&from->left, &left, rest, memory_order_relaxed,
+                                                  memory_order_relaxed));
+  return (int)(last ? end - 1 : first);
+}
+
+static void run_shares(int me) {
+  for (int i = 0; i < pool.parties; i++) {
+    hand *from = &pool.hands[(me + i) % pool.parties];
+    for (int share; (share = take_share(from, i > 0)) >= 0;) {
+      int status = pool.task(share, &pool.group, pool.data);
+      if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
+    }
   }
 }
 
@@ -163,7 +193,7 @@ static void *work(void *argument) {
     if (atomic_load(&pool.closed)) return NULL;
     if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1)) && enter(seen)) {
       leave(pool.home);
-      run_shares();
+      run_shares(me.index);
       finish();
     }
   }
@@ -260,11 +290,11 @@ static int run(lw_task *task, void *data, int threads, int shares) {
   pool.data = data;
   pool.group = (lw_group){NULL, shares};
   pool.home = processor();
-  atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+  deal(shares, parties + 1);
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
   publish(parties);
   inside = 1;
-  run_shares();
+  run_shares(0);
   inside = 0;
   await_tasks();
   int status = atomic_load_explicit(&pool.status, memory_order_relaxed);

@@ -59,6 +59,26 @@ static int fail(int task, lw_group *group, void *data) {
   return task == 1 ? -1 : 0;
 }
 
+static atomic_int met;
+static _Thread_local int first;
+
+/* The first share of every thread, each of which waits for the others. */
+static int meet(int task, lw_group *group, void *data) {
+  (void)group;
+  if (first) return 0;
+  first = 1;
+  ((int *)data)[task] = 1;
+  atomic_fetch_add(&met, 1);
+  while (atomic_load(&met) < 3) usleep(10);
+  return 0;
+}
+
+static void deal(void) {
+  int begun[3 * SHARES] = {0};
+  CHECK(__TVMBackendParallelLaunch(meet, begun, 0) == 0);
+  for (int i = 0; i < 3 * SHARES; i++) CHECK(begun[i] == (i % SHARES == 0));
+}
+
 /* The kernel: a workspace of so many bytes as *arguments[0] says. */
 int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count, lw_any *result) {
   (void)self, (void)count, (void)result;
@@ -100,6 +120,7 @@ static void limits(void) {
   CHECK(loopwright_runtime.set_threads(0) && loopwright_runtime.set_threads(100000));
   CHECK(loopwright_runtime.set_threads(3) == 0);
   launch(0, 3 * SHARES);
+  deal();
   CHECK(__TVMBackendParallelLaunch(fail, NULL, 4) == -1);
   CHECK(__TVMBackendParallelLaunch(fail, NULL, 1) == 0);
   CHECK(call((uint64_t)1 << 60) == LW_OUT_OF_MEMORY);

@@ -10,6 +10,8 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
 from loopwright.dsl.index import Index
 from loopwright.schedule.edges import edges
+from loopwright.schedule.lower import lower
+from loopwright.schedule.tree import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 
@@ -36,6 +38,17 @@ def with_bias_and_relu():
     return ops.relu(depthwise(stride=2, padding=1, bias=tensor("b", 5, constant=True)))
 
 
+def inside_of_guards(stmt, kinds=None):
+    """The kinds of the loops inside of the guards of a loop nest."""
+    if not isinstance(stmt, Loop):
+        return kinds or []
+    if kinds is None and stmt.var.name.startswith("guard"):
+        kinds = []
+    elif kinds is not None and not stmt.var.name.startswith("guard"):
+        kinds = [*kinds, stmt.kind]
+    return max((inside_of_guards(inner, kinds) for inner in stmt.body), key=len)
+
+
 CASES = {
     "stride 1": lambda: depthwise(padding=1),
     "stride 2, bias, ReLU": with_bias_and_relu,
@@ -51,6 +64,18 @@ CASES = {
     ),
     "channels last": lambda: depthwise_last(channels=48, padding=1),
     "channels last, stride 2": lambda: depthwise_last(channels=24, stride=2, padding=1),
+    "channels last, no whole vectors": lambda: depthwise_last(channels=21, h=6, padding=1),
+    "channels last, dilated": lambda: depthwise_last(channels=16, padding=2, dilation=2),
+    "channels last, padding before alone": lambda: depthwise_last(
+        channels=16, h=7, padding=((1, 0), (1, 0))
+    ),
+    "channels last, bias, ReLU": lambda: ops.relu(
+        depthwise_last(channels=16, padding=1, bias=tensor("b", 16, constant=True))
+    ),
+    "channels last, two rows": lambda: depthwise_last(channels=160, h=3, stride=2, padding=1),
+    "channels last, mean without padding": lambda: ops.avg_pool2d(
+        tensor("x", 2, 10, 9, 16), 3, stride=1, padding=1, count_include_pad=False, layout="NHWC"
+    ),
     "channels last, maximum": lambda: ops.max_pool2d(
         tensor("x", 2, 13, 15, 32), 3, stride=2, padding=1, layout="NHWC"
     ),
@@ -84,15 +109,43 @@ def test_each_part_meets_the_taps_that_are_there():
 
 
 @pytest.mark.parametrize(
-    ("channels", "threads", "slices"),
-    [(64, 2, 2), (512, 2, 16), (96, 2, 6), (24, 2, 3), (64, 8, 8)],
+    ("channels", "threads", "loops"),
+    [(64, 2, [11]), (21, 2, [11]), (64, 8, [11, 2]), (512, 64, [11, 16]), (24, 8, [11])],
 )
-def test_channels_that_are_last_are_cut_into_even_slices_for_the_threads(
-    channels, threads, slices
+def test_rows_whose_channels_are_last_are_cut_into_slices_where_the_threads_need_them(
+    channels, threads, loops
 ):
     workload = lw.workload(depthwise_last(channels, padding=1))
     (group,) = edges(workload, narrow(threads))
+    assert [axis.extent for axis in group.shared] == loops
+    sizes = [
+        ([a.extent for a in nest.axes], [k.extent for k in nest.reduce]) for nest in group.nests
+    ]
+    within = channels // (loops[1] if len(loops) > 1 else 1)
+    assert sizes == [([7, within], [3, 3]), ([within], [3, 2]), ([within], [3, 2])]
+
+
+@pytest.mark.parametrize(("channels", "slices"), [(64, 2), (512, 16), (96, 6), (24, 3)])
+def test_channels_that_are_last_are_cut_into_slices_where_there_are_no_rows(channels, slices):
+    x, taps = tensor("x", 70, channels), tensor("w", 3, channels, constant=True)
+    padded, total = lw.tensor("padded", (72, channels)), lw.tensor("total")
+    i, c, r = lw.indices("i c r")
+    padded[i, c] = lw.where((i >= 1) & (i < 71), x[i - 1, c], 0.0)
+    total[i, c] += padded[i + r, c] * taps[r, c]
+    (group,) = edges(lw.workload(total), narrow(2))
     assert [axis.extent for axis in group.shared] == [slices]
+
+
+def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
+    workload = lw.workload(depthwise_last(64, padding=1))
+    target = narrow(2)
+    sketch = next(s for s in lw.space(workload, target).sketches if s.rewrite == "edges")
+    (rows,) = lower(sketch, target, sketch.at(sketch.default)).body
+    assert [inside_of_guards(stmt) for stmt in rows.body] == [
+        ["unrolled", "unrolled", "unrolled", "vectorized"],
+        ["unrolled", "unrolled", "vectorized"],
+        ["unrolled", "unrolled", "vectorized"],
+    ]
 
 
 @pytest.mark.parametrize(
