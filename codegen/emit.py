@@ -238,7 +238,9 @@ class _Emitter:
         for each in chain:
             size = int(each.extent)
             rest //= size
-            at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
+            at = tirx.floordiv(counter, number(rest))
+            if size * rest < total:
+                at = tirx.floormod(at, number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
         body = self.block(chain[-1].body)
         if total == 1:
