@@ -238,9 +238,9 @@ class _Emitter:
         for each in chain:
             size = int(each.extent)
             rest //= size
-            at = tirx.floordiv(counter, number(rest))
-            if size * rest < total:
-                at = tirx.floormod(at, number(size))
+            # The outermost one needs no remainder, but without it LLVM's strength reduction takes
+            # so many registers for what counts with that loop that inner ones spill theirs.
+            at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
         body = self.block(chain[-1].body)
         if total == 1:

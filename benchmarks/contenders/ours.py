@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from peers import UnableError
 from suites.row import LAST, Arrays, Row, aligned
 
@@ -38,4 +39,4 @@ def channels_last(
     orders = LAST[row.what]
     turned = {n: aligned(a.transpose(orders[n])) if n in orders else a for n, a in inputs.items()}
     made = plain(last, turned, threads, config)
-    return replace(made, result=lambda out: made.result(out).transpose(0, 3, 1, 2))
+    return replace(made, result=lambda out: np.moveaxis(made.result(out), -1, 1))

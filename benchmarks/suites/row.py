@@ -18,6 +18,9 @@ LAST = {
     "conv2d": {"x": (0, 2, 3, 1), "w": (2, 3, 1, 0)},
     "depthwise_conv2d": {"x": (0, 2, 3, 1), "w": (2, 3, 1, 0)},
     "conv2d_transpose": {"x": (0, 2, 3, 1), "w": (2, 3, 0, 1)},
+    "max_pool2d": {"x": (0, 2, 3, 1)},
+    "avg_pool2d": {"x": (0, 2, 3, 1)},
+    "global_avg_pool2d": {"x": (0, 2, 3, 1)},
 }
 """Operators that have a layout with channels last, and the order of their inputs' axes in it."""
 _RESULT = "result="
