@@ -42,6 +42,7 @@ _GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
 _NEAR, _STRIDED = 4, 0.4
 _PAGE = 4096  # bytes
 _EVEN = 1.03  # a thread may have so much more than another, for larger blocks
+_PANEL = 4  # rows of a tile that take as long as copying a panel
 _FAR = 0.2  # of single elements of a large operand, each from another cache line
 _CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
@@ -265,8 +266,10 @@ def _default_blocks(
             break
         tiles, parts = blocks[axis], min(blocks[axis], wanted)
         choices = [q for q in counts(tiles) if q <= -(-tiles // parts)]
-        # Tiles that the busiest thread computes.
-        busiest = {q: -(-made * -(-tiles // q) // target.threads) * q for q in choices}
+        # Tiles that the busiest thread computes, and what the copies of its panels cost.
+        copy = _PANEL / math.prod(sizes[a] for a in sketch.tiled) if panels else 0
+        copied = 0 if axis == sketch.vector else copy
+        busiest = {q: -(-made * -(-tiles // q) // target.threads) * (q + copied) for q in choices}
         even = (q for q in choices if busiest[q] <= _EVEN * min(busiest.values()))
         blocks[axis] = max(even)
         made *= -(-tiles // blocks[axis])
