@@ -142,7 +142,7 @@ def _stages(group: Group, made: Tensor, gpu: Gpu) -> bool:
 
 def _groups(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> Iterator[Group]:
     start = 0
-    for group in groups_of(program, program, outputs, teams=True):
+    for group in groups_of(program, program, outputs):
         stop = start + len(group.nests)
         if fits(group, gpu):
             yield finished(group)

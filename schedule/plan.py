@@ -227,17 +227,13 @@ def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
     return program
 
 
-def groups_of(
-    nests: Program, program: Program, outputs: tuple[Tensor, ...], teams: bool = False
-) -> Iterator[Group]:
-    """Greedy: the longest run of nests from here on that shares outer axes, and so on. With
-    `teams`, the rows are for teams of threads, to which it does not matter how results of earlier
-    reductions lie."""
+def groups_of(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+    """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
     start = 0
     while start < len(nests):
         run, best = 1, _alone(nests[start])
         for stop in range(start + 2, len(nests) + 1):
-            group = _share(nests[start:stop], program, outputs, teams)
+            group = _share(nests[start:stop], program, outputs)
             if group is None or (run > 1 and _rows(group) < _rows(best)):
                 break
             run, best = stop - start, group
@@ -256,9 +252,7 @@ def _rows(group: Group) -> int:
     return total
 
 
-def _share(
-    run: Program, program: Program, outputs: tuple[Tensor, ...], teams: bool
-) -> Group | None:
+def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group | None:
     """The run under the axes that all of it shares; None if there are none worth it."""
     made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
     read = {r.tensor for n in run for r in n.reads()}
@@ -267,7 +261,7 @@ def _share(
     if any(not _linked(n, made) for n in run[1:]):
         return None
     classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
-    classes = [c for c in classes if not _keeps_rows_contiguous(c, run, teams)]
+    classes = [c for c in classes if not _keeps_rows_contiguous(c, run)]
     while classes and all(len(n.axes) + len(n.reduce) == len(classes) for n in run):
         classes.pop()  # something must be left to vectorize
     if not classes or any(_reuses_much(n, {c[i] for c in classes}) for i, n in enumerate(run)):
@@ -325,15 +319,15 @@ def _position_of(axis: Index, nest: Nest) -> int:
     return next(d for d, p in enumerate(nest.index) if p.plain() == axis)
 
 
-def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program, teams: bool) -> bool:
+def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program) -> bool:
     """Whether this shared axis is the contiguous one and the reductions run across it: then it
     is better left inside, as the vector axis."""
     for axis, nest in zip(axes, run, strict=True):
         if nest.reducer is None:
             continue
         for r in nest.reads():
-            if teams and not set(nest.reduce) & _used(r):
-                continue
+            if not set(nest.reduce) & _used(r):
+                continue  # one for a row, as the result of an earlier reduction
             steps = [stride(r.tensor, r.index, k) for k in nest.reduce]
             if stride(r.tensor, r.index, axis) == 1 and 1 not in steps:
                 return True

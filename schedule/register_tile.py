@@ -96,7 +96,11 @@ def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float
     vectors = math.prod(rows) * columns
     useful = min(1.0, width / lanes)
     for axis, size in zip(sketch.tile, tile, strict=True):
-        useful *= extent(axis) / (-(-extent(axis) // size) * size)
+        whole, rest = divmod(extent(axis), size)
+        if axis in sketch.nest.reduce:  # what is left of it is added element by element
+            useful *= extent(axis) / (whole * size + rest * lanes)
+        else:
+            useful *= extent(axis) / (-(-extent(axis) // size) * size)
     if sketch.nest.reducer is None:
         return useful * (0.9 + 0.025 * min(columns, 4))
     slides = sliding(sketch.nest, sketch.vector, sketch.tiled)[-1:]
