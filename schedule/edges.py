@@ -237,7 +237,7 @@ class _Window:
             and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
             and math.prod(len(parts) for a, (_, parts) in self.walks.items() if a not in self.rows)
             <= _MOST_PARTS
-            and self._row(target) >= _VECTORS * lanes(self.nest, target)
+            and self._row(target) >= (1 if self.rows else _VECTORS) * lanes(self.nest, target)
         )
 
     def _row(self, target: Target) -> int:

@@ -22,7 +22,7 @@ def packings(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
 ) -> list[tuple[Packed, ...]]:
     """Which operands are packed: what must be and what is free, then with what may be."""
-    if not has_reuse(nest):
+    if not has_reuse(nest) and (nest.reducer is None or not context.rows):
         return [()]
     always: list[Packed] = []
     maybe: list[Packed] = []
@@ -30,7 +30,7 @@ def packings(
         axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in indices(read)]
         if not axes or not packable(nest, read, axes[0], context):
             continue
-        packed = _packed(nest, read, axes[0])
+        packed = _packed(nest, read, axes[0], context)
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
         ahead = read.tensor.name in context.known_ahead
         (always if forced or ahead else maybe).append(packed)
@@ -40,7 +40,7 @@ def packings(
 
         def pays(p: Packed) -> bool:
             scattered = p.axis == vector and stride(p.tensor, p.index, p.axis) != 1
-            return scattered or tensor_bytes(p.tensor) > large
+            return scattered or (has_reuse(nest) and tensor_bytes(p.tensor) > large)
 
         return [tuple(p for p in always if p.tensor.name in context.known_ahead and pays(p))]
     vectors = [p for p in maybe if p.axis == vector]
@@ -64,20 +64,23 @@ def packings(
 
 def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
     """Whether a copy in another layout is no larger than the tensor, and repaid."""
-    used = indices(read)
-    if axis not in used & set(nest.axes) or not used <= set(nest.extents):
+    used, extents = indices(read), nest.extents
+    ahead = read.tensor.name in context.known_ahead
+    if ahead and nest.out.name not in context.known_ahead:
+        extents |= {row: extent(row) for row in context.rows}
+    if axis not in used & set(nest.axes) or not used <= set(extents):
         return False
     if read.tensor is nest.result:
         return False
     if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
         return False
     for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-        low, high = p.bounds(nest.extents)
+        low, high = p.bounds(extents)
         if low < 0 or high >= size:
             return False
     if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
         return False
-    return read.tensor.name in context.known_ahead or uses(nest, read) >= _PACK_PAYS
+    return ahead or uses(nest, read) >= _PACK_PAYS
 
 
 def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
@@ -117,8 +120,8 @@ def _block(
     return replace(packed, outer=outer, inner=(*near, *packed.inner), local=True)
 
 
-def _packed(nest: Nest, read: Read, axis: Index) -> Packed:
+def _packed(nest: Nest, read: Read, axis: Index, context: NestContext) -> Packed:
     used = indices(read)
-    outer = tuple(a for a in nest.axes if a in used and a != axis)
+    outer = tuple(a for a in (*context.rows, *nest.axes) if a in used and a != axis)
     inner = tuple(k for k in nest.reduce if k in used)
     return Packed(read.tensor, read.index, axis, outer, inner)

@@ -34,6 +34,17 @@ def depthwise_last(channels=8, h=11, w=9, **options):
     return ops.depthwise_conv2d(x, taps, layout="NHWC", **options)
 
 
+def weights_by_channel(channels=64):
+    """Channels last in the image, first in the weights, as networks of other frameworks have it."""
+    x, taps = tensor("x", 7, 9, channels), tensor("w", channels, 3, 3, constant=True)
+    padded, total = lw.tensor("padded", (9, 11, channels)), lw.tensor("total")
+    i, j, c, r, s = lw.indices("i j c r s")
+    inside = (i >= 1) & (i < 8) & (j >= 1) & (j < 10)
+    padded[i, j, c] = lw.where(inside, x[i - 1, j - 1, c], 0.0)
+    total[i, j, c] += padded[i + r, j + s, c] * taps[c, r, s]
+    return total
+
+
 def with_bias_and_relu():
     return ops.relu(depthwise(stride=2, padding=1, bias=tensor("b", 5, constant=True)))
 
@@ -64,6 +75,7 @@ CASES = {
     ),
     "channels last": lambda: depthwise_last(channels=48, padding=1),
     "channels last, stride 2": lambda: depthwise_last(channels=24, stride=2, padding=1),
+    "channels last, one vector": lambda: depthwise_last(padding=1),
     "channels last, no whole vectors": lambda: depthwise_last(channels=21, h=6, padding=1),
     "channels last, dilated": lambda: depthwise_last(channels=16, padding=2, dilation=2),
     "channels last, padding before alone": lambda: depthwise_last(
@@ -72,6 +84,7 @@ CASES = {
     "channels last, bias, ReLU": lambda: ops.relu(
         depthwise_last(channels=16, padding=1, bias=tensor("b", 16, constant=True))
     ),
+    "channels last, weights by channel": weights_by_channel,
     "channels last, two rows": lambda: depthwise_last(channels=160, h=3, stride=2, padding=1),
     "channels last, mean without padding": lambda: ops.avg_pool2d(
         tensor("x", 2, 10, 9, 16), 3, stride=1, padding=1, count_include_pad=False, layout="NHWC"
@@ -125,6 +138,16 @@ def test_rows_whose_channels_are_last_are_cut_into_slices_where_the_threads_need
     assert sizes == [([7, within], [3, 3]), ([within], [3, 2]), ([within], [3, 2])]
 
 
+@pytest.mark.parametrize("threads", [2, 16])
+def test_weights_are_packed_for_every_part_and_slice(threads):
+    workload, target = lw.workload(weights_by_channel()), narrow(threads)
+    sketch = next(s for s in lw.space(workload, target).sketches if s.rewrite == "edges")
+    assert all(nest.packed for nest in sketch.nests)
+    (group,) = sketch.groups
+    assert len(group.shared) == (1 if threads == 2 else 2)
+    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], target)
+
+
 @pytest.mark.parametrize(("channels", "slices"), [(64, 2), (512, 16), (96, 6), (24, 3)])
 def test_channels_that_are_last_are_cut_into_slices_where_there_are_no_rows(channels, slices):
     x, taps = tensor("x", 70, channels), tensor("w", 3, channels, constant=True)
@@ -155,7 +178,7 @@ def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
         depthwise(window=5, padding=2),
         depthwise(h=9, w=9, padding=1),
         ops.conv2d(tensor("x", 1, 8, 33, 33), tensor("w", 4, 8, 3, 3), padding=1),
-        depthwise_last(padding=1),
+        depthwise_last(channels=7, padding=1),
     ],
     ids=["no padding", "many parts", "short rows", "planes meet", "few channels, last"],
 )
