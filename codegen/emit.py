@@ -133,6 +133,8 @@ class _Emitter:
     def guarded(self, loop: Loop) -> list[Any]:
         """A loop of at most one iteration."""
         assert loop.bound is not None
+        if self.at.range(loop.bound)[1] < 1:
+            return []
         body = self.iteration(loop, 0)
         return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, _sequence(body), None)]
 
@@ -205,6 +207,8 @@ class _Emitter:
                 continue
             inner = self._vector_stores(stmt.body)
             if not inner or (stmt.extent != 1 and stmt.kind != "unrolled"):
+                return []
+            if stmt.extent == 1 and stmt.bound is not None:
                 return []
             found += inner
         return found

@@ -49,6 +49,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from loopwright.costmodel.access import GPU_ROLES, ROLES, Access, Statement, Touch
 from loopwright.costmodel.column import Mask, Real, least, log, most, only, real, total
 from loopwright.dsl.dtypes import item_bytes
@@ -223,10 +225,13 @@ class Walk:
 
     def mean(self, extent: Real, bound: Linear) -> Real:
         """The mean of min(extent, c - extent·block) over the blocks, which together have c
-        iterations. A bound of another form is taken never to clip."""
-        if len(bound.terms) != 1 or not isinstance(bound.terms[0][0], Var):
+        iterations. A bound of another form, as that of a guard, is taken never to clip."""
+        if len(bound.terms) != 1:
             return extent
-        return least(extent, real(bound.const) / most(self.extents[bound.terms[0][0]], 1.0))
+        ((block, step),) = bound.terms
+        if block not in self.extents or not np.all(np.less(step, 0)):
+            return extent
+        return least(extent, real(bound.const) / most(self.extents[block], 1.0))
 
     def let(self, let: Let) -> None:
         self.lets[let.var] = self.linear(let.value)

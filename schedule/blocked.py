@@ -199,7 +199,6 @@ class _Padded:
         source: dict[Index, IndexExpr] = {}
         axes: list[Index] = []
         index: list[Affine] = []
-        tests: list[Expr] = []
         for d, p in enumerate(padding.index):
             axis = p.plain()
             if d in self._images:
@@ -211,16 +210,16 @@ class _Padded:
                 axes.append(whole[kept.index(d)])
                 index.append(axes[-1].affine())
                 source[axis] = begin * self.step + axes[-1]
-                tests = list(self.spans[axis].tests(source[axis].affine(), extent(axis)))
             else:
                 span = self.spans[axis]
                 axes.append(Index(whole[kept.index(d)].name, span.count))
                 index.append(axes[-1] + span.start)
                 source[axis] = index[-1]
         nest = substitute_axes(replace(padding, body=body.x), tuple(axes), (), source)
-        value: Expr = nest.body
-        for test in tests:
-            value = Select(test, value, body.y)
+        row = padding.index[self.at].plain()
+        assert row is not None
+        at = source[row].affine()
+        value = self.spans[row].where(at, extent(row), nest.body, body.y)
         if nest.size < math.prod(tensor_shape(local)):
             places = tuple(a.affine() for a in whole)
             yield Nest(local, places, whole, (), None, body.y, local)

@@ -254,6 +254,7 @@ def _default_blocks(
     if wanted > 1 and any(p.axis == sketch.vector and not p.local for p in large):
         wanted = target.threads  # panel after panel, each prefetched while the last one is used
     panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
+    copied = {a for p in sketch.packed if p.local for a in (p.axis, *p.outer)}
 
     def cost(axis: Index) -> tuple[int, bool]:
         again = 0 if panels else _read_again(nest, axis) // target.l2_bytes
@@ -267,9 +268,9 @@ def _default_blocks(
         tiles, parts = blocks[axis], min(blocks[axis], wanted)
         choices = [q for q in counts(tiles) if q <= -(-tiles // parts)]
         # Tiles that the busiest thread computes, and what the copies of its panels cost.
-        copy = _PANEL / math.prod(sizes[a] for a in sketch.tiled) if panels else 0
-        copied = 0 if axis == sketch.vector else copy
-        busiest = {q: -(-made * -(-tiles // q) // target.threads) * (q + copied) for q in choices}
+        again = panels and axis not in copied
+        copy = _PANEL / math.prod(sizes[a] for a in sketch.tiled) if again else 0
+        busiest = {q: -(-made * -(-tiles // q) // target.threads) * (q + copy) for q in choices}
         even = (q for q in choices if busiest[q] <= _EVEN * min(busiest.values()))
         blocks[axis] = max(even)
         made *= -(-tiles // blocks[axis])

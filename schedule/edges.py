@@ -10,8 +10,8 @@ padded copy is a good part of the work: where each channel, or plane, is a sum o
 
 With channels last, common loops go over the rows of the result, all channels of a row together,
 and the columns alone are in parts: which taps a row meets is a condition on the terms of the sum,
-tested once for all of a register tile (`guard`). Where there are no rows, the planes go by slices
-of as many channels as a few vectors hold.
+tested once for all of a register tile (`guard`). Where rows are too few for the threads, the loops
+go over slices of the channels too.
 
 A maximum needs no parts there: at the edges the window reads the nearest element, which it reads
 anyway (`clamped`).
@@ -40,8 +40,6 @@ from loopwright.schedule.target import Target
 
 _FEW = 64  # elements of another operand that a plane meets: a window, not a matrix
 _MOST_PARTS = 9  # each is code of its own
-_VECTORS = 2  # that a row has at least
-_SLICES = (4, 2, 1)  # vectors of channels that one loop takes: lines of the cache are whole
 _EVEN = 0.85  # the share of the time in which all threads have work
 
 
@@ -128,14 +126,27 @@ class _Window:
 
     @property
     def rows(self) -> list[Index]:
-        """The padded axes that common loops count, with channels last: all but the columns."""
-        walked = [axis for axis in self.nest.axes if axis in self.walks]
-        sums = self.nest.reducer == "sum" and self.nest.index[-1].plain() in self.planes
-        return walked[:-1] if sums else []
+        """The padded axes that common loops count, where the terms of a sum with channels last may
+        be tested: all but the columns."""
+        inner = self._inner if self.nest.reducer == "sum" else ()
+        return [axis for axis in self.walks if inner and axis not in inner]
+
+    @property
+    def common(self) -> list[Index]:
+        """The axes that common loops count: rows, and planes; with channels last neither these nor
+        the columns."""
+        counted = {*self.planes, *self.rows}.difference(self._inner)
+        return [axis for axis in self.nest.axes if axis in counted]
+
+    @property
+    def _inner(self) -> tuple[Index, ...]:
+        """With channels last, the columns and the channels of a row; else nothing."""
+        placed = [a for p in self.nest.index if (a := p.plain()) in self.nest.axes]
+        return tuple(a for a in placed[-2:] if placed[-1] in self.planes and a is not None)
 
     def group(self, target: Target) -> Group:
-        """The parts, the largest first, in the loops over whole planes; where channels are last,
-        over slices of them."""
+        """The parts, the largest first, in the common loops, and those over slices of channels
+        where these are last."""
         choices = [
             [(axis, tap, p) for p in parts]
             for axis, (tap, parts) in self.walks.items()
@@ -144,10 +155,9 @@ class _Window:
         parts = [self._part(chosen) for chosen in itertools.product(*choices)]
         copy = self._copy()
         run = sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
-        common, last = [*self.planes, *self.rows], self.nest.index[-1].plain()
-        if last in common:
-            common.remove(last)
-            high, run = _sliced(run, last, self._slice(target))
+        common = self.common
+        if self._inner:
+            high, run = _sliced(run, self._inner[-1], self._slice(target))
             common.append(high)
         shared, inner = under(run, [[axis] * len(run) for axis in common if extent(axis) > 1])
         return finished(Group(shared, tuple(drop_units(n) for n in inner)))
@@ -161,8 +171,7 @@ class _Window:
         for where, position in zip(self.producer.index, self.read.index, strict=True):
             axis = where.plain()
             if axis is not None and not set(self.rows).isdisjoint(position.indices()):
-                for test in spans[axis].tests(axis.affine(), extent(axis)):
-                    value = Select(test, value, body.y)
+                value = spans[axis].where(axis.affine(), extent(axis), value, body.y)
         return replace(self.producer, body=value)
 
     def _part(self, chosen: tuple[tuple[Index, Index, _Part], ...]) -> Nest:
@@ -237,39 +246,32 @@ class _Window:
             and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
             and math.prod(len(parts) for a, (_, parts) in self.walks.items() if a not in self.rows)
             <= _MOST_PARTS
-            and self._row(target) >= (1 if self.rows else _VECTORS) * lanes(self.nest, target)
+            and self._row() >= lanes(self.nest, target)
         )
 
-    def _row(self, target: Target) -> int:
-        """Neighbouring elements of the result that one part writes."""
+    def _row(self) -> int:
+        """Neighbouring elements of the result that one part writes; half as many count where they
+        are of a walked axis, along which parts are shorter than the result."""
         last = self.nest.index[-1].plain()
         if last is None:
             return 0
         if last in self.walks:
-            return max(part.count for part in self.walks[last][1])
-        return extent(last) if self._slice(target) else 0
+            return max(part.count for part in self.walks[last][1]) // 2
+        return extent(last)
 
     def _slice(self, target: Target) -> int:
-        """Channels that the common loops take at once where they are last: of rows, as many as
-        leave all threads about the same work; of planes, a few vectors at most. 0 for none."""
-        last, vector = self.nest.index[-1].plain(), lanes(self.nest, target)
-        if last not in self.planes:
-            return 0
-        size = extent(last)
-        common = (a for a in (*self.planes, *self.rows) if a != last)
-        others = math.prod(map(extent, common))
+        """Channels that the common loops take at once where they are last: all, or as many whole
+        vectors as leave all threads about the same work."""
+        size, vector = extent(self._inner[-1]), lanes(self.nest, target)
+        others = math.prod(map(extent, self.common))
 
         def balance(part: int) -> float:
             loops = others * size // part
             return loops / (target.threads * -(-loops // target.threads))
 
-        slices = [n * vector for n in range(size // vector, 0, -1) if size % (n * vector) == 0]
-        if self.rows:
-            parts = [size, *(part for part in slices if part >= _VECTORS * vector)]
-        else:
-            parts = [part for part in slices if part // vector in _SLICES]
-        even = (part for part in parts if balance(part) >= _EVEN)
-        return next(even, max(parts, key=balance, default=0))
+        parts = [n * vector for n in range(size // vector, 0, -1) if size % (n * vector) == 0]
+        even = (part for part in (size, *parts) if balance(part) >= _EVEN)
+        return next(even, max((size, *parts), key=balance))
 
 
 def _sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:

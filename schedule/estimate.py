@@ -43,7 +43,7 @@ def estimate(sketch: Sketch, target: Target) -> float:
                 moved = _moved(nest, near, context)
                 moved += rows * _streamed_again(structure, context)
                 total += max(arithmetic, moved / _BYTES)
-                near |= {r.tensor.name for r in nest.reads()} if shared else set()
+                near |= _read_in_a_row(nest, context) if shared else set()
     return total
 
 
@@ -52,6 +52,12 @@ def _near(group: Group, target: Target) -> set[str]:
     local = group.every_local
     fit = sum(map(tensor_bytes, local)) <= target.l2_bytes
     return {t.name for t in local} if fit else set()
+
+
+def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
+    """What a row of a nest leaves in the caches for the next nest of its group."""
+    small = context.target.l2_bytes // 2
+    return {r.tensor.name for r in nest.reads() if touched(nest, r) <= small}
 
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:

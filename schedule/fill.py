@@ -105,13 +105,15 @@ class Span:
         """Values in the span."""
         return max(0, -(-(self.stop - self.start) // self.step))
 
-    def tests(self, at: Affine, size: int) -> Iterator[Expr]:
-        """Tests for a place along an axis of some size to be in a span without gaps."""
+    def where(self, at: Affine, size: int, x: Expr, y: Expr) -> Expr:
+        """`x` where a place along an axis of some size is in the span, which has no gaps, else `y`:
+        one test at each end that the axis does not end with."""
         assert self.step == 1
         if self.start:
-            yield Binary("ge", IndexValue(at), Const(self.start, "int32"))
+            x = Select(Binary("ge", IndexValue(at), Const(self.start, "int32")), x, y)
         if self.stop < size:
-            yield Binary("lt", IndexValue(at), Const(self.stop, "int32"))
+            x = Select(Binary("lt", IndexValue(at), Const(self.stop, "int32")), x, y)
+        return x
 
     def meet(self, other: Span) -> Span | None:
         """Both conditions; None for two different strides."""

@@ -22,7 +22,10 @@ def packings(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
 ) -> list[tuple[Packed, ...]]:
     """Which operands are packed: what must be and what is free, then with what may be."""
-    if not has_reuse(nest) and (nest.reducer is None or not context.rows):
+    made_ahead = nest.out.name in context.known_ahead
+    if context.rows and (made_ahead or nest.reducer is None):
+        return [()]  # in the first case a row's own tensors would be copied before they are made
+    if not context.rows and not has_reuse(nest):
         return [()]
     always: list[Packed] = []
     maybe: list[Packed] = []

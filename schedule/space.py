@@ -32,7 +32,7 @@ from loopwright.schedule.winograd import RESULTS, block_rows, winograd
 _MOST_SKETCHES = 256
 _DRAWS = 100
 _MINOR = 0.3
-_SHARES = {"": 0.8, "rows": 0.8, "edges": 0.6, "winograd": 0.85}
+_SHARES = {"own": 0.8, "rows": 0.8, "edges": 0.6, "winograd": 0.85}
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact; edges spare the nearest caches, whose time no estimate has; Winograd's take no longer than
@@ -158,7 +158,7 @@ def _ranked(rewrites: list[tuple[Sketch, ...]], target: Target) -> Sequence[tupl
 
     def cost(sketches: tuple[Sketch, ...]) -> float:
         own = sketches is rewrites[0]
-        algorithm = "" if own else sketches[0].algorithm.partition("=")[0]
+        algorithm = "own" if own else sketches[0].algorithm.partition("=")[0]
         return _SHARES.get(algorithm, 1.0) * estimate(sketches[0], target)
 
     return sorted(rewrites, key=cost)

@@ -306,6 +306,25 @@ def long_dot_product_over_threads():
 
 
 @case
+def sum_of_products_where_rows_precede():
+    x, w, out = T("x", 4, 8, 16), T("w", 4, 16, 32), lw.tensor("out", (4, 8, 32))
+    b, i, k, j = lw.indices("b i k j")
+    out[b, i, j] += lw.where((b >= 1) & (b + k < 17), x[b - 1, i, k], 0.0) * w[b, k, j]
+    return out
+
+
+@case
+def constant_rows_that_are_summed_along_a_row():
+    c, x = lw.tensor("c", (4, 16, 32), constant=True), T("x", 8, 4)
+    e, s, out = lw.tensor("e"), lw.tensor("s"), lw.tensor("out")
+    b, i, j, k = lw.indices("b i j k")
+    e[i, j, k] = lw.exp(c[i, j, k])
+    s[i, j] += e[i, j, k] * e[i, 15 - j, k]
+    out[b, j] += x[b, i] * s[i, j]
+    return out
+
+
+@case
 def product_and_minimum_along_rows():
     A, P, M = T("A", 13, 9), lw.tensor("P"), lw.tensor("M")
     i, k = lw.indices("i k")

@@ -69,7 +69,7 @@ static int meet(int task, lw_group *group, void *data) {
   first = 1;
   ((int *)data)[task] = 1;
   atomic_fetch_add(&met, 1);
-  while (atomic_load(&met) < 3) usleep(10);
+  for (int waited = 0; atomic_load(&met) < 3; waited++, usleep(10)) CHECK(waited < 1000000);
   return 0;
 }
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+import loopwright as lw
+from loopwright.codegen.target import resolve
 from loopwright.costmodel.column import rows
 from loopwright.costmodel.context import LoopContext, contexts, loops, names, vector
+from loopwright.schedule.lower import lower
 from loopwright.schedule.tree import Let, Linear, Loop, Quotient, Remainder, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, nest, tree
 
@@ -179,3 +182,17 @@ def test_the_vector_has_the_documented_transforms():
     assert got["vector.elements"] == pytest.approx(np.log2(513))
     assert got["broadcast.reuse"] == pytest.approx(np.log2(33))
     assert got["vector.stride"] == pytest.approx(np.log2(33))
+
+
+@pytest.mark.parametrize("ends", [lambda b: b >= 1, lambda b: b < 3])
+def test_what_a_guard_keeps_out_counts_as_a_share_of_the_iterations(ends):
+    """`b < 3` holds for three of four; of what else a test says nothing is known."""
+    x, w, out = (lw.tensor("x", (4, 8, 16)), lw.tensor("w", (4, 16, 32)), lw.tensor("out"))
+    b, i, k, j = lw.indices("b i k j")
+    out[b, i, j] += lw.where(ends(b), x[b, i, k], 0.0) * w[b, k, j]
+    points = lw.space(lw.workload(out), resolve("cpu", 2))
+    for sketch in points.sketches:
+        found = of(lower(sketch, points.target, sketch.at(sketch.default)))
+        guards = [loop for loop in found if loop.extent <= 1 and loop.kind == "serial"]
+        assert guards
+        assert all(loop.extent > 0 for loop in found)

@@ -8,6 +8,7 @@ import loopwright as lw
 from loopwright.schedule.estimate import estimate
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
+from tests.collection import WORKLOADS
 
 TARGET = Target(threads=2)
 
@@ -45,6 +46,11 @@ def test_weights_of_a_matrix_vector_product_are_packed_along_its_result():
     (nest,) = sketch.nests
     assert nest.vector in nest.nest.axes
     assert len(nest.packed) == 1
+
+
+def test_a_long_sum_with_few_results_is_split_among_the_threads():
+    first = space(WORKLOADS["long_dot_product_over_threads"](), TARGET).sketches[0]
+    assert first.rewrite.startswith("split")
 
 
 AVX512 = Target(

@@ -154,6 +154,12 @@ def test_softmax_runs_row_by_row_with_local_rows():
     assert len(group.local) == 3
 
 
+def test_layer_norm_runs_row_by_row():
+    (group,) = plan(lw.workload(lw.ops.layer_norm(T("x", 7, 40), T("g", 40), T("b", 40))))
+    assert [axis.extent for axis in group.shared] == [7]
+    assert len(group.nests) == 3
+
+
 def test_a_shared_row_that_stands_in_a_division_stays_whole():
     n, i = lw.indices("n i")
     x, y, total = T("x", 2, 8), lw.tensor("y", (4, 8)), lw.tensor("total")
