@@ -45,6 +45,7 @@ _KINDS = {
 
 
 _MOST_ELEMENTS = 2**31 - 1
+_SHARES = 32  # of each thread, as in runtime.c
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -247,9 +248,22 @@ class _Emitter:
             at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
         body = self.block(chain[-1].body)
-        if total == 1:
-            return body
-        return tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)
+        return body if total == 1 else self.dealt(counter, total, body)
+
+    def dealt(self, counter: Any, total: int, body: Any) -> Any:
+        """A parallel loop as one over the shares of all threads: share s of S begins with iteration
+        ⌈total · s / S⌉, so that every thread has as much of it, be it shorter than S."""
+        shares = self.threads * _SHARES
+        if total * (shares + 1) > _MOST_ELEMENTS:
+            return tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)
+        share = tirx.Var("share", "int32")
+
+        def begin(at: Any) -> Any:
+            return tirx.floordiv(at * total + (shares - 1), number(shares))
+
+        first = begin(share)
+        own = tirx.For(counter, first, begin(share + 1) - first, ForKind.SERIAL, body)
+        return tirx.For(share, number(0), number(shares), ForKind.PARALLEL, own)
 
     def let(self, let: Let) -> list[Any]:
         named = self.at.let(let)

@@ -106,8 +106,8 @@ class Span:
         return max(0, -(-(self.stop - self.start) // self.step))
 
     def where(self, at: Affine, size: int, x: Expr, y: Expr) -> Expr:
-        """`x` where a place along an axis of some size is in the span, which has no gaps, else `y`:
-        one test at each end that the axis does not end with."""
+        """`x` where a place along an axis of some size is in the span, else `y`: one test for each
+        end of the span, which has no gaps, that is not the axis's own."""
         assert self.step == 1
         if self.start:
             x = Select(Binary("ge", IndexValue(at), Const(self.start, "int32")), x, y)
