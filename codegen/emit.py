@@ -251,8 +251,8 @@ class _Emitter:
         return body if total == 1 else self.dealt(counter, total, body)
 
     def dealt(self, counter: Any, total: int, body: Any) -> Any:
-        """A parallel loop as one over the shares of all threads: share s of S begins with iteration
-        ⌈total · s / S⌉, so that every thread has as much of it, be it shorter than S."""
+        """A parallel loop as one over the shares of all threads: share s of S begins with
+        iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S."""
         shares = self.threads * _SHARES
         if total * (shares + 1) > _MOST_ELEMENTS:
             return tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)
