@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.dsl.dtypes import limits
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, rebuild
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
-from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.access import to_linear
 from loopwright.schedule.guard import without_guards
+from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.nest import extent, guarded_reads, lanes, sliding, stride
 from loopwright.schedule.sketch import NestSketch, Packed
@@ -34,7 +34,6 @@ from loopwright.schedule.tree import (
     ceildiv,
 )
 
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _HALVINGS = 7  # partial results per lane: at most 2**7
 
 
@@ -79,6 +78,7 @@ class NestLowering:
         self.axes = {a: self._axis(a) for a in self.nest.axes}
         self.packed = {(p.tensor, p.index): p for p in sketch.packed}
         self.guards, self.body = without_guards(sketch)
+        self.extents = self.nest.extents | {row: extent(row) for row in rows}
 
     def lower(self) -> list[Stmt]:
         """Blocks, tiles of a block, and the register tile inside."""
@@ -212,7 +212,7 @@ class NestLowering:
             else:
                 loops.append((var, size, "unrolled"))
                 at[axis] = Linear(((var, 1),))
-        return _within(loops + lanes, [make(at)])
+        return wrapped(loops + lanes, [make(at)])
 
     def _contiguous(self) -> Index | None:
         """The axis of the tile along which the result is contiguous, if that is not the vector
@@ -243,10 +243,7 @@ class NestLowering:
         return place
 
     def _start(self, acc: Buffer, at: dict[Index, Linear]) -> Stmt:
-        low, high = limits(acc.dtype)
-        identity = {"sum": 0, "prod": 1, "max": low, "min": high}[self.nest.reducer or "sum"]
-        value = float(identity) if isinstance(low, float) else identity
-        return Store(acc, tuple(at.values()), Const(value, acc.dtype))
+        return Store(acc, tuple(at.values()), identity(self.nest.reducer, acc.dtype))
 
     def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
@@ -281,9 +278,9 @@ class NestLowering:
         tested = {i for room in self.guards for i in room.indices()}
         around = max((n for n, axis in enumerate(unrolled, 1) if axis in tested), default=0)
         loops = list(unrolled.values())
-        body = _within(loops[around:], body)
+        body = wrapped(loops[around:], body)
         body = self._where(self.guards, {**self._place({}), **place}, body)
-        return _within(outer, _within(loops[:around], body) + ahead)
+        return wrapped(outer, wrapped(loops[:around], body) + ahead)
 
     def _where(
         self, rooms: Sequence[Affine], place: Mapping[Index, Linear], body: list[Stmt]
@@ -411,19 +408,4 @@ class NestLowering:
             tile = Linear(((self.axes[packed.axis].number, 1),))
             return Load(buffer, (*(place[a] for a in packed.outer), tile, *inside))
         index = tuple(to_linear(p, place) for p in read.index)
-        return Load(self.storage.touch(read.tensor, self.part), index, self._leaves(read))
-
-    def _leaves(self, read: Read) -> bool:
-        extents = self.nest.extents | {row: extent(row) for row in self.rows}
-        for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-            low, high = position.bounds(extents)
-            if low < 0 or high >= size:
-                return True
-        return False
-
-
-def _within(loops: Sequence[tuple[Var, Column, str]], body: list[Stmt]) -> list[Stmt]:
-    """Statements in loops, the first of which is the outermost."""
-    for var, count, kind in reversed(loops):
-        body = [Loop(var, count, kind, tuple(body))]
-    return body
+        return Load(self.storage.touch(read.tensor, self.part), index, leaves(read, self.extents))
