@@ -212,7 +212,7 @@ class NestLowering:
             else:
                 loops.append((var, size, "unrolled"))
                 at[axis] = Linear(((var, 1),))
-        return wrapped(loops + lanes, [make(at)])
+        return wrapped([make(at)], loops + lanes)
 
     def _contiguous(self) -> Index | None:
         """The axis of the tile along which the result is contiguous, if that is not the vector
@@ -278,9 +278,9 @@ class NestLowering:
         tested = {i for room in self.guards for i in room.indices()}
         around = max((n for n, axis in enumerate(unrolled, 1) if axis in tested), default=0)
         loops = list(unrolled.values())
-        body = wrapped(loops[around:], body)
+        body = wrapped(body, loops[around:])
         body = self._where(self.guards, {**self._place({}), **place}, body)
-        return wrapped(outer, wrapped(loops[:around], body) + ahead)
+        return wrapped(wrapped(body, loops[:around]) + ahead, outer)
 
     def _where(
         self, rooms: Sequence[Affine], place: Mapping[Index, Linear], body: list[Stmt]
