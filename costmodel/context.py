@@ -49,8 +49,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from loopwright.costmodel.access import GPU_ROLES, ROLES, Access, Statement, Touch
 from loopwright.costmodel.column import Mask, Real, least, log, most, only, real, total
 from loopwright.dsl.dtypes import item_bytes
@@ -229,7 +227,7 @@ class Walk:
         if len(bound.terms) != 1:
             return extent
         ((block, step),) = bound.terms
-        if block not in self.extents or not np.all(np.less(step, 0)):
+        if block not in self.extents or (isinstance(step, int) and step > 0):
             return extent
         return least(extent, real(bound.const) / most(self.extents[block], 1.0))
 
