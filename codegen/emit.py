@@ -207,9 +207,8 @@ class _Emitter:
                 found.append(stmt)
                 continue
             inner = self._vector_stores(stmt.body)
-            if not inner or (stmt.extent != 1 and stmt.kind != "unrolled"):
-                return []
-            if stmt.extent == 1 and stmt.bound is not None:
+            straight = stmt.bound is None if stmt.extent == 1 else stmt.kind == "unrolled"
+            if not inner or not straight:
                 return []
             found += inner
         return found

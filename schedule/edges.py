@@ -133,16 +133,18 @@ class _Window:
 
     @property
     def common(self) -> list[Index]:
-        """The axes that common loops count: rows, and planes; with channels last neither these nor
-        the columns."""
+        """The axes that common loops count: rows and planes; with channels last, no columns and no
+        channels."""
         counted = {*self.planes, *self.rows}.difference(self._inner)
         return [axis for axis in self.nest.axes if axis in counted]
 
     @property
     def _inner(self) -> tuple[Index, ...]:
         """With channels last, the columns and the channels of a row; else nothing."""
-        placed = [a for p in self.nest.index if (a := p.plain()) in self.nest.axes]
-        return tuple(a for a in placed[-2:] if placed[-1] in self.planes and a is not None)
+        if self.nest.index[-1].plain() not in self.planes:
+            return ()
+        placed = (p.plain() for p in self.nest.index)
+        return tuple(a for a in placed if a in self.nest.axes)[-2:]
 
     def group(self, target: Target) -> Group:
         """The parts, the largest first, in the common loops, and those over slices of channels

@@ -185,8 +185,7 @@ def test_the_vector_has_the_documented_transforms():
 
 
 @pytest.mark.parametrize("ends", [lambda b: b >= 1, lambda b: b < 3])
-def test_what_a_guard_keeps_out_counts_as_a_share_of_the_iterations(ends):
-    """`b < 3` holds for three of four; of what else a test says nothing is known."""
+def test_a_guard_counts_as_one_iteration_at_most_and_never_as_none(ends):
     x, w, out = (lw.tensor("x", (4, 8, 16)), lw.tensor("w", (4, 16, 32)), lw.tensor("out"))
     b, i, k, j = lw.indices("b i k j")
     out[b, i, j] += lw.where(ends(b), x[b, i, k], 0.0) * w[b, k, j]
