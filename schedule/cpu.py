@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
@@ -34,9 +35,12 @@ from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
 _MAX_UNROLL = 9  # iterations: a 3×3 window; more costs build time and gains nothing
 _ROWS = 5  # of a register tile: with two vectors each, as many accumulators as are wanted
 _SMALL = 1 << 15  # steps below which starting threads costs more than it saves
-# Costs in steps: of an access that is not a vector, and of vectors that a window slides over,
-# half of which straddle cache lines.
-_GATHER, _SCATTER, _SLIDING = 4.0, 4.0, 0.2
+# Costs in steps: of a read that is not a vector, and of vectors that a window slides over, half of
+# which straddle cache lines.
+_GATHER, _SLIDING = 4.0, 0.2
+# Of an element that is transposed as it is copied or stored, and how many times that where its
+# line has left the cache before the next one.
+_MOVED, _MISSED = 1.5, 4.0
 # A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
 # element from one to the next.
 _NEAR, _STRIDED = 4, 0.4
@@ -115,11 +119,11 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     for read in set(nest.reads()):
         step = stride(read.tensor, read.index, axis)
         if read in after and step not in (0, 1):  # once a sum, as the result is written
-            cost += _scatter(touched(nest, read), context) / sums
+            cost += _scatter(nest, touched(nest, read), context) / sums
         elif step not in (0, 1):
             ahead = read.tensor.name in context.known_ahead
             apart = _STRIDED * step if step in range(2, _NEAR + 1) and step else _GATHER
-            copied = 0.0 if ahead else _copy(step, item_bytes(read.dtype)) / uses(nest, read)
+            copied = 0.0 if ahead else _copy(nest, read, step, context) / uses(nest, read)
             cost += copied if packable(nest, read, axis, context) else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += _SLIDING
@@ -131,19 +135,20 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     if nest.reducer is None and _across(nest, axis):
         return cost + 1  # shuffles
     if stride(nest.out, nest.index, axis) != 1:
-        cost += _scatter(nest.size * item_bytes(nest.out.dtype), context) / sums
+        cost += _scatter(nest, nest.size * item_bytes(nest.out.dtype), context) / sums
     return cost
 
 
-def _copy(step: int | None, item: int) -> float:
-    """The cost of an element of a copy whose vectors stand across such steps. Lines that are a
+def _copy(nest: Nest, read: Read, step: int | None, context: NestContext) -> float:
+    """The cost of a vector of a copy whose vectors stand across such steps. Lines that are a
     multiple of a page apart drive each other out of the nearest cache before the next element."""
-    return _GATHER * (8 if step and step * item % _PAGE == 0 else 1)
+    paged = step and step * item_bytes(read.dtype) % _PAGE == 0
+    return _MOVED * context.lanes(nest) * (_MISSED if paged else 1)
 
 
-def _scatter(size: int, context: NestContext) -> float:
-    """The cost of an access that is not a vector, to a tensor of `size` bytes."""
-    return _SCATTER * (3 if size > context.target.l2_bytes else 1)
+def _scatter(nest: Nest, size: int, context: NestContext) -> float:
+    """The cost of a vector whose elements lie apart in a tensor of `size` bytes."""
+    return _MOVED * context.lanes(nest) * (_MISSED if size > context.target.l2_bytes else 1)
 
 
 def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:

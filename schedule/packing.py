@@ -56,13 +56,23 @@ def packings(
         tuple(always),
         *([(*always, *maybe)] if len(maybe) > len(vectors) else []),
     ]
-    if vectors and tensor_bytes(vectors[0].tensor) < context.target.l1_bytes // 2:
+    if vectors and _near(nest, vectors[0], context):
         options.insert(0, options.pop(options.index(tuple(always))))
     if mostly_written(nest):
         options.sort(key=lambda option: any(p.local for p in option))
     if any(p.axis != vector and _scattered(nest, p, context) for p in maybe):
         options.insert(0, options.pop(options.index((*always, *maybe))))
     return options
+
+
+def _near(nest: Nest, packed: Packed, context: NestContext) -> bool:
+    """Whether an operand is read from where it is as fast as from a panel: from the nearest cache,
+    or, where vectors are whole lines, from the next one."""
+    size, target = tensor_bytes(packed.tensor), context.target
+    item = item_bytes(packed.tensor.dtype)
+    steps = [stride(packed.tensor, packed.index, i) for i in (*packed.outer, *packed.inner)]
+    whole = context.lanes(nest) * item == LINE and all(s and s * item % LINE == 0 for s in steps)
+    return size < target.l1_bytes // 2 or (whole and size <= target.l2_bytes // 4)
 
 
 def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:

@@ -23,6 +23,7 @@ USUAL_UNROLL = 3
 TURNED = 4
 """Vectors that are transposed at a time."""
 _IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
+_MANY = 32  # vector registers, with which tiles of 5 and 7 vectors have rows enough
 _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
 
 
@@ -51,9 +52,8 @@ def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
 def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
     """Register tiles: accumulators, one row of vector operands and a broadcast fit the vector
     registers."""
-    lanes, vector = context.lanes(sketch.nest), sketch.vector
-    assert vector is not None
-    widths = _widths(sketch, lanes)
+    lanes = context.lanes(sketch.nest)
+    widths = _widths(sketch, context)
     registers = context.target.vector_registers
     spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
     if sketch.nest.reducer is None:
@@ -73,12 +73,15 @@ def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
     return math.prod(sizes) == 1 and width == widths[0]
 
 
-def _widths(sketch: NestSketch, lanes: int) -> list[int]:
+def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
     """Sizes of the tile along the vector axis: whole vectors, or a power of two below one."""
-    vector, nest = sketch.vector, sketch.nest
+    vector, nest, lanes = sketch.vector, sketch.nest, context.lanes(sketch.nest)
     assert vector is not None
     size = extent(vector)
-    counts = [1, 2, 3, 4, 6, 8] if vector in nest.axes else [1, 2, 4, 8]
+    many = context.target.vector_registers >= _MANY
+    counts = [1, 2, 3, 4, 5, 6, 7, 8] if many else [1, 2, 3, 4, 6, 8]
+    if vector in nest.reduce:
+        counts = [1, 2, 4, 8]
     if nest.also:  # its many stores are independent already
         counts = [1]
     whole = [c * lanes for c in counts if c * lanes <= size]
