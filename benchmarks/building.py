@@ -32,7 +32,7 @@ def steps(workload: lw.Workload, config, target) -> list[float]:
     times = [perf_counter()]
     made = program(workload, config, target)
     times.append(perf_counter())
-    emit_tree(made.tree, target.threads)
+    emit_tree(made.tree, target)
     times.append(perf_counter())
     code = compile_program(made, draft=True)  # emits once more
     times.append(perf_counter())

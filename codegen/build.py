@@ -183,7 +183,7 @@ def signature(made: Program, name: str) -> Signature:
 def _functions(made: Program, vectors: bool = True) -> dict[str, Any]:
     if made.target.gpu is not None:
         return dict(gpu_program(made.tree, made.target).tir)
-    return emit_tree(made.tree, made.target.threads, vectors)
+    return emit_tree(made.tree, made.target, vectors)
 
 
 def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T]:

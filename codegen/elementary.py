@@ -49,6 +49,7 @@ _LN2_HIGH = 45426 / 65536
 _LN2_LOW = math.log(2) - _LN2_HIGH
 # Adding it to a float rounds that to an integer, which is then in the low bits.
 _ROUNDER = 1.5 * 2.0**23
+_ROUNDER_BITS = 0x4B400000  # of the float _ROUNDER
 _BIAS = 127  # of a float32's exponent
 _MANTISSA = 23  # its bits
 _SMALLEST_NORMAL = 2.0**-126
@@ -58,6 +59,8 @@ _MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
 
 
 _Function = Callable[[Expr, Bind], Expr]
+Functions = Callable[[str, Expr, Bind], Expr]
+"""What makes the elementary function of a name of a value."""
 
 
 def _binds_by_let(function: _Function) -> Callable[..., Expr]:
@@ -78,6 +81,13 @@ def exp(x: Expr, bind: Bind) -> Expr:
     bits = bind(_bits(rounded))
     half = bind(bits >> _int(1))
     return _exp_of_remainder(r) * _power_of_two(half) * _power_of_two(bits - half)
+
+
+def _exp_scaled(x: Expr, bind: Bind) -> Expr:
+    """The same, where the machine multiplies by 2^n in one instruction."""
+    rounded, r = _reduce(_clamp(x, -104.0, 89.0, bind), 0, bind)
+    n = _bits(rounded) - _int(_ROUNDER_BITS)
+    return tirx.call_llvm_pure_intrin("float32", "llvm.ldexp", _exp_of_remainder(r), n)
 
 
 @_binds_by_let
@@ -161,12 +171,14 @@ _FLOAT64: dict[str, Callable[[Expr], Expr]] = {
 
 
 def apply(name: str, x: Expr, bind: Bind | None = None) -> Expr:
-    """The elementary function `name` of `x`, in the floating type of `x`.
+    """The elementary function `name` of `x`, or "abs", in the floating type of `x`.
 
     float16 and bfloat16 are worked out in float32 and rounded once; float64 calls libm, except for
     sqrt, rsqrt and floor. Raises `NotationError` for other names and types.
     """
     dtype = dtype_of(x)
+    if name == "abs":
+        return tirx.abs(x)
     if name not in ELEMENTARY:
         raise NotationError(f"no function {name!r}; there are {', '.join(ELEMENTARY)}")
     if dtype == "float32":
@@ -176,6 +188,24 @@ def apply(name: str, x: Expr, bind: Bind | None = None) -> Expr:
     if dtype in ("float16", "bfloat16"):
         return convert(ELEMENTARY[name](convert(x, "float32"), bind), dtype, bind)
     raise NotationError(f"{name} of {dtype}: only floating types have it; convert the argument")
+
+
+def apply_scaling(name: str, x: Expr, bind: Bind) -> Expr:
+    """`apply` for AVX-512, which multiplies vectors by powers of two (vscalefps)."""
+    scaled = name == "exp" and dtype_of(x) == "float32"
+    return _exp_scaled(x, bind) if scaled else apply(name, x, bind)
+
+
+def libm(name: str, x: Expr, bind: Bind | None = None) -> Expr:
+    """A call of the C library, or what takes one call and a division."""
+    dtype = dtype_of(x)
+    one = tirx.FloatImm(dtype, 1.0)
+    if name == "sigmoid":
+        return one / (one + libm("exp", -x))
+    if name == "rsqrt":
+        return one / libm("sqrt", x)
+    name = "fabs" if name == "abs" else name
+    return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", x)
 
 
 def _expm1(y: Expr, bind: Bind) -> Expr:

@@ -8,6 +8,7 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -15,12 +16,14 @@ from tvm.tirx import ForKind
 
 from loopwright.codegen import strided
 from loopwright.codegen.bindings import Scratch
+from loopwright.codegen.elementary import apply, apply_scaling, libm
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
 from loopwright.codegen.transposed import Group, Tile, together, transposes
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.expr import walk
+from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
     Allocate,
     Buffer,
@@ -50,42 +53,50 @@ _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
 def emit(
-    name: str, arguments: tuple[Buffer, ...], body: tuple[Stmt, ...], threads: int, vectors: bool
+    name: str,
+    arguments: tuple[Buffer, ...],
+    body: tuple[Stmt, ...],
+    target: Target,
+    vectors: bool = True,
 ) -> Any:
     """A TIR function over flat arrays, `arguments` in order.
 
     With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
     and elementary functions to the C library.
     """
-    emitter = _Emitter(arguments, threads, vectors)
+    emitter = _Emitter(arguments, target, vectors)
     stmt = emitter.block(body)
     parameters = [emitter.buffers[b.name] for b in arguments]
     function = tirx.PrimFunc(parameters, stmt)
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
 
 
-def emit_tree(tree: Tree, threads: int, vectors: bool = True) -> dict[str, Any]:
+def emit_tree(tree: Tree, target: Target, vectors: bool = True) -> dict[str, Any]:
     """The functions of a tree of one config: "main", and "prepare" if it has anything to do."""
-    functions = {
-        "main": emit(
-            "main", (*tree.inputs, *tree.prepared, *tree.outputs), tree.body, threads, vectors
-        )
-    }
+    arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
+    functions = {"main": emit("main", arguments, tree.body, target, vectors)}
     if tree.prepared:
-        arguments = (*tree.constants, *tree.prepared)
-        functions["prepare"] = emit("prepare", arguments, tree.prepare, 1, vectors)
+        functions["prepare"] = emit_preparation("prepare", tree, target, vectors)
     return functions
 
 
+def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True) -> Any:
+    """The function that lays the constants of a tree out, on one thread."""
+    arguments = (*tree.constants, *tree.prepared)
+    return emit(name, arguments, tree.prepare, replace(target, threads=1), vectors)
+
+
 class _Emitter:
-    def __init__(self, arguments: tuple[Buffer, ...], threads: int, vectors: bool) -> None:
-        self.threads, self.vectors = threads, vectors
+    def __init__(self, arguments: tuple[Buffer, ...], target: Target, vectors: bool) -> None:
+        self.threads, self.vectors = target.threads, vectors
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: Group | None = None  # of neighbouring rows, where they are stored together
+        scaling = target.vector_bytes == 64 and target.triple.startswith("x86_64")
+        functions = (apply_scaling if scaling else apply) if vectors else libm
         self.values = ValueEmitter(
-            self.at.offset, self.at.linear, self.buffers, self.shuffled, not vectors
+            self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
         )
         for b in arguments:
             self.buffers[b.name] = self._declare(b)

@@ -15,6 +15,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx import ForKind
 
+from loopwright.codegen.elementary import apply
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
 from loopwright.codegen.matrices import FRAGMENTS, MatrixEmitter
 from loopwright.codegen.values_gpu import GpuValues, Names, gpu_storage_type
@@ -103,7 +104,7 @@ class _KernelEmitter:
         self.shared: list[Any] = []  # allocated at the top of the kernel, where OpenCL wants them
         self.wide: dict[int, tuple[Any, Linear]] = {}  # loads of the vector loop at hand, by id
         self.values = GpuValues(
-            self.at.offset, self.at.linear, self.buffers, self._from_vector, False
+            self.at.offset, self.at.linear, self.buffers, self._from_vector, apply
         )
         self.values.language = language
         self.matrices = MatrixEmitter(language, self.at, self.buffers)

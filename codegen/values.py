@@ -12,9 +12,9 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.codegen.bindings import Bind, dtype_of
+from loopwright.codegen.bindings import Bind
 from loopwright.codegen.convert import convert, of_bfloat16, to_bfloat16
-from loopwright.codegen.elementary import apply
+from loopwright.codegen.elementary import Functions
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import (
     COMPARISONS,
@@ -68,12 +68,11 @@ class ValueEmitter:
         linear: Callable[[Linear], Any],
         buffers: Mapping[str, Any],
         shuffled: Callable[[Load], Any],
-        libm: bool,
+        functions: Functions,
     ) -> None:
-        """`shuffled` gives loads that are better made otherwise, None for all others. With `libm`,
-        elementary functions are calls of the C library, else vectors of ours."""
-        self.offset, self.linear, self.buffers, self.libm = offset, linear, buffers, libm
-        self.shuffled = shuffled
+        """`shuffled` gives loads that are better made otherwise, None for all others."""
+        self.offset, self.linear, self.buffers = offset, linear, buffers
+        self.shuffled, self.functions = shuffled, functions
 
     # ---- how a machine computes; a GPU's differs ----
 
@@ -89,9 +88,7 @@ class ValueEmitter:
 
     def function(self, op: str, value: Any, bind: Bind) -> Any:
         """An elementary function, or "abs", of a float32 or float64."""
-        if self.libm:
-            return _libm(op, value, dtype_of(value))
-        return tirx.abs(value) if op == "abs" else apply(op, value, bind)
+        return self.functions(op, value, bind)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> Any:
         """One of two values."""
@@ -202,14 +199,3 @@ def _wrapped(op: str, parts: list[Any], dtype: str) -> Any:
     wide = _WIDER[dtype]
     value = _BINARY[op](*(tirx.Cast(wide, part) for part in parts))
     return tirx.Cast(dtype, value)
-
-
-def _libm(op: str, value: Any, dtype: str) -> Any:
-    """A call of the C library, or what takes one call and a division."""
-    one = tirx.FloatImm(dtype, 1.0)
-    if op == "sigmoid":
-        return one / (one + _libm("exp", -value, dtype))
-    if op == "rsqrt":
-        return one / _libm("sqrt", value, dtype)
-    name = "fabs" if op == "abs" else op
-    return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", value)

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 from loopwright.codegen.build import Program, program, signature
-from loopwright.codegen.emit import emit
+from loopwright.codegen.emit import emit, emit_preparation
 from loopwright.codegen.library import Library
 from loopwright.codegen.pipeline import compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
@@ -75,7 +75,7 @@ def tuned_kernel(
     try:
         tree = made.tree
         arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
-        main = emit(name, arguments, tree.body, target.threads, True)
+        main = emit(name, arguments, tree.body, target)
         code = object_file(compiled({name: main}, target))
         sig = signature(made, name)
         prepare = _preparation(made, sig) if tree.prepared else None
@@ -118,8 +118,7 @@ def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
 def _preparation(made: Program, sig: Signature) -> Library:
     """What lays the constants out, as a library: from constants to prepared arrays."""
     tree = made.tree
-    arguments = (*tree.constants, *tree.prepared)
-    function = emit("main", arguments, tree.prepare, 1, True)
+    function = emit_preparation("main", tree, made.target)
     code = object_file(compiled({"main": function}, made.target, optimized=False))
     known = {p.name: p for p in sig.inputs}
     inputs = tuple(known[b.name] for b in tree.constants)

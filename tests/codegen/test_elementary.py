@@ -21,7 +21,7 @@ from tvm.tirx import ForKind
 from loopwright.codegen import elementary
 from loopwright.codegen.bindings import Scratch, with_lets
 from loopwright.codegen.convert import convert
-from loopwright.codegen.elementary import ELEMENTARY, apply
+from loopwright.codegen.elementary import ELEMENTARY, apply, apply_scaling
 from loopwright.dsl.errors import NotationError
 
 HOST = llvm_get_system_cpu()
@@ -145,6 +145,29 @@ def test_a_scalar_is_accurate_over_the_whole_range(name):
 def test_scratch_arrays_give_the_same_accuracy(name):
     x = samples()
     check_accuracy(name, x, run(ELEMENTARY[name], x, scratch=True))
+
+
+def scaled_exp(x, bind):
+    return apply_scaling("exp", x, bind)
+
+
+@pytest.mark.parametrize("lanes", [16, 7])
+def test_an_exp_that_scales_is_as_accurate(lanes):
+    x = samples()
+    check_accuracy("exp", x, run(scaled_exp, x, lanes=lanes, scratch=True))
+    edges = np.array([-np.inf, -104.5, -0.0, np.inf, 89.0, np.nan], np.float32)
+    expected = np.array([0.0, 0.0, 1.0, np.inf, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(run(scaled_exp, edges, scratch=True), expected)
+
+
+@x86
+@pytest.mark.parametrize("lanes", [1, 4, 7, 16])
+def test_with_avx512_an_exp_scales_without_a_library(lanes):
+    library = build(scaled_exp, mcpu="skylake-avx512", count=7 << 10, lanes=lanes, scratch=True)
+    assembly = library.inspect_source("asm")
+    kernel = assembly[assembly.index("main_compute_:") :]
+    assert "vscalefps" in kernel
+    assert not re.search(r"^\s+call", kernel, re.MULTILINE)
 
 
 @x86

@@ -216,4 +216,6 @@ def test_the_next_panel_of_weights_that_no_cache_holds_is_prefetched(filters, pr
     assert bool(list(hints(lower(sketch, target, sketch.at(sketch.default)).body))) == prefetched
     assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], target)
     # C has no hints, and no loops around nothing.
-    assert emit_tree(lower(sketch, target, sketch.at(sketch.default)).row(0), 2, vectors=False)
+    assert emit_tree(
+        lower(sketch, target, sketch.at(sketch.default)).row(0), target, vectors=False
+    )
