@@ -21,6 +21,7 @@ from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
 from loopwright.schedule.kn2row import kn2row
 from loopwright.schedule.lower import lower
+from loopwright.schedule.matrix import matrix
 from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.settle import settled
 from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
@@ -32,7 +33,7 @@ from loopwright.schedule.winograd import RESULTS, block_rows, winograd
 _MOST_SKETCHES = 256
 _DRAWS = 100
 _MINOR = 0.3
-_SHARES = {"own": 0.8, "rows": 0.8, "edges": 0.6, "winograd": 0.85}
+_SHARES = {"own": 0.8, "rows": 0.8, "edges": 0.6, "matrix": 0.8, "winograd": 0.85}
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact; edges spare the nearest caches, whose time no estimate has; Winograd's take no longer than
@@ -128,6 +129,9 @@ def _space(named: _Named, target: Target) -> Space:
     columns = im2col(workload, target)
     if columns is not None:
         rewrites.append(_sketches(workload, columns, target, "im2col "))
+    product = matrix(workload)
+    if product is not None:
+        rewrites.append(_sketches(workload, product, target, "matrix "))
     turned = kn2row(workload)
     if turned is not None:
         rewrites.append(_sketches(workload, turned, target, "kn2row "))
