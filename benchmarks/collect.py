@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tempfile
 import time
 from contextlib import ExitStack, closing
@@ -26,8 +27,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-from paper.ahead import Shelf
-from paper.recorded import Recorded
 from suites import SUITES
 from suites.drawn import drawn
 from suites.row import Row
@@ -44,6 +43,10 @@ from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.transfer.records import Record, RecordStore
+
+sys.path.append(str(Path(__file__).parent / "paper"))
+from ahead import Shelf
+from recorded import Recorded
 
 SEED = 5
 TIMING = Timing(cap=0.06)
