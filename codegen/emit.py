@@ -18,6 +18,7 @@ from loopwright.codegen import strided
 from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.elementary import apply, apply_scaling, libm
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
+from loopwright.codegen.target import has_avx512
 from loopwright.codegen.transposed import Group, Tile, together, transposes
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
@@ -93,8 +94,7 @@ class _Emitter:
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: Group | None = None  # of neighbouring rows, where they are stored together
-        scaling = target.vector_bytes == 64 and target.triple.startswith("x86_64")
-        functions = (apply_scaling if scaling else apply) if vectors else libm
+        functions = (apply_scaling if has_avx512(target) else apply) if vectors else libm
         self.values = ValueEmitter(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
         )

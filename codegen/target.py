@@ -172,6 +172,11 @@ def _features_of(triple: str, mcpu: str, features: tuple[str, ...]) -> set[str]:
     return {f"+{f}" for f in wanted if codegen.llvm_cpu_has_features([f], target)}
 
 
+def has_avx512(target: Target) -> bool:
+    """Whether code for a processor may use AVX-512; no other vectors of x86 have 64 bytes."""
+    return architecture(target.triple) == "x86_64" and target.vector_bytes == 64
+
+
 def _vectors(family: str, features: set[str]) -> tuple[int, int]:
     """Bytes of a vector register, and how many there are."""
     if family != "x86_64":

@@ -37,7 +37,7 @@ class Names:
 
 
 class GpuValues(ValueEmitter):
-    """Emits element expressions for "cuda" or "opencl"."""
+    """Emits element expressions for "cuda" or "opencl", which have their own functions."""
 
     language: str
 

@@ -35,8 +35,7 @@ from loopwright.schedule.plan import (
     names_of,
     with_groups,
 )
-from loopwright.schedule.rewrite import Program, substitute_axes
-from loopwright.schedule.sweep import fresh
+from loopwright.schedule.rewrite import Program, fresh, substitute_axes
 from loopwright.schedule.target import Target
 
 _COPIED = 1.6  # rows copied for each that is there, at most, where blocks may be larger

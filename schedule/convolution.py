@@ -22,7 +22,8 @@ from loopwright.schedule.fill import box
 from loopwright.schedule.fuse import inlined
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base
-from loopwright.schedule.sweep import fresh, places_of
+from loopwright.schedule.rewrite import fresh
+from loopwright.schedule.sweep import places_of
 
 _MOST_WINDOWS = 2
 _MOST_PRODUCTS = 6  # of one axis: registers, and the rounding of large tiles

@@ -23,7 +23,7 @@ from loopwright.schedule.gpu_tiles import tiled_axes
 from loopwright.schedule.kernel import leaves, walk_order
 from loopwright.schedule.nest import Nest
 from loopwright.schedule.plan import Group, fused, groups_of, has_reuse
-from loopwright.schedule.rewrite import Program, drop_units, merge_axes, split_divisions
+from loopwright.schedule.rewrite import Program, drop_units, fresh, merge_axes, split_divisions
 from loopwright.schedule.stage import stage_order, turned
 from loopwright.schedule.target import Gpu
 
@@ -108,10 +108,7 @@ def _relaid(nest: Nest, known_ahead: frozenset[str], taken: set[str]) -> tuple[l
         if not known or not turned(read, tiled) or any(p.plain() is None for p in read.index):
             continue
         order = stage_order(read, tiled)
-        name = f"{read.tensor.name}_turned"
-        while name in taken:
-            name += "_"
-        taken.add(name)
+        name = fresh(f"{read.tensor.name}_turned", taken)
         sizes = tensor_shape(read.tensor)
         axes = tuple(Index(f"d{d}", size) for d, size in enumerate(sizes))
         copy = Tensor(name, tuple(sizes[d] for d in order), read.dtype)

@@ -24,7 +24,7 @@ from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.context import indices
 from loopwright.schedule.nest import Nest, extent, positions
 from loopwright.schedule.plan import Group, combined, grouped, without_zeros
-from loopwright.schedule.rewrite import Program, indices_in, unused
+from loopwright.schedule.rewrite import Program, fresh, indices_in, unused
 
 _DEEP = 32  # terms of a sum that repay storing it
 
@@ -141,10 +141,7 @@ class _Convolution:
         return [d for d, p in enumerate(index) if p.terms and p.plain() not in self.deep]
 
     def _tensor(self, name: str, axes: tuple[Index, ...], taken: set[str]) -> Tensor:
-        name = f"{self.data.tensor.name}_{name}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
+        name = fresh(f"{self.data.tensor.name}_{name}", taken)
         return Tensor(name, tuple(map(extent, axes)), self.data.dtype)
 
     def _is_one(self) -> bool:

@@ -324,11 +324,9 @@ class NestLowering:
         place = self._place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
-        # The new value on the left: TVM's min and max ask for "acc > value", which LLVM works out
-        # for the first values, whose accumulator is infinite.
         value = self._value(self.body, place, at, None)
         combine = COMBINE[self.nest.reducer or "sum"]
-        return Store(acc, where, Binary(combine, value, Load(acc, where)))
+        return Store(acc, where, Binary(combine, Load(acc, where), value))
 
     def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
         """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""

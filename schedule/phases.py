@@ -26,7 +26,7 @@ from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.fill import Span, box
 from loopwright.schedule.fuse import can_inline, inline
 from loopwright.schedule.nest import Nest, extent
-from loopwright.schedule.rewrite import Program, drop_units, substitute_axes
+from loopwright.schedule.rewrite import Program, drop_units, fresh, substitute_axes
 
 _MOST_PHASES = 16  # each is code of its own
 
@@ -45,11 +45,7 @@ def skip_zeros(program: Program, outputs: tuple[Tensor, ...], taken: set[str]) -
         found = None if spread in outputs else _Spread.of(spread, program)
         if found is None:
             continue
-        name = f"{spread.name}_dense"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        dense, phases = found.split(name)
+        dense, phases = found.split(fresh(f"{spread.name}_dense", taken))
         program = tuple(
             part
             for n in program

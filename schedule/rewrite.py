@@ -183,3 +183,11 @@ def unused(name: str, taken: tuple[Index, ...]) -> str:
     while name in names:
         name += "_"
     return name
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, with underscores behind it until it is none of those `taken`, to which it goes."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

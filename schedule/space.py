@@ -36,8 +36,8 @@ _MINOR = 0.3
 _SHARES = {"own": 0.8, "rows": 0.8, "edges": 0.6, "matrix": 0.8, "winograd": 0.85}
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
-exact; edges spare the nearest caches, whose time no estimate has; Winograd's take no longer than
-is estimated."""
+exact, and copies that make axes merge leave them as they are; edges spare the nearest caches,
+whose time no estimate has; Winograd's take no longer than is estimated."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, workload
 from loopwright.schedule.nest import extent
-from loopwright.schedule.rewrite import unused
+from loopwright.schedule.rewrite import fresh, unused
 from loopwright.schedule.target import Target
 
 _FEW = 256  # elements of a result that alone do not make enough parallel work
@@ -56,10 +56,7 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
         return Read(r.tensor, tuple(position(p) for p in r.index))
 
     taken = {t.name for t in (*source.inputs, *source.stages)}
-    name = f"{stage.name}_part"
-    while name in taken:
-        name += "_"
-    partial = Tensor(name)
+    partial = Tensor(fresh(f"{stage.name}_part", taken))
     left = tuple(Index(i.name, i.extent) for i in d.axes)
     body = _declared(map_leaves(d.body, read, position), d.extents, rest)
     partial[(part, *left)] = Reduce(d.reducer, body)

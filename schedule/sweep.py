@@ -17,6 +17,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.schedule.bilinear import Matrix
 from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.rewrite import fresh
 
 Place = tuple[Affine, ...]
 _LANES = (32, 16, 8)
@@ -102,14 +103,6 @@ class Lanes:
         self.outer = (*before, high)
         self.inner = (low,)
         self.values = {last: high * lanes + low}
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """The name, with underscores behind it until it is none of those `taken`, to which it goes."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def places_of(*axes: Index) -> Place:

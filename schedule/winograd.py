@@ -31,8 +31,8 @@ from loopwright.schedule.bilinear import Matrix
 from loopwright.schedule.convolution import Convolution, Window, folded
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, even_blocks, finished, fused, grouped, names_of
-from loopwright.schedule.rewrite import Program
-from loopwright.schedule.sweep import Lanes, Place, Sweep, fresh, places_of
+from loopwright.schedule.rewrite import Program, fresh
+from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of
 from loopwright.schedule.target import Target
 
 RESULTS = (4, 3, 2)

@@ -74,6 +74,29 @@ def test_weights_that_do_not_stay_near_meet_many_places_at_a_time():
     assert places == [1, 14]
 
 
+def _product(rows, columns, deep, target):
+    a, b = lw.tensor("a", (rows, deep)), lw.tensor("b", (deep, columns))
+    return space(lw.workload(lw.ops.matmul(a, b)), target).sketches[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "packed"),
+    [(256, AVX512, 0), (768, AVX512, 1), (250, AVX512, 1), (256, TARGET, 1)],
+    ids=["small", "large", "rows that are no whole lines", "vectors of half a line"],
+)
+def test_small_operands_are_read_where_they_lie_if_vectors_are_whole_lines(size, target, packed):
+    (nest,) = _product(size, size, size, target).nests
+    assert len(nest.packed) == packed
+
+
+@pytest.mark.parametrize(("columns", "width"), [(80, 80), (112, 112), (128, 64)])
+def test_with_many_registers_a_tile_may_be_five_or_seven_vectors_wide(columns, width):
+    sketch = _product(192, columns, 80, AVX512)
+    (nest,) = sketch.nests
+    assert nest.vector == nest.nest.axes[1]  # and no operand is transposed for its sake
+    assert sketch.at(sketch.default).to_json()["values"]["tile0"][-1] == width
+
+
 def test_a_tile_leaves_registers_for_what_neighbouring_taps_share():
     for shape in [(64, 128, 56, 3, 2), (128, 256, 28, 3, 2), (256, 512, 14, 3, 2)]:
         values = _default_tile(*shape)
