@@ -195,3 +195,17 @@ def test_a_library_of_c_source_with_temporaries_exports(tmp_path):
     inputs = random_inputs(workload, np.random.default_rng(0))
     loaded = lw.load(lw.build(workload, target="c", threads=2).export(tmp_path / "k.so"))
     assert_equals_oracle(workload, loaded, inputs, evaluate(workload, inputs))
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_maximum_keeps_what_stands_before_a_nan_or_is_one(place):
+    i, k = lw.indices("i k")
+    x, out = lw.tensor("x", (1, 37)), lw.tensor("out")
+    out[i] = lw.max(x[i, k])
+    workload = lw.workload(out)
+    values = np.zeros((1, 37), np.float32)
+    values[0, place * 9] = 5.0
+    values[0, place * 9 + 1 : place * 9 + 10] = np.nan
+    for sketch in lw.space(workload, threads=1).sketches:
+        (result,) = lw.build(workload, sketch.at(sketch.default), threads=1)(values)
+        assert result == 5.0 or np.isnan(result)
