@@ -9,6 +9,7 @@ from tvm import relax
 
 from loopwright.codegen.target import tvm_target
 from loopwright.graph.errors import ModelError
+from loopwright.graph.scales import FoldScales
 from loopwright.schedule.target import Target
 
 _TAKE = tvm.ir.Op.get("relax.take")
@@ -17,14 +18,15 @@ _TAKE = tvm.ir.Op.get("relax.take")
 def fused(module: Any, target: Target) -> Any:
     """Operators legalized to TIR functions, each fused with what follows element by element.
 
-    Batch norms behind a convolution go into its weights, what follows from constants alone is
-    computed now. Raises `ModelError` with TVM's words.
+    Batch norms and other factors of channels go into the weights before them, what follows from
+    constants alone is computed now. Raises `ModelError` with TVM's words.
     """
     t = relax.transform
     passes = tvm.transform.Sequential(
         [
             Bounded(),
-            t.FoldBatchnormToConv2D(),
+            FoldScales(),
+            t.DeadCodeElimination(),
             t.DecomposeOpsForInference(),
             t.CanonicalizeBindings(),
             t.LegalizeOps(),
