@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopwright.dsl.expr import Expr, Read, map_leaves
-from loopwright.dsl.index import Quotient
 from loopwright.dsl.ranges import infer
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
@@ -80,8 +79,8 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
 
 def _vote(work: Workload) -> int:
     """What channels last do to a step's convolutions: 1 for one that gains, as vectors of channels
-    need no shuffling wherever a window stands; -1 for a transposed one, whose phases are sliced
-    along rows, and for a depthwise one whose channels are no whole vectors."""
+    need no shuffling wherever a window stands; -1 for a depthwise one whose channels are no whole
+    vectors."""
     return sum(_gains(defined(stage)) for stage in work.stages)
 
 
@@ -99,15 +98,7 @@ def _gains(d: Definition) -> int:
     channel = data.index[1].plain()
     summed = channel in d.reduce and channel.extent != 1
     whole = tensor_shape(data.tensor)[1] % _VECTOR == 0
-    return 1 if (summed or whole) and not _spread(data.tensor) else -1
-
-
-def _spread(data: Tensor) -> bool:
-    """Whether an array has zeros between its elements, as for a transposed convolution."""
-    if data.definition is None:
-        return False
-    atoms = [a for r in reads(data.definition.body) for p in r.index for a, _ in p.terms]
-    return any(isinstance(a, Quotient) for a in atoms)
+    return 1 if (summed or whole) else -1
 
 
 def _named(step: Step, said: Imported, moved: frozenset[Value]) -> frozenset[str]:

@@ -1,0 +1,96 @@
+"""Batch norms and other factors of channels, in the weights before them."""
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from loopwright.codegen.target import resolve
+from loopwright.graph.model import build_model
+from loopwright.graph.passes import fused
+from loopwright.graph.read import read_model
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+pytestmark = pytest.mark.torch
+
+
+class Net(nn.Module):
+    """A computation, with modules that it needs; batch norms are as after training."""
+
+    def __init__(self, compute, *modules):
+        super().__init__()
+        torch.manual_seed(0)
+        self.compute, self.parts = compute, nn.ModuleList(modules)
+        for norm in modules:
+            if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                norm.running_mean.uniform_(-1, 1)
+                norm.running_var.uniform_(0.5, 2)
+                if norm.affine:
+                    nn.init.uniform_(norm.weight, 0.5, 2)
+                    nn.init.uniform_(norm.bias, -1, 1)
+
+    def forward(self, x):
+        return self.compute(x, *self.parts)
+
+
+def chain(x, *parts):
+    for part in parts:
+        x = part(x)
+    return x
+
+
+def both(x, norm):
+    return norm(x), x
+
+
+FOLDED = {
+    "convolution": (chain, nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)),
+    "convolution without a bias": (chain, nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6)),
+    "grouped convolution": (chain, nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6)),
+    "transposed convolution": (chain, nn.ConvTranspose2d(4, 6, 4, 2, 1), nn.BatchNorm2d(6)),
+    "norm that has learned nothing": (
+        chain, nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6, affine=False),
+    ),
+    "linear layer": (chain, nn.Flatten(), nn.Linear(324, 6), nn.BatchNorm1d(6)),
+    "one factor for all": (lambda x, conv: 0.5 * conv(x), nn.Conv2d(4, 6, 3)),
+}  # fmt: skip
+
+KEPT = {
+    "grouped transposed convolution": (
+        chain, nn.ConvTranspose2d(4, 6, 3, groups=2), nn.BatchNorm2d(6),
+    ),
+    "norm before the convolution": (chain, nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3)),
+    "convolution that others read": (
+        lambda x, conv, norm: both(conv(x), norm), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6),
+    ),
+    "factors along rows": (
+        lambda x, conv: conv(x) * torch.arange(7.0).reshape(7, 1), nn.Conv2d(4, 6, 3),
+    ),
+    "a factor that is computed": (lambda x, conv: conv(x) * x[:, :1, :1, :1], nn.Conv2d(4, 6, 3)),
+}  # fmt: skip
+
+
+def operators(net, x):
+    """The operators of the steps, as the names of the functions have them."""
+    main = fused(read_model(net, (x,)), resolve("cpu", 1))["main"]
+    calls = [b.value for block in main.body.blocks for b in block.bindings]
+    return [call.args[0].name_hint for call in calls if isinstance(call, relax.Call)]
+
+
+@pytest.mark.parametrize("made", FOLDED.values(), ids=FOLDED)
+def test_factors_behind_weights_cost_nothing(made):
+    net, x = Net(*made).eval(), torch.randn(2, 4, 9, 9)
+    name = operators(net, x)[-1]
+    assert "multiply" not in name and "divide" not in name and name.count("add") <= 1
+    np.testing.assert_allclose(
+        build_model(net, (x,), threads=1)(x.numpy()), net(x).detach(), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("made", KEPT.values(), ids=KEPT)
+def test_factors_that_no_weights_can_take_are_computed(made):
+    net, x = Net(*made).eval(), torch.randn(2, 4, 9, 9)
+    assert any("multiply" in name for name in operators(net, x))
+    made, wanted = build_model(net, (x,), threads=1)(x.numpy()), net(x)
+    for ours, theirs in zip(*(r if isinstance(r, tuple) else (r,) for r in (made, wanted))):
+        np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-4, atol=1e-5)
