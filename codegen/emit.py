@@ -8,6 +8,8 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +51,8 @@ _KINDS = {
 
 
 _MOST_ELEMENTS = 2**31 - 1
-_SHARES = 32  # of each thread, as in runtime.c
+_SHARES = 32  # of each thread, as in runtime.c, where a turn reverses them
+_OVERFLOW = 4  # times the caches; what is kept of more is less than a quarter
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -59,13 +62,15 @@ def emit(
     body: tuple[Stmt, ...],
     target: Target,
     vectors: bool = True,
+    turns: bool = True,
 ) -> Any:
     """A TIR function over flat arrays, `arguments` in order.
 
     With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
-    and elementary functions to the C library.
+    and elementary functions to the C library. Without `turns`, or without `vectors`, it needs
+    nothing of our run-time but what TVM's has too.
     """
-    emitter = _Emitter(arguments, target, vectors)
+    emitter = _Emitter(name, arguments, target, vectors, turns)
     stmt = emitter.block(body)
     parameters = [emitter.buffers[b.name] for b in arguments]
     function = tirx.PrimFunc(parameters, stmt)
@@ -88,8 +93,12 @@ def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True
 
 
 class _Emitter:
-    def __init__(self, arguments: tuple[Buffer, ...], target: Target, vectors: bool) -> None:
-        self.threads, self.vectors = target.threads, vectors
+    def __init__(
+        self, name: str, arguments: tuple[Buffer, ...], target: Target, vectors: bool, turns: bool
+    ) -> None:
+        self.name, self.threads, self.vectors = name, target.threads, vectors
+        self.turns, self.caches = turns and vectors, target.l2_bytes * target.threads
+        self.sites = 0  # parallel loops that take turns
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
@@ -123,7 +132,7 @@ class _Emitter:
 
     def loop(self, loop: Loop) -> list[Any]:
         if loop.kind == "parallel" and self.threads > 1:
-            return [self.parallel(loop)]
+            return self.parallel(loop)
         if loop.kind == "vectorized" and self.vectors:
             return [self.vector(loop)]
         if loop.extent == 1 and not self._whole(loop):
@@ -242,7 +251,7 @@ class _Emitter:
             return number(int(loop.extent))
         return tirx.Min(number(int(loop.extent)), self.at.linear(loop.bound))
 
-    def parallel(self, loop: Loop) -> Any:
+    def parallel(self, loop: Loop) -> list[Any]:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
         chain = [loop]
         while isinstance(inner := chain[-1].body[0], Loop) and inner.kind == "parallel":
@@ -258,22 +267,32 @@ class _Emitter:
             at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
         body = self.block(chain[-1].body)
-        return body if total == 1 else self.dealt(counter, total, body)
+        return [body] if total == 1 else self.dealt(counter, total, body, loop)
 
-    def dealt(self, counter: Any, total: int, body: Any) -> Any:
+    def dealt(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
         """A parallel loop as one over the shares of all threads: share s of S begins with
-        iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S."""
+        iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
+
+        One that reads more than the caches hold goes through the shares of each thread forwards
+        and backwards by turns, to begin with what the last call has left there."""
         shares = self.threads * _SHARES
         if total * (shares + 1) > _MOST_ELEMENTS:
-            return tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)
-        share = tirx.Var("share", "int32")
+            return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
+        share = at = tirx.Var("share", "int32")
+        before = []
+        if self.turns and _overflows(loop, self.caches):
+            turn = tirx.Var("turn", "int32")
+            self.sites += 1
+            site = number(zlib.crc32(f"{self.name} {self.sites}".encode()) % 2**16)
+            before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn", site)))
+            at = tirx.bitwise_xor(share, turn)
 
         def begin(at: Any) -> Any:
             return tirx.floordiv(at * total + (shares - 1), number(shares))
 
-        first = begin(share)
-        own = tirx.For(counter, first, begin(share + 1) - first, ForKind.SERIAL, body)
-        return tirx.For(share, number(0), number(shares), ForKind.PARALLEL, own)
+        first = begin(at)
+        own = tirx.For(counter, first, begin(at + 1) - first, ForKind.SERIAL, body)
+        return [*before, tirx.For(share, number(0), number(shares), ForKind.PARALLEL, own)]
 
     def let(self, let: Let) -> list[Any]:
         named = self.at.let(let)
@@ -335,6 +354,33 @@ class _Emitter:
 
 def _sequence(stmts: list[Any]) -> Any:
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+
+
+def _overflows(loop: Loop, caches: int) -> bool:
+    """Whether the arrays that a loop touches are larger than the caches, but not so much that what
+    is left there does not matter, and it reads at least half of that: what is only written gains
+    nothing. Not where it has hints of what comes next, which take it that iterations follow each
+    other."""
+    inside = list(_statements(loop))
+    if any(isinstance(s, Prefetch) for s in inside):
+        return False
+    stores = [s for s in inside if isinstance(s, Store)]
+    loads = [x for s in stores for x in walk(s.value) if isinstance(x, Load)]
+    read, touched = _bytes(loads), _bytes([*loads, *stores])
+    return caches < touched <= _OVERFLOW * caches and 2 * read >= touched
+
+
+def _bytes(accesses: Sequence[Load | Store]) -> int:
+    """The bytes of all arrays that are accessed, registers left out."""
+    arrays = {x.buffer.name: x.buffer for x in accesses if x.buffer.scope != "register"}
+    return sum(int(b.size) * item_bytes(b.dtype) for b in arrays.values())
+
+
+def _statements(stmt: Stmt) -> Iterator[Stmt]:
+    yield stmt
+    if isinstance(stmt, Loop):
+        for inner in stmt.body:
+            yield from _statements(inner)
 
 
 def _stored(loop: Loop) -> Store:

@@ -104,7 +104,7 @@ class _Apply:
             return None
         config = None if record is None else record.config
         try:
-            return tuned_kernel(workload, config, self.target, f"lw_{workload.key}")
+            return tuned_kernel(workload, config, self.target, f"lw_{workload.key}", own=False)
         except BuildError:
             return None
 

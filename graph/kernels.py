@@ -68,14 +68,15 @@ class TunedKernel:
 
 
 def tuned_kernel(
-    workload: Workload, config: Config | None, target: Target, name: str
+    workload: Workload, config: Config | None, target: Target, name: str, own: bool = True
 ) -> TunedKernel:
-    """Compile a workload by a config, the default one if None. Raises `BuildError`."""
+    """Compile a workload by a config, the default one if None; `own` says that it is to run on our
+    run-time, not on TVM's. Raises `BuildError`."""
     made = program(workload, config, target)
     try:
         tree = made.tree
         arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
-        main = emit(name, arguments, tree.body, target)
+        main = emit(name, arguments, tree.body, target, turns=own)
         code = object_file(compiled({name: main}, target))
         sig = signature(made, name)
         prepare = _preparation(made, sig) if tree.prepared else None

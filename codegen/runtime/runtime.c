@@ -40,6 +40,13 @@ static int launch(lw_task *task, void *data, int count) {
   return active_pool->run(task, data, threads, threads > 1 ? threads * SHARES : 1);
 }
 
+/* What to combine the number of a share with, by exclusive or, so that each thread takes its shares
+ * forwards in one launch of a loop, and backwards in the next. */
+LW_HIDDEN int lw_turn(int site) {
+  static _Atomic unsigned char turns[256]; /* of sites that meet, the last one decides: a hint */
+  return atomic_fetch_xor_explicit(&turns[site % 256], SHARES - 1, memory_order_relaxed);
+}
+
 /* TVM's objects define these weakly, as null; these definitions win, and their being hidden
  * keeps every library to its own. */
 LW_HIDDEN int (*__TVMBackendParallelLaunch)(lw_task *, void *, int) = launch;
