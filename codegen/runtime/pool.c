@@ -6,7 +6,7 @@
  *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
- * a generation and how many of them may take part; they spin on it briefly, then sleep. Whoever
+ * a generation and how many of them may take part; they spin on it for a while, then sleep. Whoever
  * comes enters through the gate, which the caller shuts when no share is left: it waits for those
  * inside, not for those who have not even woken up.
  */
@@ -21,7 +21,10 @@
 #include "runtime.h"
 
 #define LINE 64
-#define WORKER_SPIN_NS 40000
+/* A worker that sleeps takes about 100 µs to come back, so it spins for about as long as the last
+ * wait took; where that is longer than anyone would spin, it sleeps soon. */
+#define LEAST_SPIN_NS 40000
+#define MOST_SPIN_NS 1000000
 /* The caller has nothing else to do, and waking it costs tens of microseconds. */
 #define CALLER_SPIN_NS 2000000
 #define PARTIES_BITS 16
@@ -49,7 +52,7 @@ static struct {
   atomic_int closed;
   pthread_mutex_t launching; /* guards `workers` and `threads`, held for a whole launch */
   int workers;
-  atomic_int spin_ns; /* 0: sleep at once */
+  atomic_int spins; /* 0: waits are slept through */
   pthread_t threads[LW_MAX_THREADS];
   /* The job: written before the ticket, read only by those whom the ticket names. */
   lw_task *task;
@@ -111,11 +114,12 @@ static void leave(int home) {
 #endif
 }
 
-static uint64_t await_ticket(uint64_t seen) {
+/* Waits for another ticket than the last one; `patience` is for how long it spins, from call to
+ * call. */
+static uint64_t await_ticket(uint64_t seen, int64_t *patience) {
   uint64_t ticket;
-  int spin_ns = atomic_load_explicit(&pool.spin_ns, memory_order_relaxed);
-  int64_t limit = spin_ns ? now() + spin_ns : 0;
-  while (limit && now() < limit) {
+  int64_t start = now();
+  while (atomic_load_explicit(&pool.spins, memory_order_relaxed) && now() < start + *patience) {
     for (int i = 0; i < 32; i++, relax())
       if ((ticket = atomic_load_explicit(&pool.ticket, memory_order_acquire)) != seen)
         return ticket;
@@ -129,6 +133,8 @@ static uint64_t await_ticket(uint64_t seen) {
     pthread_cond_wait(&pool.work, &pool.sleeping);
   atomic_fetch_sub(&pool.sleepers, 1);
   pthread_mutex_unlock(&pool.sleeping);
+  int64_t enough = 2 * (now() - start);
+  *patience = enough <= MOST_SPIN_NS ? enough : LEAST_SPIN_NS;
   return ticket;
 }
 
@@ -188,8 +194,9 @@ static void *work(void *argument) {
   birth me = *(birth *)argument;
   free(argument);
   inside = 1;
+  int64_t patience = LEAST_SPIN_NS;
   for (uint64_t seen = me.ticket;;) {
-    seen = await_ticket(seen);
+    seen = await_ticket(seen, &patience);
     if (atomic_load(&pool.closed)) return NULL;
     if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1)) && enter(seen)) {
       leave(pool.home);
@@ -236,7 +243,7 @@ static int nobody_inside(void) { return !(atomic_load(&pool.gate) & GATE_INSIDE)
 
 static void await_tasks(void) {
   atomic_fetch_or(&pool.gate, GATE_SHUT);
-  int64_t limit = atomic_load(&pool.spin_ns) ? now() + CALLER_SPIN_NS : 0;
+  int64_t limit = atomic_load(&pool.spins) ? now() + CALLER_SPIN_NS : 0;
   do {
     for (int i = 0; i < 32; i++, relax())
       if (nobody_inside()) return;
@@ -283,7 +290,7 @@ static int run(lw_task *task, void *data, int threads, int shares) {
   if (pool.workers < threads - 1) {
     hire(threads - 1);
     /* Spinning takes a processor from the others where there are too few. */
-    atomic_store(&pool.spin_ns, processors() > pool.workers ? WORKER_SPIN_NS : 0);
+    atomic_store(&pool.spins, processors() > pool.workers);
   }
   int parties = threads - 1 < pool.workers ? threads - 1 : pool.workers;
   pool.task = task;
