@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
@@ -26,7 +26,7 @@ from loopwright.schedule.rewrite import fresh
 from loopwright.schedule.sweep import places_of
 
 _MOST_WINDOWS = 2
-_MOST_PRODUCTS = 6  # of one axis: registers, and the rounding of large tiles
+_MOST_PRODUCTS = 7  # of one axis: registers, and the rounding of large tiles
 _PAYS = 8  # channels, in and out, that repay the sums
 _VECTOR = 8  # elements
 
@@ -82,6 +82,8 @@ class Convolution:
         self.channels = (*phases, *(k for k in nest.reduce if k not in self.taps))
         self.padding: Nest | None = None
         """What pads the data, where that is no nest of its own."""
+        self.lane: Index | None = None
+        """All channels of the data as its last axis, where they are that."""
 
     @property
     def order(self) -> list[int]:
@@ -114,7 +116,7 @@ class Convolution:
     def folds(self) -> dict[int, Window]:
         """The axes of the data of which the phases belong beside the channels, since these alone
         are too few for a vector."""
-        if extent(self.channels[-1]) >= _VECTOR:
+        if extent(self.channels[-1]) >= _VECTOR or self.lane is not None:
             return {}
         return {
             d: w
@@ -177,7 +179,7 @@ class Convolution:
 
 def folded(alike: list[Convolution]) -> Nest:
     """A copy of the data of some convolutions, which is one tensor and has the same folds, with
-    phases and channels as its last axes. They read it from then on."""
+    phases and channels as its last axis. They read it from then on."""
     first = alike[0]
     old, folds, index = first.data.tensor, first.folds, first.data.index
     places: list[Affine] = []
@@ -194,14 +196,39 @@ def folded(alike: list[Convolution]) -> Nest:
     before = [d for d in outer if d not in channels]
     axes = (*(outer[d] for d in before), *phases, *(outer[d] for d in channels))
     name = fresh(f"{old.name}_folded", first.names)
-    new = Tensor(name, tuple(map(extent, axes)), old.dtype)
+    lanes = (*phases, *(outer[d] for d in channels))
+    shape = (*(extent(outer[d]) for d in before), math.prod(map(extent, lanes)))
+    new = Tensor(name, shape, old.dtype)
     for other in alike:
         index, slid = other.data.index, other.folds
-        at = [slid[d].axis + slid[d].tap if d in slid else index[d] for d in before]
-        at += [w.phase.affine() for w in slid.values() if w.phase is not None]
-        other.data = Read(new, (*at, *(index[d] for d in channels)))
+        read = [slid[d].axis + slid[d].tap if d in slid else index[d] for d in before]
+        other.data = Read(new, (*read, flattened(other.channels)))
+        other.lane = Index("lane", shape[-1])
     source = Read(old, tuple(places))
-    return Nest(new, places_of(*axes), axes, (), None, within(source, source), new)
+    at = (*places_of(*(outer[d] for d in before)), flattened(lanes))
+    return Nest(new, at, axes, (), None, within(source, source), new)
+
+
+def flattened(axes: Sequence[Index]) -> Affine:
+    """The place on one axis that some are, the last one running fastest."""
+    place = Affine((), 0)
+    for axis in axes:
+        place = place * extent(axis) + axis
+    return place
+
+
+def merged(parts: Sequence[Index], axes: Sequence[Index]) -> tuple[tuple[Index, ...], Affine]:
+    """Loops over the first elements of some axes that are flattened into one, as few as there can
+    be, and the place on that one."""
+    runs: list[tuple[int, int]] = []  # the steps of loops, and their extents, the last one first
+    step, whole = 1, False
+    for part, axis in reversed(list(zip(parts, axes, strict=True))):
+        first, count = runs.pop() if whole else (step, 1)
+        runs.append((first, count * extent(part)))
+        step, whole = step * extent(axis), extent(part) == extent(axis)
+    loops = [(Index(f"lane{n}", count), first) for n, (first, count) in enumerate(runs)][::-1]
+    place = sum((loop * first for loop, first in loops), Affine((), 0))
+    return tuple(loop for loop, _ in loops), place
 
 
 def within(read: Read, value: Expr) -> Expr:

@@ -22,7 +22,8 @@ from loopwright.schedule.sketch import NestSketch, Sketch
 from loopwright.schedule.target import Target
 
 _BYTES = 4.0  # a cycle, of tensors that are too large for the nearest caches
-_FUSED = 4.0  # operations a cycle and lane: two multiply-adds
+_LAST_CACHE = 32 << 20  # bytes, of all cores
+_FUSED = 3.4  # operations a cycle and lane: two multiply-adds, for 85 % of the time
 _SUM = 2.0  # one, where each loads both of its operands
 _PLAIN = 1.0  # where nothing is used again, loads and stores stand in between
 
@@ -74,7 +75,7 @@ def _arithmetic(structure: NestSketch, context: NestContext) -> float:
 def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
     """Bytes of tensors that are not `near` which go through the caches: what a row does not share
     with the others, and what is too large to wait there for the next row. What was laid out ahead
-    of time, as it is read, counts half."""
+    of time, as it is read, counts half, unless it is larger than the last of caches."""
     rows = math.prod(map(extent, context.rows))
     total = 0.0
     for read in dict.fromkeys(nest.reads()):
@@ -83,7 +84,8 @@ def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
             own = indices(read) - set(nest.extents)
             again = rows if own or size > context.target.l2_bytes // 2 else 1
             size = min(again * size, tensor_bytes(read.tensor)) if own else again * size
-            total += size / 2 if read.tensor.name in context.known_ahead else size
+            streamed = read.tensor.name in context.known_ahead and size <= _LAST_CACHE
+            total += size / 2 if streamed else size
     wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
     return total + wrote
 
@@ -108,4 +110,14 @@ def _streamed_again(structure: NestSketch, context: NestContext) -> float:
 
 
 def _operations(value: Expr) -> int:
-    return sum(isinstance(part, (Binary, Unary, Select)) for part in walk(value))
+    """Operations, a product that is added to something as one with that."""
+    parts = list(walk(value))
+    count = sum(isinstance(part, (Binary, Unary, Select)) for part in parts)
+    return count - sum(map(_fuses, parts))
+
+
+def _fuses(value: Expr) -> bool:
+    """Whether a sum takes a product with it."""
+    if not isinstance(value, Binary) or value.op not in ("add", "sub"):
+        return False
+    return any(isinstance(x, Binary) and x.op == "mul" for x in (value.x, value.y))

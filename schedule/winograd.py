@@ -28,7 +28,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import Matrix
-from loopwright.schedule.convolution import Convolution, Window, folded
+from loopwright.schedule.convolution import Convolution, Window, flattened, folded, merged
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, even_blocks, finished, fused, grouped, names_of
 from loopwright.schedule.rewrite import Program, fresh
@@ -151,8 +151,8 @@ class _Phases:
         """Transform the weights, the data; multiply; transform the results."""
         products = tuple(Index(f"{w.axis.name}.at", w.algorithm.products) for w in self.windows)
         each = (*self.phase, *products)
-        u = self._tensor("weights", (*each, *self.shared, *self.channels, *self.filters))
-        v = self._tensor("data", (*each, *self.rest, *self.channels))
+        u = self._tensor("weights", (*each, *self.shared, *self._lanes(), *self.filters))
+        v = self._tensor("data", (*each, *self.rest, *self._lanes()))
         m = self._tensor("products", (*each, *self.rest, *self.filters))
         yield self._weights(u)
         parts = (self._data(v), *self._products(u, v, m), self._results(m))
@@ -168,8 +168,12 @@ class _Phases:
             axes = (*self.phase, *(a for some, _, _ in parts for a in some))
             fewer = {w.phase: phase for w, (_, _, phase) in zip(self.windows, parts, strict=True)}
             channels = tuple(fewer.get(c) or c for c in self.channels)
-            data = Read(v, (*at, *places_of(*self.rest, *channels)))
-            weight = Read(u, (*at, *places_of(*self.shared, *channels, *self.filters)))
+            lanes = places_of(*channels)
+            if self.phases[0].lane is not None:
+                channels, place = merged(channels, self.channels)
+                lanes = (place,)
+            data = Read(v, (*at, *places_of(*self.rest), *lanes))
+            weight = Read(u, (*at, *places_of(*self.shared), *lanes, *places_of(*self.filters)))
             left = (*self.rest, *self.filters)
             body, index = Binary("mul", data, weight), (*at, *places_of(*left))
             yield finished(Group((), (Nest(m, index, (*axes, *left), channels, "sum", body, m),)))
@@ -184,8 +188,12 @@ class _Phases:
     def _weights(self, u: Tensor) -> Group:
         split = Lanes(self.channels)
         taps = [w.tap for w in self.windows]
+        lanes = places_of(*self.channels)
+        if self.phases[0].lane is not None:
+            lanes = (flattened(self.channels),)
         rest = tuple(
-            _replaced(a, split.values) for a in (*self.shared, *self.channels, *self.filters)
+            _replaced(p, split.values)
+            for p in (*places_of(*self.shared), *lanes, *places_of(*self.filters))
         )
 
         def sweep(number: int, phase: Convolution) -> Sweep:
@@ -206,12 +214,16 @@ class _Phases:
         return self._swept(matrices, sweep, split, rows, ())
 
     def _data(self, v: Tensor) -> Group:
-        split = Lanes(self.channels)
-        rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.channels))
+        lanes = self._lanes()
+        split = Lanes(lanes)
+        rest = tuple(_replaced(a, split.values) for a in (*self.rest, *lanes))
 
         def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values: dict[Index, IndexExpr] = dict(split.values)
+                if phase.lane is not None:
+                    values |= dict.fromkeys(self.channels, 0)
+                    values[self.channels[-1]] = split.values.get(phase.lane, phase.lane)
                 for w, place in zip(self.windows, at, strict=True):
                     values |= {w.axis: w.base.index, w.tap: place}
                 return phase.element(_moved(phase.data, values))
@@ -223,6 +235,11 @@ class _Phases:
 
         matrices = [w.algorithm.data for w in self.windows]
         return self._swept(matrices, sweep, split, (*self.rest, *split.outer), self.bases)
+
+    def _lanes(self) -> tuple[Index, ...]:
+        """The channels, as the data has them."""
+        lane = self.phases[0].lane
+        return self.channels if lane is None else (lane,)
 
     def _results(self, m: Tensor) -> Group:
         split = Lanes(self.filters, most=16)
@@ -252,8 +269,13 @@ class _Phases:
             return Sweep(self.out, source, write)
 
         matrices = [w.algorithm.outer for w in self.windows]
-        # Tiles innermost: a row of the result is written piece by piece while it is in the cache.
-        rows = (*(a for a in self.rest if a not in self.tiles), *split.outer, *self.tiles)
+        # A row of the result is written piece by piece while it is in the cache: of tiles, or of
+        # filters if these lie side by side.
+        first = self.phases[0].nest
+        last = self.around and stride(first.out, first.index, self.filters[-1]) == 1
+        before = (a for a in self.rest if a not in self.tiles)
+        inner = (*self.tiles, *split.outer) if last else (*split.outer, *self.tiles)
+        rows = (*before, *inner)
         return self._swept(matrices, sweep, split, rows, self.bases)
 
     def _swept(

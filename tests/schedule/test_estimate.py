@@ -25,7 +25,8 @@ def _conv(channels, out, size, taps, stride=1):
         ((64, 64, 56, 3), "winograd=4"),  # four times fewer products, small weights
         ((512, 512, 7, 3), "winograd=2"),  # larger tiles' weights would be read for too long
         ((64, 64, 56, 1), ""),
-        ((3, 64, 224, 7, 2), "rows=7"),  # too few channels to repay the sums
+        ((3, 64, 224, 7, 2), "winograd=4"),  # with the phases of the window they are 12 channels
+        ((3, 8, 224, 7, 2), "rows=7"),  # too few channels to repay the sums
     ],
 )
 def test_the_algorithm_that_measurements_prefer_is_the_default(shape, rewrite):
