@@ -8,7 +8,6 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,7 +69,7 @@ def emit(
     and elementary functions to the C library. Without `turns`, or without `vectors`, it needs
     nothing of our run-time but what TVM's has too.
     """
-    emitter = _Emitter(name, arguments, target, vectors, turns)
+    emitter = _Emitter(arguments, target, vectors, turns)
     stmt = emitter.block(body)
     parameters = [emitter.buffers[b.name] for b in arguments]
     function = tirx.PrimFunc(parameters, stmt)
@@ -94,11 +93,10 @@ def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True
 
 class _Emitter:
     def __init__(
-        self, name: str, arguments: tuple[Buffer, ...], target: Target, vectors: bool, turns: bool
+        self, arguments: tuple[Buffer, ...], target: Target, vectors: bool, turns: bool
     ) -> None:
-        self.name, self.threads, self.vectors = name, target.threads, vectors
+        self.threads, self.vectors = target.threads, vectors
         self.turns, self.caches = turns and vectors, target.l2_bytes * target.threads
-        self.sites = 0  # parallel loops that take turns
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
@@ -273,8 +271,8 @@ class _Emitter:
         """A parallel loop as one over the shares of all threads: share s of S begins with
         iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
 
-        One that reads more than the caches hold goes through the shares of each thread forwards
-        and backwards by turns, to begin with what the last call has left there."""
+        One that reads more than the caches hold goes through the shares of each thread forwards in
+        one call and backwards in the next, to begin with what the last one has left there."""
         shares = self.threads * _SHARES
         if total * (shares + 1) > _MOST_ELEMENTS:
             return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
@@ -282,9 +280,7 @@ class _Emitter:
         before = []
         if self.turns and _overflows(loop, self.caches):
             turn = tirx.Var("turn", "int32")
-            self.sites += 1
-            site = number(zlib.crc32(f"{self.name} {self.sites}".encode()) % 2**16)
-            before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn", site)))
+            before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
             at = tirx.bitwise_xor(share, turn)
 
         def begin(at: Any) -> Any:

@@ -202,6 +202,7 @@ LW_HIDDEN int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count,
   int status = LW_OK;
   (void)result;
   if (count != {arguments}) return LW_BAD_ARGUMENT;
+  if (times) lw_begin(); /* nobody else has */
   char *arena = lw_allocate({arena});
   if (!arena) return LW_OUT_OF_MEMORY;
   bases[0] = arena;

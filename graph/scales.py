@@ -28,8 +28,8 @@ _ALL = -1  # the axis of a factor that all channels share
 
 @tvm.transform.module_pass(opt_level=0)
 class FoldScales:
-    """Batch norms become a factor and a summand for each channel, and factors that follow weights
-    go into these, as expressions of constants that are yet to be folded."""
+    """Batch norms become a factor and a summand for each channel; the first factor behind weights
+    goes into these, as an expression of constants that is yet to be folded."""
 
     def transform_module(self, module: Any, _: Any) -> Any:
         """The module without the factors."""
@@ -52,8 +52,11 @@ class _Scales(relax.PyExprMutator):
         self._constants = set(relax.analysis.computable_at_compile_time(function))
         self._readers: Counter[Any] = Counter(relax.analysis.free_vars(function.body.body))
         for block in function.body.blocks:
+            own = {binding.var for binding in block.bindings}
             for binding in block.bindings:
-                self._readers.update(relax.analysis.free_vars(binding.value))
+                for read in relax.analysis.free_vars(binding.value):
+                    # What another block reads stays: it does not see what that is made of.
+                    self._readers[read] += 1 if read in own else 2
 
     def visit_tuple_getitem_(self, item: Any) -> Any:
         norm = self._values.get(item.tuple_value)
@@ -67,7 +70,9 @@ class _Scales(relax.PyExprMutator):
         scale = self.builder_.emit(op.multiply(scale, gamma) if norm.attrs.scale else scale)
         shift = op.negative(op.multiply(mean, scale))
         shift = self.builder_.emit(op.add(shift, beta) if norm.attrs.center else shift)
-        folded, shift = self._scaled(x, scale, axis), _along(shift, axis, rank)
+        known = all(map(self._constant, norm.args[1:]))
+        folded = self._scaled(x, scale, axis) if known else None
+        shift = _along(shift, axis, rank)
         if folded is None:
             folded = op.multiply(self.visit_expr(x), _along(scale, axis, rank))
         if folded.op == _ADD:

@@ -27,6 +27,7 @@ from loopwright.schedule.sweep import places_of
 
 _MOST_WINDOWS = 2
 _MOST_PRODUCTS = 7  # of one axis: registers, and the rounding of large tiles
+_ODD_PRODUCTS = 6  # with fewer, the next even number of results serves as well
 _PAYS = 8  # channels, in and out, that repay the sums
 _VECTOR = 8  # elements
 
@@ -118,18 +119,28 @@ class Convolution:
         are too few for a vector."""
         if extent(self.channels[-1]) >= _VECTOR or self.lane is not None:
             return {}
-        return {
+        index, phased = self.data.index, [w for w in self.windows if w.phase is not None]
+        found = {
             d: w
-            for d, p in enumerate(self.data.index)
-            for w in self.windows
-            if w.phase is not None and w.phase in p.indices() and p.plain() is None and not p.const
+            for d, p in enumerate(index)
+            for w in phased
+            if w.phase in p.indices() and p.plain() is None and not p.const
         }
+        once = len(self.channel_axes) + len(phased) == len(self.channels)
+        return found if once and len(found) == len(phased) else {}
+
+    @property
+    def channel_axes(self) -> list[int]:
+        """The axes of the data that are channels, in the order of these."""
+        places = [p.plain() for p in self.data.index]
+        return [d for c in self.channels for d, place in enumerate(places) if place == c]
 
     def lies_as(self, other: Convolution) -> bool:
         """Whether both read one tensor, which should lie in the same way for both."""
         mine, others = ({d: w.step for d, w in c.folds.items()} for c in (self, other))
         same = self.data.tensor is other.data.tensor
-        return self.order == other.order and mine == others and same
+        alike = not mine or self.channel_axes == other.channel_axes
+        return self.order == other.order and mine == others and same and alike
 
     @staticmethod
     def of(nest: Nest, results: int, known: frozenset[str], taken: set[str]) -> Convolution | None:
@@ -172,7 +183,7 @@ class Convolution:
             and list(one.extents.values()) == list(two.extents.values())  # axes compare by name
             and self.data.tensor is other.data.tensor
             and self.weight.tensor is other.weight.tensor
-            and self.windows == other.windows
+            and (self.windows, self.folds) == (other.windows, other.folds)
             and (self.batch, self.filters) == (other.batch, other.filters)
         )
 
@@ -192,21 +203,20 @@ def folded(alike: list[Convolution]) -> Nest:
         if step > 1:
             phases.append(Index(f"d{d}.phase", step))
             places[d] = outer[d] * step + phases[-1]
-    channels = [d for c in first.channels for d in outer if index[d].plain() == c]
+    channels = first.channel_axes
     before = [d for d in outer if d not in channels]
-    axes = (*(outer[d] for d in before), *phases, *(outer[d] for d in channels))
-    name = fresh(f"{old.name}_folded", first.names)
+    rows = tuple(outer[d] for d in before)
     lanes = (*phases, *(outer[d] for d in channels))
-    shape = (*(extent(outer[d]) for d in before), math.prod(map(extent, lanes)))
+    name = fresh(f"{old.name}_folded", first.names)
+    shape = (*map(extent, rows), math.prod(map(extent, lanes)))
     new = Tensor(name, shape, old.dtype)
     for other in alike:
         index, slid = other.data.index, other.folds
         read = [slid[d].axis + slid[d].tap if d in slid else index[d] for d in before]
         other.data = Read(new, (*read, flattened(other.channels)))
-        other.lane = Index("lane", shape[-1])
-    source = Read(old, tuple(places))
-    at = (*places_of(*(outer[d] for d in before)), flattened(lanes))
-    return Nest(new, at, axes, (), None, within(source, source), new)
+        other.lane = Index(".lane", shape[-1])
+    source, at = Read(old, tuple(places)), (*places_of(*rows), flattened(lanes))
+    return Nest(new, at, (*rows, *lanes), (), None, within(source, source), new)
 
 
 def flattened(axes: Sequence[Index]) -> Affine:
@@ -226,7 +236,7 @@ def merged(parts: Sequence[Index], axes: Sequence[Index]) -> tuple[tuple[Index, 
         first, count = runs.pop() if whole else (step, 1)
         runs.append((first, count * extent(part)))
         step, whole = step * extent(axis), extent(part) == extent(axis)
-    loops = [(Index(f"lane{n}", count), first) for n, (first, count) in enumerate(runs)][::-1]
+    loops = [(Index(f".lane{n}", count), first) for n, (first, count) in enumerate(runs)][::-1]
     place = sum((loop * first for loop, first in loops), Affine((), 0))
     return tuple(loop for loop, _ in loops), place
 
@@ -264,10 +274,10 @@ def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[Win
 
 def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:
     """The algorithm of one phase, if it is one and saves something. An odd number of results is
-    for taps with which the next even one loses too much."""
+    for taps with which the next even one loses more, or too much."""
     each = -(-taps // step)
     products = results + each - 1
-    if taps < 2 or products > _MOST_PRODUCTS or (results % 2 and products < _MOST_PRODUCTS):
+    if taps < 2 or products > _MOST_PRODUCTS or (results % 2 and products < _ODD_PRODUCTS):
         return None
     needed = step * products - -taps % step  # phases with one tap less need one product less
     return bilinear(results, each) if needed < results * taps else None

@@ -21,8 +21,8 @@
 #include "runtime.h"
 
 #define LINE 64
-/* A worker that sleeps takes about 100 µs to come back, so it spins for about as long as the last
- * wait took; where that is longer than anyone would spin, it sleeps soon. */
+/* A worker that sleeps takes about 100 µs to come back. So one that was woken spins for twice as
+ * long as it had waited, from then on; where that is more than the most, it sleeps soon. */
 #define LEAST_SPIN_NS 40000
 #define MOST_SPIN_NS 1000000
 /* The caller has nothing else to do, and waking it costs tens of microseconds. */
@@ -134,7 +134,7 @@ static uint64_t await_ticket(uint64_t seen, int64_t *patience) {
   atomic_fetch_sub(&pool.sleepers, 1);
   pthread_mutex_unlock(&pool.sleeping);
   int64_t enough = 2 * (now() - start);
-  *patience = enough <= MOST_SPIN_NS ? enough : LEAST_SPIN_NS;
+  *patience = enough > LEAST_SPIN_NS && enough <= MOST_SPIN_NS ? enough : LEAST_SPIN_NS;
   return ticket;
 }
 
@@ -198,7 +198,9 @@ static void *work(void *argument) {
   for (uint64_t seen = me.ticket;;) {
     seen = await_ticket(seen, &patience);
     if (atomic_load(&pool.closed)) return NULL;
-    if (me.index <= (int)(seen & ((1u << PARTIES_BITS) - 1)) && enter(seen)) {
+    if (me.index > (int)(seen & ((1u << PARTIES_BITS) - 1))) {
+      patience = LEAST_SPIN_NS; /* nobody waits for this one */
+    } else if (enter(seen)) {
       leave(pool.home);
       run_shares(me.index);
       finish();

@@ -40,11 +40,14 @@ static int launch(lw_task *task, void *data, int count) {
   return active_pool->run(task, data, threads, threads > 1 ? threads * SHARES : 1);
 }
 
+static _Atomic unsigned calls;
+
+void lw_begin(void) { atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed); }
+
 /* What to combine the number of a share with, by exclusive or, so that each thread takes its shares
- * forwards in one launch of a loop, and backwards in the next. */
-LW_HIDDEN int lw_turn(int site) {
-  static _Atomic unsigned char turns[256]; /* of sites that meet, the last one decides: a hint */
-  return atomic_fetch_xor_explicit(&turns[site % 256], SHARES - 1, memory_order_relaxed);
+ * forwards in one call of the library, and backwards in the next. */
+LW_HIDDEN int lw_turn(void) {
+  return atomic_load_explicit(&calls, memory_order_relaxed) % 2 ? SHARES - 1 : 0;
 }
 
 /* TVM's objects define these weakly, as null; these definitions win, and their being hidden
@@ -121,12 +124,17 @@ int lw_call(const lw_function *function, void *const *pointers) {
   return status ? status : invoke(&f, function);
 }
 
+static int call(const lw_function *function, void *const *pointers) {
+  lw_begin();
+  return lw_call(function, pointers);
+}
+
 int lw_checked_call(const lw_function *function, void *const *pointers) {
   for (int i = 0; i < function->count; i++) {
     if (!pointers[i]) return LW_NULL_POINTER;
     if ((uintptr_t)pointers[i] % (function->parameters[i].bits / 8u)) return LW_MISALIGNED;
   }
-  return lw_call(function, pointers);
+  return call(function, pointers);
 }
 
 static int64_t clock_ns(clockid_t clock) {
@@ -140,7 +148,10 @@ static int repeat(const lw_function *function, void *const *pointers, int64_t ti
   frame f;
   int status = pack(&f, function, pointers);
   int64_t cpu_start = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
-  for (int64_t i = 0; i < times && !status; i++) status = invoke(&f, function);
+  for (int64_t i = 0; i < times && !status; i++) {
+    lw_begin();
+    status = invoke(&f, function);
+  }
   *elapsed = clock_ns(CLOCK_MONOTONIC) - start;
   *cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
   return status;
@@ -162,7 +173,7 @@ LW_PUBLIC const lw_table loopwright_runtime = {
     .max_arguments = LW_MAX_ARGUMENTS,
     .main = __tvm_ffi_main,
     .prepare = __tvm_ffi_prepare,
-    .call = lw_call,
+    .call = call,
     .repeat = repeat,
     .set_threads = lw_set_threads,
     .threads = lw_threads,

@@ -96,8 +96,10 @@ LW_HIDDEN extern lw_kernel __tvm_ffi_prepare __attribute__((weak));
 /* Defined by the wrapper of an exported library; Python sets the number itself. */
 LW_HIDDEN extern const int lw_default_threads __attribute__((weak));
 
+/* Begins a call from outside; those below do, lw_call, which is for the steps of one, does not. */
+LW_HIDDEN void lw_begin(void);
 LW_HIDDEN int lw_call(const lw_function *function, void *const *pointers);
-/* The same, after a look at every pointer: not null, aligned to its element. */
+/* From outside, after a look at every pointer: not null, aligned to its element. */
 LW_HIDDEN int lw_checked_call(const lw_function *function, void *const *pointers);
 LW_HIDDEN const char *lw_error(int status);
 LW_HIDDEN int lw_set_threads(int threads);

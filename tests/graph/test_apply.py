@@ -55,6 +55,21 @@ def test_functions_that_can_be_said_become_ours_and_the_others_stay(module, tmp_
     np.testing.assert_allclose(_run(after, x, tmp_path), wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_code_for_tvm_s_threads_needs_nothing_of_our_runtime(tmp_path):
+    target = resolve("cpu", 2)
+    wide = 3 * target.l2_bytes // 2048  # its weights fill three caches
+    w = np.random.default_rng(0).standard_normal((512, wide)).astype(np.float32)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 512), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.matmul(x, relax.const(w)))
+        builder.emit_func_output(out)
+    after = apply(threads=2, defaults=True)(relax.get_pipeline("zero")(builder.get()))
+    x = np.random.default_rng(1).standard_normal((1, 512)).astype(np.float32)
+    np.testing.assert_allclose(_run(after, x, tmp_path), x @ w, rtol=1e-3, atol=1e-3)
+
+
 def test_without_a_record_nothing_changes(module):
     before, _, _ = module
     assert _tir(apply(threads=1)(before)) == _tir(before)

@@ -67,6 +67,14 @@ def rows_by_2(tap, size):
     return out
 
 
+def by_2_from_the_second_column():
+    """Phases of one window begin beside those of the other."""
+    k, y, x, c, r, q = lw.indices("k y x c r q")
+    data, taps, out = tensor("data", 3, 21, 20), weights(16, 3, 7, 7), lw.tensor("out")
+    out[k, y, x] += data[c, 2 * y + r, 2 * x + q + 1] * taps[k, c, r, q]
+    return out
+
+
 def two_windows():
     """Padded with something else than zeros, and read by steps of 1 and of 2."""
     u, v, c, k, y, x, r, q = lw.indices("u v c k y x r q")
@@ -107,6 +115,7 @@ CASES = {
     "two by 2 of one image": two_by_2_of_one_image,
     "by 2, a kernel that is turned": lambda: rows_by_2(lambda r: 2 - r, 3),
     "by 2, a part of longer weights": lambda: rows_by_2(lambda r: r + 1, 5),
+    "7×7 by 2, three channels, from the second column": by_2_from_the_second_column,
     "by 2 one way alone": lambda: ops.conv2d(
         tensor("x", 1, 16, 13, 12), weights(16, 16, 3, 3), stride=(2, 1), padding=1
     ),
@@ -225,6 +234,18 @@ def test_loops_may_have_any_names(name):
     out[n, k, y, x] += data[n, c, y + r, x + s] * w[k, c, r, s]
     sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), threads=2))}
     assert any("rows=" in rewrite for rewrite in sketches)
+    assert_configs_equal_oracle(
+        lw.workload(out), [s.at(s.default) for s in sketches.values()], threads=2
+    )
+
+
+@pytest.mark.parametrize("name", ["lane", "lane0", "lane1"])
+def test_loops_beside_phases_may_have_any_names(name):
+    k, y, x, c, r, s = lw.indices(f"{name} y x c r s")
+    data, w = tensor("x", 3, 21, 19), tensor("w", 16, 3, 7, 7, constant=True)
+    out = lw.tensor("o")
+    out[k, y, x] += data[c, 2 * y + r, 2 * x + s] * w[k, c, r, s]
+    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), threads=2))}
     assert_configs_equal_oracle(
         lw.workload(out), [s.at(s.default) for s in sketches.values()], threads=2
     )

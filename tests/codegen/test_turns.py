@@ -1,0 +1,80 @@
+"""Loops over somewhat more than the caches hold, which go forwards and backwards by turns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.emit import emit
+from loopwright.codegen.target import resolve
+from loopwright.dsl.oracle import evaluate, random_inputs
+from loopwright.schedule.lower import lower
+from loopwright.schedule.space import space
+from tests.codegen.test_build import assert_equals_oracle
+
+SMALL = replace(resolve("cpu", 2), l2_bytes=8 << 10)
+"""Two caches of 2048 elements each."""
+
+
+def product(k, n, m=1):
+    a, b = lw.tensor("a", (m, k)), lw.tensor("b", (k, n), constant=True)
+    return lw.workload(lw.ops.matmul(a, b))
+
+
+def copies(n):
+    """As many times over, so that most of what is touched is written."""
+    i, j = lw.indices("i j")
+    a, out = lw.tensor("a", (n,)), lw.tensor("out", (n, 16))
+    out[i, j] = a[i] * 2.0
+    return lw.workload(out)
+
+
+def in_parallel(workload):
+    """A sketch and its config with a share of the loop for every register tile."""
+    sketch = space(workload, SMALL).sketches[0]
+    blocks = {k.name: 1 for k in sketch.knobs if k.name.startswith("block")}
+    return sketch, sketch.at(sketch.default).replace(sketch, **blocks)
+
+
+def built(workload):
+    return lw.build(workload, in_parallel(workload)[1], target=SMALL)
+
+
+def takes_turns(workload, **options):
+    sketch, config = in_parallel(workload)
+    tree = lower(sketch, SMALL, config).row(0)
+    arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
+    return "lw_turn" in emit("main", arguments, tree.body, SMALL, **options).script()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_every_call_computes_the_same_on_any_number_of_threads(threads):
+    workload = product(16, 512)
+    library = built(workload)
+    library.threads = threads
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    for _ in range(3):
+        assert_equals_oracle(workload, library, inputs, evaluate(workload, inputs))
+
+
+def test_so_does_an_exported_library(tmp_path):
+    workload = product(16, 512)
+    library = built(workload)
+    library.export(tmp_path / "product.so")
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    loaded = lw.load(tmp_path / "product.so")
+    for _ in range(3):
+        assert_equals_oracle(workload, loaded, inputs, evaluate(workload, inputs))
+
+
+def test_what_fits_the_caches_or_leaves_nothing_there_goes_forwards_alone():
+    assert takes_turns(product(16, 512))  # 33 KB
+    assert not takes_turns(product(4, 512))  # 8 KB
+    assert not takes_turns(product(160, 512))  # 330 KB
+    assert not takes_turns(copies(600))  # 40 KB, most of them written
+
+
+def test_code_for_other_runtimes_knows_no_turns():
+    assert not takes_turns(product(16, 512), turns=False)
+    assert not takes_turns(product(16, 512), vectors=False)
