@@ -119,15 +119,15 @@ class Convolution:
         are too few for a vector."""
         if extent(self.channels[-1]) >= _VECTOR or self.lane is not None:
             return {}
-        index, phased = self.data.index, [w for w in self.windows if w.phase is not None]
         found = {
             d: w
-            for d, p in enumerate(index)
-            for w in phased
-            if w.phase in p.indices() and p.plain() is None and not p.const
+            for d, p in enumerate(self.data.index)
+            for w in self.windows
+            if w.phase is not None and w.phase in p.indices() and p.plain() is None and not p.const
         }
-        once = len(self.channel_axes) + len(phased) == len(self.channels)
-        return found if once and len(found) == len(phased) else {}
+        phases = sum(w.phase is not None for w in self.windows)
+        whole = len(self.channel_axes) == len(self.channels) - phases
+        return found if whole and len(found) == phases else {}
 
     @property
     def channel_axes(self) -> list[int]:

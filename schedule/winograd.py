@@ -222,7 +222,7 @@ class _Phases:
             def source(at: Place) -> Expr:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 if phase.lane is not None:
-                    values |= dict.fromkeys(self.channels, 0)
+                    values |= dict.fromkeys(self.channels, Affine((), 0))
                     values[self.channels[-1]] = split.values.get(phase.lane, phase.lane)
                 for w, place in zip(self.windows, at, strict=True):
                     values |= {w.axis: w.base.index, w.tap: place}
