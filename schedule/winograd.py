@@ -270,7 +270,7 @@ class _Phases:
 
         matrices = [w.algorithm.outer for w in self.windows]
         # A row of the result is written piece by piece while it is in the cache: of tiles, or of
-        # filters if these lie side by side.
+        # filters if these lie side by side and what a block has made is near.
         first = self.phases[0].nest
         last = self.around and stride(first.out, first.index, self.filters[-1]) == 1
         before = (a for a in self.rest if a not in self.tiles)
