@@ -8,7 +8,7 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from loopwright.schedule.tree import (
     Store,
     Tree,
     Var,
+    statements,
     variables,
 )
 
@@ -357,7 +358,7 @@ def _overflows(loop: Loop, caches: int) -> bool:
     is left there does not matter, and it reads at least half of that: what is only written gains
     nothing. Not where it has hints of what comes next, which take it that iterations follow each
     other."""
-    inside = list(_statements(loop))
+    inside = list(statements(loop.body))
     if any(isinstance(s, Prefetch) for s in inside):
         return False
     stores = [s for s in inside if isinstance(s, Store)]
@@ -370,13 +371,6 @@ def _bytes(accesses: Sequence[Load | Store]) -> int:
     """The bytes of all arrays that are accessed, registers left out."""
     arrays = {x.buffer.name: x.buffer for x in accesses if x.buffer.scope != "register"}
     return sum(int(b.size) * item_bytes(b.dtype) for b in arrays.values())
-
-
-def _statements(stmt: Stmt) -> Iterator[Stmt]:
-    yield stmt
-    if isinstance(stmt, Loop):
-        for inner in stmt.body:
-            yield from _statements(inner)
 
 
 def _stored(loop: Loop) -> Store:

@@ -326,6 +326,14 @@ def variables(linear: Linear) -> Iterator[Var]:
             yield from variables(term.value)
 
 
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement of a body, inside of loops too."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, Loop):
+            yield from statements(stmt.body)
+
+
 def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
     """The same element expression with its loads and positions replaced."""
     if isinstance(expr, (Load, Position)):

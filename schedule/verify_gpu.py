@@ -49,6 +49,7 @@ from loopwright.schedule.tree import (
     ceildiv,
     column,
     flat,
+    statements,
     variables,
 )
 
@@ -222,7 +223,7 @@ class _GpuChecker:
         self._add(misplaced, lambda i: f"{loop.kind} loop {name} stands inside of the threads")
         outside, diverges = self.runs, self.private & set(variables(loop.bound or Linear()))
         self.runs = self.runs & np.greater(loop.extent, 0)
-        together = [s for s in _statements(loop.body) if isinstance(s, (Barrier, *_MATRIX))]
+        together = [s for s in statements(loop.body) if isinstance(s, (Barrier, *_MATRIX))]
         self._add(
             bool(diverges and together),
             lambda i: f"loop {name} differs between threads that must do a statement together",
@@ -351,13 +352,6 @@ class _GpuChecker:
 
 
 _MATRIX = (MatrixFill, MatrixLoad, MatrixMultiply, MatrixStore)
-
-
-def _statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    for stmt in body:
-        yield stmt
-        if isinstance(stmt, Loop):
-            yield from _statements(stmt.body)
 
 
 def _subscripts(stmt: Stmt) -> Iterator[Linear]:
