@@ -136,7 +136,7 @@ class _Emitter:
             return [self.vector(loop)]
         if loop.extent == 1 and not self._whole(loop):
             return self.guarded(loop)
-        if loop.extent == 1 or self.group is not None:
+        if loop.extent == 1 or self.group is not None or _decides(loop):
             return [stmt for at in range(int(loop.extent)) for stmt in self.iteration(loop, at)]
         if self.vectors and (grouped := self.transposed(loop)) is not None:
             return grouped
@@ -156,6 +156,8 @@ class _Emitter:
         if self.at.range(loop.bound)[1] < 1:
             return []
         body = self.iteration(loop, 0)
+        if not body:
+            return []
         return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, _sequence(body), None)]
 
     def iteration(self, loop: Loop, at: int) -> list[Any]:
@@ -365,6 +367,14 @@ def _overflows(loop: Loop, caches: int) -> bool:
     loads = [x for s in stores for x in walk(s.value) if isinstance(x, Load)]
     read, touched = _bytes(loads), _bytes([*loads, *stores])
     return caches < touched <= _OVERFLOW * caches and 2 * read >= touched
+
+
+def _decides(loop: Loop) -> bool:
+    """Whether what is written out repeatedly is not the same each time, for a guard inside."""
+    if loop.kind != "unrolled":
+        return False
+    guards = (s for s in statements(loop.body) if isinstance(s, Loop) and s.bound is not None)
+    return any(loop.var in variables(guard.bound) for guard in guards if guard.bound is not None)
 
 
 def _bytes(accesses: Sequence[Load | Store]) -> int:

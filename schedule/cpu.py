@@ -20,6 +20,7 @@ from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
+from loopwright.schedule.guard import tested
 from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride
 from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
@@ -170,6 +171,8 @@ def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
         )
     ]
     most = reused[-2:]
+    if len(tested(nest).intersection(most)) > 1:
+        most = most[-1:]  # the other test is made once for all of a tile
     rest = [a for a in others if a not in most]
     if rest and len(most) < 2 and math.prod(map(extent, most)) < _ROWS:
         most = [a for a in others if a in most or a == rest[-1]]
@@ -193,8 +196,9 @@ def _orders(
     if vector not in nest.axes:
         return [nest.axes]
     rest = tuple(a for a in nest.axes if a != vector and a not in tiled)
+    rows = tuple(a for a in rest if a in tested(nest))  # which would be tiled, but for the tests
     inside = (*rest, *tiled, vector)
-    outside = (*rest, vector, *tiled)
+    outside = (*(a for a in rest if a not in rows), vector, *rows, *tiled)
     if any(p.local for p in packed):
         within = {a for p in packed if p.local for a in p.inner}
         return [tuple(sorted(outside, key=lambda a: _level(a, vector, tiled, within)))]

@@ -14,7 +14,7 @@ from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext, indices, touched
-from loopwright.schedule.guard import without_guards
+from loopwright.schedule.guard import share
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.register_tile import best_tile, best_tile_score
@@ -63,9 +63,10 @@ def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
-    _, body = without_guards(structure)
-    bodies = sum(_operations(each) for each in (body, *(other for _, other in nest.also)))
-    work = float(nest.steps * (bodies + (nest.reducer is not None)))
+    guards = structure.guards
+    bodies = sum(_operations(each) for each in (guards.body, *(other for _, other in nest.also)))
+    work = nest.steps * share(nest, (*guards.whole, *guards.places))
+    work *= bodies + (nest.reducer is not None)
     if nest.epilogue is not None:
         work += nest.size * _operations(nest.epilogue)
     rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _SUM if nest.reduce else _PLAIN)

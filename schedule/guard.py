@@ -1,43 +1,113 @@
-"""Guards of sums that a whole register tile has in common.
+"""Guards of sums: terms that are 0 where a test fails are left out, and not added as zeros.
 
     acc[x] += where(y + r >= 1, X[y + r - 1, x], 0) * W[r]    for the x of a tile
      ↦  if y + r >= 1: acc[x] += X[y + r - 1, x] * W[r]    for the x of a tile
 
-A test that no axis of the tile decides is made once for all of it; where it fails, zeros would be
-added.
+A test that no axis of the register tile decides is made once for all of it. Where one does, with
+the taps of a window, these are written out: the compiler then knows which places of the tile meet
+which taps, but for tiles that may stand at an edge or not.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Select
-from loopwright.dsl.index import Affine
-from loopwright.schedule.nest import sliding
-from loopwright.schedule.sketch import NestSketch
+import numpy as np
+
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Select, walk
+from loopwright.dsl.index import Affine, Index
+from loopwright.schedule.nest import Nest, extent, sliding
+
+_MOST_TAPS = 9  # that are written out: each is code of its own
 
 
-def without_guards(sketch: NestSketch) -> tuple[tuple[Affine, ...], Expr]:
-    """The body of a sum without the guards of its factors that no axis of its register tile
-    decides, and for each test of theirs what is more than 0 where it holds."""
-    nest, vector = sketch.nest, sketch.vector
-    tile = {*sketch.tile, *sliding(nest, vector, sketch.tiled)}
-    found: list[Affine] = []
+@dataclass(frozen=True)
+class Guards:
+    """The body of a sum without guards, and the tests that stood there.
+
+    Attributes
+    ----------
+    whole: what is more than 0 where terms count, of tests that all of a register tile shares.
+    places: the same of tests for each of its places.
+    taps: the reduction axes of those.
+    body: what is added where all of them hold.
+    """
+
+    whole: tuple[Affine, ...]
+    places: tuple[Affine, ...]
+    taps: frozenset[Index]
+    body: Expr
+
+
+def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards:
+    """The guards of the factors of a sum's terms that its vectors have in common."""
+    tile, lanes = set(tiled), {vector, *sliding(nest, vector, tiled)}
+    whole: list[Affine] = []
+    places: list[Affine] = []
+
+    def kind(test: Affine) -> list[Affine] | None:
+        used = set(test.indices())
+        if used.isdisjoint(tile | lanes):
+            return whole
+        taps = math.prod(extent(k) for k in nest.reduce if k in used)
+        return places if used.isdisjoint(lanes) and 1 < taps <= _MOST_TAPS else None
 
     def bare(x: Expr) -> Expr:
         if isinstance(x, Binary) and x.op == "mul":
             return replace(x, x=bare(x.x), y=bare(x.y))
         if isinstance(x, Select) and isinstance(x.y, Const) and x.y.value == 0:
             tests = _tests(x.cond)
-            if tests and all(set(t.indices()).isdisjoint(tile) for t in tests):
-                found.extend(tests)
+            kinds = [kind(test) for test in tests]
+            if tests and None not in kinds:
+                for test, found in zip(tests, kinds, strict=True):
+                    assert found is not None
+                    found.append(test)
                 return bare(x.x)
         return x
 
     if nest.reducer != "sum" or vector in nest.reduce:
-        return (), nest.body
+        return Guards((), (), frozenset(), nest.body)
     body = bare(nest.body)
-    return tuple(found), body
+    taps = frozenset(i for test in places for i in test.indices() if i in nest.reduce)
+    return Guards(tuple(whole), tuple(places), taps, body)
+
+
+def tested(nest: Nest) -> frozenset[Index]:
+    """The axes of a sum that tests of its guards depend on; none of another nest."""
+    if nest.reducer != "sum":
+        return frozenset()
+    conditions = (x.cond for x in walk(nest.body) if isinstance(x, Select))
+    tests = (test for cond in conditions for test in _tests(cond))
+    return frozenset(i for test in tests for i in test.indices() if i in nest.axes)
+
+
+def share(nest: Nest, tests: tuple[Affine, ...]) -> float:
+    """The share of the steps of a nest in which all of these are more than 0; those over the same
+    axes are counted together."""
+    alike: dict[frozenset[Index], list[Affine]] = {}
+    for test in tests:
+        alike.setdefault(frozenset(test.indices()), []).append(test)
+    result = 1.0
+    for used, same in alike.items():
+        axes = [i for i in nest.extents if i in used]
+        if len(axes) == len(used):
+            grid = np.indices([extent(i) for i in axes])
+            at = dict(zip(axes, grid, strict=True))
+            held = [_value(test, at) > 0 for test in same]
+            result *= float(np.mean(np.logical_and.reduce(held)))
+    return result
+
+
+def _value(test: Affine, at: Mapping[Index, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """What a test without divisions is, for many places at once."""
+    total = np.full_like(next(iter(at.values())), test.const)
+    for atom, coefficient in test.terms:
+        if isinstance(atom, Index):
+            total += coefficient * at[atom]
+    return total
 
 
 def _tests(cond: Expr) -> tuple[Affine, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.access import to_linear
-from loopwright.schedule.guard import without_guards
 from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.nest import extent, guarded_reads, lanes, sliding, stride
@@ -32,6 +32,7 @@ from loopwright.schedule.tree import (
     Store,
     Var,
     ceildiv,
+    variables,
 )
 
 _HALVINGS = 7  # partial results per lane: at most 2**7
@@ -77,7 +78,7 @@ class NestLowering:
         self.target, self.lanes = target, self._lanes(target)
         self.axes = {a: self._axis(a) for a in self.nest.axes}
         self.packed = {(p.tensor, p.index): p for p in sketch.packed}
-        self.guards, self.body = without_guards(sketch)
+        self.tests = itertools.count()
         self.extents = self.nest.extents | {row: extent(row) for row in rows}
 
     def lower(self) -> list[Stmt]:
@@ -191,28 +192,30 @@ class NestLowering:
         make: Callable[[dict[Index, Linear]], Stmt],
         name: str,
         across: Index | None = None,
-        inside: Sequence[tuple[Var, Column, str]] = (),
+        inside: Callable[[list[Stmt], dict[Index, Linear]], list[Stmt]] | None = None,
     ) -> list[Stmt]:
         """Unrolled loops over the places of a register tile, the innermost one in vectors: along
-        the vector axis, or another one `across` it, as long ones as divide the tile. The loops
-        `inside` stand around the vectors alone."""
+        the vector axis, or another one `across` it, as long ones as divide the tile. What is
+        `inside` stands around the vectors alone."""
         at: dict[Index, Linear] = {}
         loops: list[tuple[Var, Column, str]] = []
         lanes: list[tuple[Var, Column, str]] = []
+        around = 0
         for axis in tile:
             size = self.sizes[axis]
             var = self._var(f"{axis.name}.{name}")
             if axis is (across or self.sketch.vector):
                 count = self.lanes if across is None else np.minimum(size & -size, self.lanes)
                 lane = self._var(f"{axis.name}.{name}lane")
-                loops += inside
+                around = len(loops)
                 loops.append((var, size // count, "unrolled"))
                 lanes.append((lane, count, "vectorized"))
                 at[axis] = Linear(((var, count), (lane, 1)))
             else:
                 loops.append((var, size, "unrolled"))
                 at[axis] = Linear(((var, 1),))
-        return wrapped([make(at)], loops + lanes)
+        body = wrapped([make(at)], loops[around:] + lanes)
+        return wrapped(body if inside is None else inside(body, at), loops[:around])
 
     def _contiguous(self) -> Index | None:
         """The axis of the tile along which the result is contiguous, if that is not the vector
@@ -247,6 +250,8 @@ class NestLowering:
 
     def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
+        guards = self.sketch.guards
+        tested = {i for test in guards.whole for i in test.indices()}
         outer: list[tuple[Var, Column, str]] = []
         unrolled: dict[Index, tuple[Var, Column, str]] = {}
         # In the order in which a window slides, each row is read once for all that need it.
@@ -261,6 +266,10 @@ class NestLowering:
                 outer.append((var, size // self.sizes[axis], "serial"))
                 place[axis] = Linear(((var, self.sizes[axis]),))
                 continue
+            if axis in guards.taps or (axis in tested and axis not in factors):
+                outer.append((var, size, "unrolled" if axis in guards.taps else "serial"))
+                place[axis] = Linear(((var, 1),))
+                continue
             factor = factors.get(axis, 1)
             inner = self._var(f"{axis.name}.in")
             outer.append((var, size // factor, "serial"))
@@ -273,22 +282,29 @@ class NestLowering:
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, tuple(at.values()), at, place)
 
-        body = self._tile_loops(self.sketch.tile, update, "at", inside=inside)
-        ahead = self._ahead(outer)
-        tested = {i for room in self.guards for i in room.indices()}
-        around = max((n for n, axis in enumerate(unrolled, 1) if axis in tested), default=0)
-        loops = list(unrolled.values())
-        body = wrapped(body, loops[around:])
-        body = self._where(self.guards, {**self._place({}), **place}, body)
-        return wrapped(wrapped(body, loops[:around]) + ahead, outer)
+        def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
+            here = {**self._place(at), **place}
+            rooms = [to_linear(test, here) for test in guards.places]
+            return self._where(rooms, wrapped(body, inside))
 
-    def _where(
-        self, rooms: Sequence[Affine], place: Mapping[Index, Linear], body: list[Stmt]
-    ) -> list[Stmt]:
+        body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
+        rooms = [to_linear(test, {**self._place({}), **place}) for test in guards.whole]
+        loops, ahead = [*outer, *unrolled.values()], self._ahead(outer)
+        used = {var for room in rooms for var in variables(room)}
+        around = max((n for n, (var, *_) in enumerate(loops, 1) if var in used), default=0)
+        for depth in reversed(range(len(loops) + 1)):
+            if depth == around:  # as far outside as they can be tested
+                body = self._where(rooms, body)
+            if depth == len(outer):
+                body += ahead
+            body = wrapped(body, loops[depth - 1 : depth] if depth else [])
+        return body
+
+    def _where(self, rooms: Sequence[Linear], body: list[Stmt]) -> list[Stmt]:
         """What is done where every one of these is more than 0: loops of at most one iteration."""
-        for number, room in enumerate(rooms):
-            guard = self._var(f"guard{number}")
-            body = [Loop(guard, 1, "serial", tuple(body), to_linear(room, place))]
+        for room in rooms:
+            guard = self._var(f"guard{next(self.tests)}")
+            body = [Loop(guard, 1, "serial", tuple(body), room)]
         return body
 
     def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
@@ -324,7 +340,7 @@ class NestLowering:
         place = self._place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
-        value = self._value(self.body, place, at, None)
+        value = self._value(self.sketch.guards.body, place, at, None)
         combine = COMBINE[self.nest.reducer or "sum"]
         return Store(acc, where, Binary(combine, Load(acc, where), value))
 

@@ -15,6 +15,7 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.gpu_sketch import KernelSketch
+from loopwright.schedule.guard import Guards, guards
 from loopwright.schedule.nest import Nest
 from loopwright.schedule.plan import Group
 from loopwright.schedule.tree import Column
@@ -94,8 +95,15 @@ class NestSketch:
 
     @property
     def unrolled(self) -> tuple[Index, ...]:
-        """The reduction loops whose unroll factors the "unroll" knob has: the last two."""
-        return tuple(k for k in self.reduce if k != self.vector)[-2:]
+        """The reduction loops whose unroll factors the "unroll" knob has: the last two,
+        but for those that are written out anyway."""
+        last = [k for k in self.reduce if k != self.vector][-2:]
+        return tuple(k for k in last if k not in self.guards.taps)
+
+    @functools.cached_property
+    def guards(self) -> Guards:
+        """The guards of its sum."""
+        return guards(self.nest, self.vector, self.tiled)
 
     def __str__(self) -> str:
         names = [*self.nest.axes, *self.nest.reduce]

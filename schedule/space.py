@@ -15,7 +15,7 @@ from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.blocked import blocked, rows_of_blocks
 from loopwright.schedule.context import NestContext
 from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
-from loopwright.schedule.edges import clamped, edges
+from loopwright.schedule.edges import clamped, edges, unpadded
 from loopwright.schedule.estimate import estimate
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
@@ -33,11 +33,19 @@ from loopwright.schedule.winograd import RESULTS, block_rows, winograd
 _MOST_SKETCHES = 256
 _DRAWS = 100
 _MINOR = 0.3
-_SHARES = {"own": 0.8, "rows": 0.8, "edges": 0.6, "matrix": 0.8, "winograd": 0.85}
+_SHARES = {
+    "own": 0.8,
+    "rows": 0.8,
+    "matrix": 0.8,
+    "edges": 0.6,
+    "unpadded": 0.88,
+    "winograd": 0.85,
+}
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact, and copies that make axes merge leave them as they are; edges spare the nearest caches,
-whose time no estimate has; Winograd's take no longer than is estimated."""
+whose time no estimate has; what tests for padding costs is not estimated; Winograd's take no longer
+than is estimated."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,9 @@ def _space(named: _Named, target: Target) -> Space:
     parts = edges(workload, target)
     if parts is not None:
         rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
+    image = unpadded(workload)
+    if image is not None:
+        rewrites.append(_sketches(workload, image, target, "unpadded "))
     nearest = clamped(workload)
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
