@@ -44,7 +44,7 @@ _SHARES = {
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact, and copies that make axes merge leave them as they are; edges spare the nearest caches,
-whose time no estimate has; what tests for padding costs is not estimated; Winograd's take no longer
+whose time no estimate has, and what tests for padding cost none either; Winograd's take no longer
 than is estimated."""
 
 
