@@ -25,6 +25,7 @@ from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.expr import walk
+from loopwright.schedule.context import LINE
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
     Allocate,
@@ -62,16 +63,16 @@ def emit(
     body: tuple[Stmt, ...],
     target: Target,
     vectors: bool = True,
-    turns: bool = True,
+    own: bool = True,
 ) -> Any:
     """A TIR function over flat arrays, `arguments` in order.
 
     With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
-    and elementary functions to the C library. Without `turns`, or without `vectors`, it needs
+    and elementary functions to the C library. Without `own`, or without `vectors`, it needs
     nothing of our run-time but what TVM's has too.
     """
-    emitter = _Emitter(arguments, target, vectors, turns)
-    stmt = emitter.block(body)
+    emitter = _Emitter(arguments, target, vectors, own)
+    stmt = emitter.with_stack(emitter.block(body))
     parameters = [emitter.buffers[b.name] for b in arguments]
     function = tirx.PrimFunc(parameters, stmt)
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
@@ -94,10 +95,12 @@ def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True
 
 class _Emitter:
     def __init__(
-        self, arguments: tuple[Buffer, ...], target: Target, vectors: bool, turns: bool
+        self, arguments: tuple[Buffer, ...], target: Target, vectors: bool, own: bool
     ) -> None:
         self.threads, self.vectors = target.threads, vectors
-        self.turns, self.caches = turns and vectors, target.l2_bytes * target.threads
+        self.own, self.caches = own and vectors, target.l2_bytes * target.threads
+        self.registers = target.vector_registers * target.vector_bytes
+        self.stack: list[Any] = []  # of the thread at hand: what its code begins with
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
@@ -120,8 +123,7 @@ class _Emitter:
             elif isinstance(stmt, Let):
                 stmts += self.let(stmt)
             elif isinstance(stmt, Allocate):
-                self.buffers[stmt.buffer.name] = self._declare(stmt.buffer)
-                stmts.append(self.allocate(stmt.buffer))
+                stmts += self.allocate(stmt.buffer)
             elif isinstance(stmt, Prefetch):
                 stmts += self.prefetch(stmt)
             else:
@@ -208,7 +210,7 @@ class _Emitter:
         """Where a vector loop writes what is stored with other rows of the group."""
         store = _stored(loop)
         self.at.known[loop.var] = ZERO
-        place = flat(store.buffer, store.index)
+        place = self.at.flat(store.buffer, store.index)
         base, step = expression(self.at.linear(place)), int(dict(place.terms)[loop.var])
         return group.tile(self.buffers[store.buffer.name], base, step, int(loop.extent))
 
@@ -267,7 +269,7 @@ class _Emitter:
             # so many registers for what counts with that loop that inner ones spill theirs.
             at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
-        body = self.block(chain[-1].body)
+        body = self.with_stack(self.block(chain[-1].body))
         return [body] if total == 1 else self.dealt(counter, total, body, loop)
 
     def dealt(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
@@ -281,7 +283,7 @@ class _Emitter:
             return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
         share = at = tirx.Var("share", "int32")
         before = []
-        if self.turns and _overflows(loop, self.caches):
+        if self.own and _overflows(loop, self.caches):
             turn = tirx.Var("turn", "int32")
             before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
             at = tirx.bitwise_xor(share, turn)
@@ -297,15 +299,34 @@ class _Emitter:
         named = self.at.let(let)
         return [] if named is None else [tirx.Bind(*named)]
 
-    def allocate(self, buffer: Buffer) -> Any:
-        """On the stack for what is meant for registers, else from the run-time's workspaces (TVM
-        would take those for registers from there too, at a call for every tile)."""
-        annotations = (
-            {"disable_lower_builtin": tirx.IntImm("bool", 1)}
-            if buffer.scope == "register"
-            else None
-        )
-        return tirx.AllocBuffer(self.buffers[buffer.name], annotations)
+    def allocate(self, buffer: Buffer) -> list[Any]:
+        """On the stack for what is meant for registers, or small, else from the run-time's
+        workspaces (TVM would take the former from there too, at a call for every tile)."""
+        size = int(buffer.size) * item_bytes(buffer.dtype)
+        if buffer.scope == "register" and size > self.registers and self.own:
+            return self.on_stack(buffer)
+        self.buffers[buffer.name] = self._declare(buffer)
+        return [tirx.AllocBuffer(self.buffers[buffer.name], _on_stack(buffer))]
+
+    def on_stack(self, buffer: Buffer) -> list[Any]:
+        """An array on the stack, which TVM aligns to no more than 16 bytes: a vector in two cache
+        lines takes twice as long, one in two pages several hundred cycles. So it begins at the
+        first line in a larger one."""
+        item = item_bytes(buffer.dtype)
+        whole = replace(buffer, shape=(int(buffer.size) + (LINE - 1) // item,))
+        self.buffers[buffer.name] = declared = self._declare(whole)
+        address = tirx.address_of(tirx.BufferLoad(declared, [number(0)]))
+        start = tirx.Var(f"{buffer.name}.start", "int32")
+        skip = tirx.call_extern("int32", "lw_to_line", address)
+        self.at.begin(buffer, start, (LINE - 1) // item)
+        self.stack.append(tirx.AllocBuffer(declared, _on_stack(buffer)))
+        self.stack.append(tirx.Bind(start, tirx.truncdiv(skip, number(item))))
+        return []
+
+    def with_stack(self, body: Any) -> Any:
+        """The code of a thread, behind what lays its stack out."""
+        begin, self.stack = self.stack, []
+        return _sequence([*begin, body])
 
     def store(self, store: Store) -> Any:
         scratch = Scratch()
@@ -330,7 +351,7 @@ class _Emitter:
         if self.lanes is None or x.clamped:
             return None
         var, lanes, scratch = self.lanes
-        place = flat(x.buffer, x.index)
+        place = self.at.flat(x.buffer, x.index)
         step = dict(place.terms).get(var, 0)
         rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
         if not 2 <= step <= strided.MOST or var in variables(rest):
@@ -349,6 +370,12 @@ class _Emitter:
         # Arguments may stand anywhere; what we allocate is aligned for every vector.
         alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
+
+
+def _on_stack(buffer: Buffer) -> dict[str, Any] | None:
+    return (
+        {"disable_lower_builtin": tirx.IntImm("bool", 1)} if buffer.scope == "register" else None
+    )
 
 
 def _sequence(stmts: list[Any]) -> Any:

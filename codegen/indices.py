@@ -34,6 +34,7 @@ class Indices:
 
     def __init__(self, truncating: bool = False) -> None:
         self.known: dict[Var, Known] = {}
+        self._begins: dict[str, Var] = {}
         self.truncating = truncating
 
     def linear(self, x: Linear) -> Any:
@@ -112,13 +113,25 @@ class Indices:
         self.known[let.var] = Known(var, *bounds)
         return var, tirx.Min(value, number(limit)) if clips else value
 
+    def begin(self, buffer: Buffer, at: Any, most: int) -> None:
+        """Where in its storage a buffer begins: a variable of at most some value."""
+        self._begins[buffer.name] = var = Var(f"{buffer.name}.begin")
+        self.known[var] = Known(at, 0, most)
+
+    def flat(self, buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
+        """The place in flat storage, as an index expression."""
+        begin = self._begins.get(buffer.name)
+        place = flat(buffer, index)
+        return place if begin is None else place + Linear(((begin, 1),))
+
     def offset(self, buffer: Buffer, index: tuple[Linear, ...], clamped: bool = False) -> Any:
         """The place in flat storage."""
         if clamped:
             return self._clamped_offset(buffer, index)
-        return self.linear(flat(buffer, index))
+        return self.linear(self.flat(buffer, index))
 
     def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
+        begin = self._begins.get(buffer.name)
         total: Any = 0
         for position, size in zip(index, buffer.shape, strict=True):
             at, (low, high) = self.linear(position), self.range(position)
@@ -127,11 +140,11 @@ class Indices:
             if high >= int(size):
                 at = tirx.Min(expression(at), number(int(size) - 1))
             total = total * int(size) + at
-        return total
+        return total if begin is None else total + self.known[begin].value
 
 
 def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
-    """The place in flat storage, as an index expression."""
+    """The place in storage that begins with the buffer, as an index expression."""
     total, step = Linear(), 1
     for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
         total = total + position * step

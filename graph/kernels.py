@@ -76,7 +76,7 @@ def tuned_kernel(
     try:
         tree = made.tree
         arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
-        main = emit(name, arguments, tree.body, target, turns=own)
+        main = emit(name, arguments, tree.body, target, own=own)
         code = object_file(compiled({name: main}, target))
         sig = signature(made, name)
         prepare = _preparation(made, sig) if tree.prepared else None

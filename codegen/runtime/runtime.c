@@ -50,6 +50,9 @@ LW_HIDDEN int lw_turn(void) {
   return atomic_load_explicit(&calls, memory_order_relaxed) % 2 ? SHARES - 1 : 0;
 }
 
+/* Bytes from here to the next cache line. */
+LW_HIDDEN int lw_to_line(const void *pointer) { return (int)(-(uintptr_t)pointer & 63); }
+
 /* TVM's objects define these weakly, as null; these definitions win, and their being hidden
  * keeps every library to its own. */
 LW_HIDDEN int (*__TVMBackendParallelLaunch)(lw_task *, void *, int) = launch;

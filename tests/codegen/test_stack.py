@@ -1,0 +1,52 @@
+"""Arrays on the stack that are larger than the vector registers."""
+
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.emit import emit
+from loopwright.dsl import ops
+from loopwright.schedule.lower import lower
+from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.schedule.test_edges import narrow, tensor
+
+SMALL_ROW, LARGE_ROW = 100, 1000  # of 4 bytes, beside 16 registers of 32
+
+
+def program(out, threads=2, **options):
+    workload, target = lw.workload(out), narrow(threads)
+    sketch = lw.space(workload, target).sketches[0]
+    tree = lower(sketch, target, sketch.at(sketch.default))
+    return emit(
+        "main", (*tree.inputs, *tree.prepared, *tree.outputs), tree.body, target, **options
+    )
+
+
+def softmax_of_sums(columns):
+    x, bias = tensor("x", 64, columns), tensor("b", columns)
+    return ops.softmax(ops.add(x, bias))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "begins"),
+    [(LARGE_ROW, {}, True), (SMALL_ROW, {}, False), (LARGE_ROW, {"own": False}, False)],
+    ids=["large", "small", "TVM's run-time"],
+)
+def test_arrays_that_are_no_registers_begin_at_a_cache_line(columns, options, begins):
+    text = program(softmax_of_sums(columns), **options).script()
+    assert ("lw_to_line" in text) == begins
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_line_is_found_outside_of_the_loops_over_rows(threads):
+    x, w = tensor("x", 1, 14, 14, 32), tensor("w", 3, 3, 32, 16, constant=True)
+    workload, target = lw.workload(ops.conv2d(x, w, padding=1, layout="NHWC")), narrow(threads)
+    sketch = next(s for s in lw.space(workload, target).sketches if s.algorithm == "winograd=4")
+    config = sketch.at(sketch.default)
+    tree = lower(sketch, target, config)
+    arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
+    lines = emit("main", arguments, tree.body, target).script().splitlines()
+    depth = {len(line) - len(line.lstrip()) for line in lines if "lw_to_line" in line}
+    loops = [len(line) - len(line.lstrip()) for line in lines if " for " in line]
+    assert depth
+    assert max(depth) <= sorted(set(loops))[2 * (threads > 1)]
+    assert_configs_equal_oracle(workload, [config], target)
