@@ -95,7 +95,7 @@ class Annealing(Strategy):
             return self._completed(self._first(n), n)
         # A model that only knows other workloads is asked for a part, rules of thumb for the rest.
         foreign = np.isfinite(self.costs).sum() < self.schedule.learn_from
-        advice = self._first(n // 2) if foreign else self.points[:0]
+        advice = self._first(n // 2) if foreign else self._untried(n // 2)
         found = self._anneal(int(self.schedule.candidates * n))
         left = n - len(advice)
         greedy = left - self.rng.binomial(left, self.schedule.epsilon)
@@ -152,6 +152,11 @@ class Annealing(Strategy):
         defaults = defaults[self.domain.is_legal(defaults)]
         points = np.concatenate([defaults, self._guesses(n)])
         return self.seen.unseen(points)[: -(-3 * n // 4)]
+
+    def _untried(self, n: int) -> Points:
+        """Defaults of algorithms of which nothing is known: records may be older than they are."""
+        points = self.domain.untried(self.points) if self._advised else self.points[:0]
+        return self.seen.unseen(points[self.domain.is_legal(points)])[:n]
 
     @property
     def _advised(self) -> bool:

@@ -99,6 +99,13 @@ class Domain:
         sketch = np.concatenate([first, rest])
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
 
+    def untried(self, known: Points) -> Points:
+        """The default configs of the algorithms of which no point is known."""
+        algorithms = np.array([s.algorithm for s in self.space.sketches])
+        names, first = np.unique(algorithms, return_index=True)
+        sketch = np.sort(first[~np.isin(names, algorithms[known[:, 0]])])
+        return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
+
     def guesses(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:
         """`n` points drawn like `sample`, but that most knobs keep their default, which rules of
         thumb chose; some may be equal, some not legal."""

@@ -175,3 +175,14 @@ def test_the_first_defaults_are_of_different_algorithms():
     assert looked_at == set(algorithms)
     variants = {s.rewrite for s in space.sketches}
     assert {space.sketches[n].rewrite for n in domain.leaders} == variants
+
+
+def test_algorithms_of_which_nothing_is_known_have_their_defaults_untried():
+    x, w = lw.tensor("x", (1, 16, 14, 14)), lw.tensor("w", (32, 16, 3, 3), constant=True)
+    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
+    algorithms = [s.algorithm for s in domain.space.sketches]
+    every = {algorithms[n] for n in domain.untried(np.zeros((0, domain.width), np.int64))[:, 0]}
+    assert every == set(algorithms)
+    known = domain.points([s.at(s.default) for s in domain.space.sketches if s.rewrite])
+    own = next(s for s in domain.space.sketches if not s.rewrite)
+    assert domain.configs(domain.untried(known)) == [own.at(own.default)]

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import loopwright as lw
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.representation import ConfigVector
 from loopwright.explore.annealing import Annealing, Schedule
@@ -218,3 +219,15 @@ def test_without_advice_a_search_begins_with_random_points():
 
     assert advised(True) > 4
     assert advised(False) < 4
+
+
+def test_algorithms_that_are_newer_than_all_records_are_measured_first():
+    x, w = lw.tensor("x", (1, 16, 14, 14)), lw.tensor("w", (32, 16, 3, 3), constant=True)
+    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
+    newer = {n for n, s in enumerate(domain.space.sketches) if s.algorithm == "unpadded"}
+    rng = np.random.default_rng(0)
+    known = domain.sample(400, rng)
+    known = distinct(known[~np.isin(known[:, 0], list(newer))])[:120]
+    strategy = STRATEGIES["annealing"](domain, rng)
+    strategy.tell(known, np.linspace(1.0, 2.0, len(known)))
+    assert newer & set(strategy.ask(8)[:, 0])
