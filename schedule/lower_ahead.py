@@ -3,10 +3,11 @@
 Register tiles read a panel of weights several times, the first time from far away and then from
 the second-level cache. What waits for memory at first has all of the time to do so instead:
 
-    for panel: for pass < P: for step < I:  …;  prefetch panel + 1, line (pass · I + step) · R
+    for panel: for pass < P: for step < I:
+      …;  prefetch panel + 1, line ⌊pass · L / P⌋ + ⌊step · ⌈L / P⌉ / I⌋
 
-R, lines a step, is as small as reaches the end of the panel; behind it, its last line is asked for
-again.
+Its L lines are asked for evenly, since memory is slow: where a pass has more steps than lines, some
+of them again. Behind the end, that is the last line.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from loopwright.schedule.tree import (
     Linear,
     Loop,
     Prefetch,
+    Quotient,
     Stmt,
     Var,
     ceildiv,
@@ -43,14 +45,16 @@ def prefetches(
     """The hints of one step of one pass: `buffer` is panels of `size` elements, `panel` the number
     of the one in use. None where there is one pass alone: it needs all the lines itself."""
     item = item_bytes(buffer.dtype)
-    turn, turns = _number([*passes, *steps])
-    _, again = _number(passes)
-    lines = ceildiv(ceildiv(size * item, LINE), turns)
-    several: Column = np.minimum(again - 1, 1)
+    time, times = _number(passes)
+    step, count = _number(steps)
+    lines = ceildiv(size * item, LINE)
+    each = ceildiv(lines, times)
+    several = np.minimum(times - 1, 1) * ceildiv(each, count)
     var = Var(f"{name}.ahead")
-    at = (turn * lines + Linear(((var, 1),))) * (LINE // item)
+    past = Quotient(time * lines, times), Quotient(step * each, count)
+    at = Linear((*((number, 1) for number in past), (var, 1))) * (LINE // item)
     panels = Buffer(buffer.name, (buffer.size // size, size), buffer.dtype, buffer.scope)
-    return [Loop(var, several * lines, "unrolled", (Prefetch(panels, (panel + 1, at)),))]
+    return [Loop(var, several, "unrolled", (Prefetch(panels, (panel + 1, at)),))]
 
 
 def _number(counters: Sequence[Counter]) -> Counter:
