@@ -6,8 +6,8 @@ the second-level cache. What waits for memory at first has all of the time to do
     for panel: for pass < P: for step < I:
       …;  prefetch panel + 1, line ⌊pass · L / P⌋ + ⌊step · ⌈L / P⌉ / I⌋
 
-Its L lines are asked for evenly, since memory is slow: where a pass has more steps than lines, some
-of them again. Behind the end, that is the last line.
+Its L lines are asked for evenly, since memory is slow: where a pass has more steps than lines,
+some of them again. Behind the end, that is the last line.
 """
 
 from __future__ import annotations
