@@ -72,7 +72,7 @@ def emit(
     nothing of our run-time but what TVM's has too.
     """
     emitter = _Emitter(arguments, target, vectors, own)
-    stmt = emitter.with_stack(emitter.block(body))
+    stmt = emitter.thread(body)
     parameters = [emitter.buffers[b.name] for b in arguments]
     function = tirx.PrimFunc(parameters, stmt)
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
@@ -100,7 +100,7 @@ class _Emitter:
         self.threads, self.vectors = target.threads, vectors
         self.own, self.caches = own and vectors, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
-        self.stack: list[Any] = []  # of the thread at hand: what its code begins with
+        self.stack: list[Any] = []  # what the code of the thread at hand begins with
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
@@ -111,6 +111,13 @@ class _Emitter:
         )
         for b in arguments:
             self.buffers[b.name] = self._declare(b)
+
+    def thread(self, body: tuple[Stmt, ...]) -> Any:
+        """The code of a thread, behind what lays its stack out."""
+        around, self.stack = self.stack, []
+        code = self.block(body)
+        begin, self.stack = self.stack, around
+        return _sequence([*begin, code])
 
     def block(self, body: tuple[Stmt, ...]) -> Any:
         return _sequence(self.statements(body))
@@ -269,7 +276,7 @@ class _Emitter:
             # so many registers for what counts with that loop that inner ones spill theirs.
             at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
-        body = self.with_stack(self.block(chain[-1].body))
+        body = self.thread(chain[-1].body)
         return [body] if total == 1 else self.dealt(counter, total, body, loop)
 
     def dealt(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
@@ -306,7 +313,7 @@ class _Emitter:
         if buffer.scope == "register" and size > self.registers and self.own:
             return self.on_stack(buffer)
         self.buffers[buffer.name] = self._declare(buffer)
-        return [tirx.AllocBuffer(self.buffers[buffer.name], _on_stack(buffer))]
+        return [tirx.AllocBuffer(self.buffers[buffer.name], _annotations(buffer))]
 
     def on_stack(self, buffer: Buffer) -> list[Any]:
         """An array on the stack, which TVM aligns to no more than 16 bytes: a vector in two cache
@@ -319,14 +326,9 @@ class _Emitter:
         start = tirx.Var(f"{buffer.name}.start", "int32")
         skip = tirx.call_extern("int32", "lw_to_line", address)
         self.at.begin(buffer, start, (LINE - 1) // item)
-        self.stack.append(tirx.AllocBuffer(declared, _on_stack(buffer)))
+        self.stack.append(tirx.AllocBuffer(declared, _annotations(buffer)))
         self.stack.append(tirx.Bind(start, tirx.truncdiv(skip, number(item))))
         return []
-
-    def with_stack(self, body: Any) -> Any:
-        """The code of a thread, behind what lays its stack out."""
-        begin, self.stack = self.stack, []
-        return _sequence([*begin, body])
 
     def store(self, store: Store) -> Any:
         scratch = Scratch()
@@ -372,7 +374,7 @@ class _Emitter:
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
 
 
-def _on_stack(buffer: Buffer) -> dict[str, Any] | None:
+def _annotations(buffer: Buffer) -> dict[str, Any] | None:
     return (
         {"disable_lower_builtin": tirx.IntImm("bool", 1)} if buffer.scope == "register" else None
     )

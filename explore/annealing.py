@@ -95,7 +95,7 @@ class Annealing(Strategy):
             return self._completed(self._first(n), n)
         # A model that only knows other workloads is asked for a part, rules of thumb for the rest.
         foreign = np.isfinite(self.costs).sum() < self.schedule.learn_from
-        advice = self._first(n // 2) if foreign else self._untried(n // 2)
+        advice = self._first(n // 2) if foreign else self._untried(max(1, n // 8))
         found = self._anneal(int(self.schedule.candidates * n))
         left = n - len(advice)
         greedy = left - self.rng.binomial(left, self.schedule.epsilon)

@@ -100,8 +100,8 @@ class Domain:
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
 
     def untried(self, known: Points) -> Points:
-        """The default configs of the algorithms of which no point is known."""
-        algorithms = np.array([s.algorithm for s in self.space.sketches])
+        """The default configs of the algorithms of which no point is known, of any size."""
+        algorithms = np.array([s.algorithm.partition("=")[0] for s in self.space.sketches])
         names, first = np.unique(algorithms, return_index=True)
         sketch = np.sort(first[~np.isin(names, algorithms[known[:, 0]])])
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)

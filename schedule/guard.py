@@ -11,17 +11,17 @@ which taps, but for tiles that may stand at an edge or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Select, walk
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Select, walk
 from loopwright.dsl.index import Affine, Index
 from loopwright.schedule.nest import Nest, extent, sliding
 
 _MOST_TAPS = 9  # that are written out: each is code of its own
+_MOST_PLACES = 1 << 16  # of a test that are counted
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,14 @@ def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards
         used = set(test.indices())
         if used.isdisjoint(tile | lanes):
             return whole
-        taps = math.prod(extent(k) for k in nest.reduce if k in used)
+        taps = math.prod(map(extent, _taps(nest, [*places, test])))
         return places if used.isdisjoint(lanes) and 1 < taps <= _MOST_TAPS else None
 
     def bare(x: Expr) -> Expr:
         if isinstance(x, Binary) and x.op == "mul":
             return replace(x, x=bare(x.x), y=bare(x.y))
+        if isinstance(x, Cast):
+            return replace(x, x=bare(x.x))
         if isinstance(x, Select) and isinstance(x.y, Const) and x.y.value == 0:
             tests = _tests(x.cond)
             kinds = [kind(test) for test in tests]
@@ -71,8 +73,7 @@ def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards
     if nest.reducer != "sum" or vector in nest.reduce:
         return Guards((), (), frozenset(), nest.body)
     body = bare(nest.body)
-    taps = frozenset(i for test in places for i in test.indices() if i in nest.reduce)
-    return Guards(tuple(whole), tuple(places), taps, body)
+    return Guards(tuple(whole), tuple(places), _taps(nest, places), body)
 
 
 def tested(nest: Nest) -> frozenset[Index]:
@@ -84,30 +85,27 @@ def tested(nest: Nest) -> frozenset[Index]:
     return frozenset(i for test in tests for i in test.indices() if i in nest.axes)
 
 
+def _taps(nest: Nest, places: list[Affine]) -> frozenset[Index]:
+    """The reduction axes that tests depend on."""
+    return frozenset(i for test in places for i in test.indices() if i in nest.reduce)
+
+
 def share(nest: Nest, tests: tuple[Affine, ...]) -> float:
     """The share of the steps of a nest in which all of these are more than 0; those over the same
-    axes are counted together."""
+    axes are counted together, those with divisions, or over very many places, not at all."""
     alike: dict[frozenset[Index], list[Affine]] = {}
     for test in tests:
         alike.setdefault(frozenset(test.indices()), []).append(test)
     result = 1.0
     for used, same in alike.items():
         axes = [i for i in nest.extents if i in used]
-        if len(axes) == len(used):
-            grid = np.indices([extent(i) for i in axes])
-            at = dict(zip(axes, grid, strict=True))
-            held = [_value(test, at) > 0 for test in same]
+        plain = all(isinstance(atom, Index) for test in same for atom, _ in test.terms)
+        few = math.prod(map(extent, axes)) <= _MOST_PLACES
+        if plain and few and len(axes) == len(used):
+            at: dict[object, Any] = dict(zip(axes, np.indices([extent(i) for i in axes])))
+            held = [t.const + sum(c * at[i] for i, c in t.terms) > 0 for t in same]
             result *= float(np.mean(np.logical_and.reduce(held)))
     return result
-
-
-def _value(test: Affine, at: Mapping[Index, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """What a test without divisions is, for many places at once."""
-    total = np.full_like(next(iter(at.values())), test.const)
-    for atom, coefficient in test.terms:
-        if isinstance(atom, Index):
-            total += coefficient * at[atom]
-    return total
 
 
 def _tests(cond: Expr) -> tuple[Affine, ...]:

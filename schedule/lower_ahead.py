@@ -30,6 +30,8 @@ from loopwright.schedule.tree import (
     ceildiv,
 )
 
+_MOST = 46340  # of a counter, whose square fits 32 bits
+
 Counter = tuple[Linear, Column]
 """A number that runs from 0, and how many values it takes."""
 
@@ -49,12 +51,19 @@ def prefetches(
     step, count = _number(steps)
     lines = ceildiv(size * item, LINE)
     each = ceildiv(lines, times)
-    several = np.minimum(times - 1, 1) * ceildiv(each, count)
+    fits = np.minimum(_MOST // np.maximum(times, count), 1)
+    several = np.minimum(times - 1, fits) * ceildiv(each, count)
     var = Var(f"{name}.ahead")
-    past = Quotient(time * lines, times), Quotient(step * each, count)
-    at = Linear((*((number, 1) for number in past), (var, 1))) * (LINE // item)
+    past = _part(time, times, lines) + _part(step, count, each)
+    at = (past + Linear(((var, 1),))) * (LINE // item)
     panels = Buffer(buffer.name, (buffer.size // size, size), buffer.dtype, buffer.scope)
     return [Loop(var, several, "unrolled", (Prefetch(panels, (panel + 1, at)),))]
+
+
+def _part(number: Linear, count: Column, whole: Column) -> Linear:
+    """⌊number · whole / count⌋, by no larger products than count²."""
+    rest = Quotient(number * (whole % count), count)
+    return number * (whole // count) + Linear(((rest, 1),))
 
 
 def _number(counters: Sequence[Counter]) -> Counter:

@@ -295,7 +295,7 @@ class NestLowering:
         for depth in reversed(range(len(loops) + 1)):
             if depth == around:  # as far outside as they can be tested
                 body = self._where(rooms, body)
-            if depth == len(outer):
+            if depth == len(outer):  # a step that a test leaves out asks for nothing
                 body += ahead
             body = wrapped(body, loops[depth - 1 : depth] if depth else [])
         return body

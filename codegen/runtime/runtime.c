@@ -50,7 +50,7 @@ LW_HIDDEN int lw_turn(void) {
   return atomic_load_explicit(&calls, memory_order_relaxed) % 2 ? SHARES - 1 : 0;
 }
 
-/* Bytes from here to the next cache line. */
+/* Bytes from here to the next cache line, of 64. */
 LW_HIDDEN int lw_to_line(const void *pointer) { return (int)(-(uintptr_t)pointer & 63); }
 
 /* TVM's objects define these weakly, as null; these definitions win, and their being hidden

@@ -9,6 +9,7 @@ from loopwright.dsl import ops
 from loopwright.schedule.edges import unpadded
 from loopwright.schedule.guard import share
 from loopwright.schedule.lower import lower
+from loopwright.schedule.plan import plan
 from loopwright.schedule.show import show
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.schedule.test_edges import narrow, tensor
@@ -60,6 +61,13 @@ CASES = {
         tensor("x", 1, 16, 40), tensor("w", 24, 16, 5, constant=True), padding=2
     ),
     "three dimensions": volume,
+    "small integers, summed in wider ones": lambda: ops.conv2d(
+        tensor("x", 1, 9, 9, 16, dtype="int8"),
+        tensor("w", 3, 3, 16, 24, dtype="int8", constant=True),
+        padding=1,
+        layout="NHWC",
+        accumulate="int32",
+    ),
 }
 
 
@@ -91,6 +99,33 @@ def test_nothing_is_copied_and_the_products_with_padding_are_left_out(layout):
     assert share(nest, (*guards.whole, *guards.places)) == pytest.approx((20 / 21) ** 2)
 
 
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        (lambda i, c: [i - 1], 0.75),  # i >= 2
+        (lambda i, c: [c - 15, 32 - c], 0.25),
+        (lambda i, c: [i - 1, c - 15], 0.75 * 0.75),
+        (lambda i, c: [i + c], 1 - 1 / (8 * 64)),
+        (lambda i, c: [i + c // 8], 1.0),
+    ],
+    ids=["rows", "a span", "two axes", "together", "divisions are not counted"],
+)
+def test_the_share_of_steps_in_which_guards_hold_is_counted(tests, expected):
+    workload = lw.workload(ops.matmul(tensor("x", 8, 64), tensor("w", 64, 16)))
+    nest = plan(workload)[-1].nests[-1]
+    (i, _), (c,) = nest.axes, nest.reduce
+    assert share(nest, tuple(tests(i, c))) == pytest.approx(expected)
+
+
+def test_guards_without_axes_have_a_share_too():
+    x, w, out = tensor("x", 1, 4096), tensor("w", 4096, 16), lw.tensor("out")
+    t, o, c = lw.indices("t o c")
+    out[t, o] += lw.where(t < 3, x[t, c], 0.0) * w[c, o]
+    target = narrow(2)
+    default = lw.space(lw.workload(out), target).default
+    assert_configs_equal_oracle(lw.workload(out), [default], target)
+
+
 def updates(workload, target):
     """How the default register tile adds products: what is written out, and what is tested."""
     sketch = sketches_of(workload, target)[0]
@@ -104,6 +139,7 @@ def test_a_tile_as_wide_as_the_image_tests_no_columns():
     workload = lw.workload(convolution(64, (14, 14), 8, stride=2, padding=1))
     assert sketches_of(workload, target)[0].config().values[0][1] == (7, 8)
     products, tests = updates(workload, target)
+    assert products > 0
     assert products % (7 * 3 - 1) == 0  # as many times as the channels are unrolled
     assert tests == 1  # of rows: the one above the image
 
