@@ -25,7 +25,7 @@ from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
 from loopwright.graph.read import Asked, Inputs, read_with_reference
 from loopwright.graph.tasks import Work, work_of
-from loopwright.graph.tensors import any_tensor, detached, to_torch
+from loopwright.graph.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.virtual import VirtualModel, build_virtual
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
@@ -88,8 +88,8 @@ class TunedModel:
         """
         is_torch = any_tensor((*inputs, *named.values()))
         if is_torch:
-            inputs = tuple(map(detached, inputs))
-            named = {name: detached(x) for name, x in named.items()}
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+            named = {name: to_numpy(detached(x)) for name, x in named.items()}
         result = self.library(*inputs, **named)
         outputs = result if isinstance(result, tuple) else (result,)
         if is_torch:

@@ -36,6 +36,6 @@ def to_numpy(x: Any) -> Any:
 def to_torch(x: Any) -> Any:
     """A NumPy array as a tensor on its memory."""
     torch = sys.modules["torch"]
-    if x.dtype.name == "bfloat16":  # torch knows no such type of NumPy's
+    if x.dtype == numpy_dtype("bfloat16"):  # torch knows no such type of NumPy's
         return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(x)
