@@ -8,7 +8,6 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +18,12 @@ from loopwright.codegen import strided
 from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.elementary import apply, apply_scaling, libm
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
+from loopwright.codegen.loops import decides, overflows, reads_back, stored
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.transposed import Group, Tile, together, transposes
 from loopwright.codegen.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
-from loopwright.dsl.expr import walk
 from loopwright.schedule.context import LINE
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
@@ -39,7 +38,6 @@ from loopwright.schedule.tree import (
     Store,
     Tree,
     Var,
-    statements,
     variables,
 )
 
@@ -53,7 +51,6 @@ _KINDS = {
 
 _MOST_ELEMENTS = 2**31 - 1
 _SHARES = 32  # of each thread, as in runtime.c, where a turn reverses them
-_OVERFLOW = 4  # times the caches; what is kept of more is less than a quarter
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -145,7 +142,7 @@ class _Emitter:
             return [self.vector(loop)]
         if loop.extent == 1 and not self._whole(loop):
             return self.guarded(loop)
-        if loop.extent == 1 or self.group is not None or _decides(loop):
+        if loop.extent == 1 or self.group is not None or decides(loop):
             return [stmt for at in range(int(loop.extent)) for stmt in self.iteration(loop, at)]
         if self.vectors and (grouped := self.transposed(loop)) is not None:
             return grouped
@@ -175,7 +172,7 @@ class _Emitter:
 
     def vector(self, loop: Loop) -> Any:
         """A loop over the lanes of one store; what the store uses twice is kept per lane."""
-        store, lanes = _stored(loop), int(loop.extent)
+        store, lanes = stored(loop), int(loop.extent)
         tile = None if self.group is None else self.tile(loop, self.group)
         lane = tirx.Var(loop.var.name, "int32")
         self.at.known[loop.var] = Known(lane if lanes > 1 else 0, 0, lanes - 1)
@@ -195,7 +192,7 @@ class _Emitter:
         if not 2 <= int(loop.extent) <= _MOST_ROWS or not self._whole(loop):
             return None
         stores = self._vector_stores(loop.body)
-        if not stores or not all(self._apart(loop.var, s) for s in stores) or _reads_back(stores):
+        if not stores or not all(self._apart(loop.var, s) for s in stores) or reads_back(stores):
             return None
         stmts: list[Any] = []
         start, count = 0, int(loop.extent)
@@ -215,7 +212,7 @@ class _Emitter:
 
     def tile(self, loop: Loop, group: Group) -> Tile:
         """Where a vector loop writes what is stored with other rows of the group."""
-        store = _stored(loop)
+        store = stored(loop)
         self.at.known[loop.var] = ZERO
         place = self.at.flat(store.buffer, store.index)
         base, step = expression(self.at.linear(place)), int(dict(place.terms)[loop.var])
@@ -246,7 +243,7 @@ class _Emitter:
     def _apart(self, row: Var, loop: Loop) -> bool:
         """Whether the lanes of a vector loop's store stand apart, those of other rows perhaps
         between them, and can be transposed."""
-        store = _stored(loop)
+        store = stored(loop)
         steps = dict(flat(store.buffer, store.index).terms)
         divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
         between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
@@ -290,7 +287,7 @@ class _Emitter:
             return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
         share = at = tirx.Var("share", "int32")
         before = []
-        if self.own and _overflows(loop, self.caches):
+        if self.own and overflows(loop, self.caches):
             turn = tirx.Var("turn", "int32")
             before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
             at = tirx.bitwise_xor(share, turn)
@@ -382,46 +379,3 @@ def _annotations(buffer: Buffer) -> dict[str, Any] | None:
 
 def _sequence(stmts: list[Any]) -> Any:
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
-
-
-def _overflows(loop: Loop, caches: int) -> bool:
-    """Whether the arrays that a loop touches are larger than the caches, but not so much that what
-    is left there does not matter, and it reads at least half of that: what is only written gains
-    nothing. Not where it has hints of what comes next, which take it that iterations follow each
-    other."""
-    inside = list(statements(loop.body))
-    if any(isinstance(s, Prefetch) for s in inside):
-        return False
-    stores = [s for s in inside if isinstance(s, Store)]
-    loads = [x for s in stores for x in walk(s.value) if isinstance(x, Load)]
-    read, touched = _bytes(loads), _bytes([*loads, *stores])
-    return caches < touched <= _OVERFLOW * caches and 2 * read >= touched
-
-
-def _decides(loop: Loop) -> bool:
-    """Whether what is written out repeatedly is not the same each time, for a guard inside."""
-    if loop.kind != "unrolled":
-        return False
-    guards = (s for s in statements(loop.body) if isinstance(s, Loop) and s.bound is not None)
-    return any(loop.var in variables(guard.bound) for guard in guards if guard.bound is not None)
-
-
-def _bytes(accesses: Sequence[Load | Store]) -> int:
-    """The bytes of all arrays that are accessed, registers left out."""
-    arrays = {x.buffer.name: x.buffer for x in accesses if x.buffer.scope != "register"}
-    return sum(int(b.size) * item_bytes(b.dtype) for b in arrays.values())
-
-
-def _stored(loop: Loop) -> Store:
-    """The store of a vector loop."""
-    (store,) = loop.body
-    assert isinstance(store, Store), store
-    return store
-
-
-def _reads_back(loops: list[Loop]) -> bool:
-    """Whether some of the stores read what others write."""
-    stores = [_stored(loop) for loop in loops]
-    written = {store.buffer.name for store in stores}
-    loads = (x for store in stores for x in walk(store.value) if isinstance(x, Load))
-    return any(x.buffer.name in written for x in loads)
