@@ -62,10 +62,9 @@ def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards
             return replace(x, x=bare(x.x))
         if isinstance(x, Select) and isinstance(x.y, Const) and x.y.value == 0:
             tests = _tests(x.cond)
-            kinds = [kind(test) for test in tests]
-            if tests and None not in kinds:
+            kinds = [found for test in tests if (found := kind(test)) is not None]
+            if tests and len(kinds) == len(tests):
                 for test, found in zip(tests, kinds, strict=True):
-                    assert found is not None
                     found.append(test)
                 return bare(x.x)
         return x

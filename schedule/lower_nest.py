@@ -15,7 +15,8 @@ from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.access import to_linear
 from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
-from loopwright.schedule.nest import extent, guarded_reads, lanes, sliding, stride
+from loopwright.schedule.lower_reduce import ReductionLoops, reduction_loops
+from loopwright.schedule.nest import extent, guarded_reads, lanes, stride
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
@@ -32,7 +33,6 @@ from loopwright.schedule.tree import (
     Store,
     Var,
     ceildiv,
-    variables,
 )
 
 _HALVINGS = 7  # partial results per lane: at most 2**7
@@ -251,60 +251,38 @@ class NestLowering:
     def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
         guards = self.sketch.guards
-        tested = {i for test in guards.whole for i in test.indices()}
-        outer: list[tuple[Var, Column, str]] = []
-        unrolled: dict[Index, tuple[Var, Column, str]] = {}
-        # In the order in which a window slides, each row is read once for all that need it.
-        inside: list[tuple[Var, Column, str]] = []
-        slides = sliding(self.nest, self.sketch.vector, self.sketch.tiled)
-        place: dict[Index, Linear] = {}
-        unroll = self.values.get("unroll", ())
-        factors: dict[Index, Column] = dict(zip(self.sketch.unrolled, unroll, strict=True))
-        for axis in self.sketch.reduce:
-            var, size = self._var(axis.name), extent(axis)
-            if axis is across:
-                outer.append((var, size // self.sizes[axis], "serial"))
-                place[axis] = Linear(((var, self.sizes[axis]),))
-                continue
-            if axis in guards.taps or (axis in tested and axis not in factors):
-                outer.append((var, size, "unrolled" if axis in guards.taps else "serial"))
-                place[axis] = Linear(((var, 1),))
-                continue
-            factor = factors.get(axis, 1)
-            inner = self._var(f"{axis.name}.in")
-            outer.append((var, size // factor, "serial"))
-            if axis in slides:
-                inside.append((inner, factor, "unrolled"))
-            else:
-                unrolled[axis] = (inner, factor, "unrolled")
-            place[axis] = Linear(((var, factor), (inner, 1)))
+        loops = reduction_loops(self.sketch, self.values, self.sizes, across, self._var)
 
         def update(at: dict[Index, Linear]) -> Stmt:
-            return self._update(acc, tuple(at.values()), at, place)
+            return self._update(acc, tuple(at.values()), at, loops.place)
 
         def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
-            here = {**self._place(at), **place}
-            rooms = [to_linear(test, here) for test in guards.places]
-            return self._where(rooms, wrapped(body, inside))
+            return self._where(guards.places, at, loops, wrapped(body, loops.inside))
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
-        rooms = [to_linear(test, {**self._place({}), **place}) for test in guards.whole]
-        loops, ahead = [*outer, *unrolled.values()], self._ahead(outer)
-        used = {var for room in rooms for var in variables(room)}
-        around = max((n for n, (var, *_) in enumerate(loops, 1) if var in used), default=0)
-        for depth in reversed(range(len(loops) + 1)):
+        ahead = self._ahead(loops.outer)
+        around = loops.depth(guards.whole)
+        every = [*loops.outer, *loops.unrolled]
+        for depth in reversed(range(len(every) + 1)):
             if depth == around:  # as far outside as they can be tested
-                body = self._where(rooms, body)
-            if depth == len(outer):  # a step that a test leaves out asks for nothing
+                body = self._where(guards.whole, {}, loops, body)
+            if depth == len(loops.outer):  # a step that a test leaves out asks for nothing
                 body += ahead
-            body = wrapped(body, loops[depth - 1 : depth] if depth else [])
+            body = wrapped(body, every[depth - 1 : depth] if depth else [])
         return body
 
-    def _where(self, rooms: Sequence[Linear], body: list[Stmt]) -> list[Stmt]:
+    def _where(
+        self,
+        tests: Sequence[Affine],
+        at: dict[Index, Linear],
+        loops: ReductionLoops,
+        body: list[Stmt],
+    ) -> list[Stmt]:
         """What is done where every one of these is more than 0: loops of at most one iteration."""
-        for room in rooms:
+        place = {**self._place(at), **loops.place}
+        for test in tests:
             guard = self._var(f"guard{next(self.tests)}")
-            body = [Loop(guard, 1, "serial", tuple(body), room)]
+            body = [Loop(guard, 1, "serial", tuple(body), to_linear(test, place))]
         return body
 
     def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
@@ -335,7 +313,7 @@ class NestLowering:
         acc: Buffer,
         where: tuple[Linear, ...],
         at: dict[Index, Linear],
-        reduce: dict[Index, Linear],
+        reduce: Mapping[Index, Linear],
     ) -> Stmt:
         place = self._place(at)
         for axis, linear in reduce.items():
