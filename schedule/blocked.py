@@ -162,7 +162,7 @@ class _Padded:
 
     def group(self, rows: int, names: set[str]) -> Group:
         """The padding and the sum of one block, in the loop over blocks."""
-        base = Base.of_blocks(self.row.name, self.count, rows)
+        block, base = Base.of_blocks(self.row.name, self.count, rows)
         begin, within = base.index, Index(f"{self.row.name}.within", rows)
         shape = list(tensor_shape(self.padding.out))
         shape[self.at] = self.span(rows)
@@ -187,7 +187,7 @@ class _Padded:
             *self._filled(local, begin, kept),
             nest.map(nest.axes, nest.reduce, read, lambda p: p),
         )
-        return finished(Group((*self.batch, base.tile), parts, (local,), (base,)))
+        return finished(Group((*self.batch, block), parts, (local,), (base,)))
 
     def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:
         """The padding's constant, and over it what is padded: all of it but for the rows, of which

@@ -23,6 +23,7 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
+from loopwright.schedule.access import to_linear
 from loopwright.schedule.assemble import assembled, known_ahead, values_of
 from loopwright.schedule.lower_gpu import lower_kernels
 from loopwright.schedule.lower_nest import NestLowering
@@ -123,8 +124,8 @@ class _Lowering:
         inner: list[Stmt] = []
         for base in group.bases:
             var = Var(f"{base.index.name}{number or ''}")
-            first = Linear() if base.first is None else at[base.first]
-            inner.append(Let(var, (first + at[base.tile]) * base.size, extent(base.index) - 1))
+            begin = to_linear(base.number, at) * base.size
+            inner.append(Let(var, begin, extent(base.index) - 1))
             at[base.index] = Linear(((var, 1),))
         inner += [Allocate(self.storage.add_local(t)) for t in group.local]
         left = iter(sketches.items())

@@ -19,6 +19,7 @@ import numpy as np
 
 from loopwright.dsl.expr import Binary, Read
 from loopwright.dsl.index import Index
+from loopwright.schedule.access import to_linear
 from loopwright.schedule.gpu_sketch import Rows
 from loopwright.schedule.kernel import (
     COMBINE,
@@ -67,7 +68,8 @@ def lower_rows(sketch: Rows, values: Values, kernel: Kernel) -> list[Stmt]:
     at = dict(zip(sketch.rows, numbers, strict=True))
     for base in sketch.group.bases:
         limit = extent(base.index) - 1
-        let, at[base.index] = kernel.let(base.index.name, at[base.tile] * base.size, limit)
+        begin = to_linear(base.number, at) * base.size
+        let, at[base.index] = kernel.let(base.index.name, begin, limit)
         body.append(let)
     kernel.rows, kernel.row = many, linear((team, 1))
     for tensor in sketch.group.local:

@@ -71,22 +71,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Base:
-    """`index = min(size * (first + tile), extent(index) - 1)`: the last tile overlaps the one
-    before it. `first` is an index of a group around this one, or 0."""
+    """`index = min(size * number, extent(index) - 1)`: the last tile overlaps the one before it.
+    `number` is of indices of this group and of those around it."""
 
     index: Index
-    tile: Index
+    number: Affine
     size: int
-    first: Index | None = None
 
     @staticmethod
-    def of_blocks(name: str, count: int, rows: int) -> Base:
-        """Where blocks of so many of `count` rows begin."""
-        return Base(
-            Index(f"{name}.first", count - rows + 1),
-            Index(f"{name}.block", -(-count // rows)),
-            rows,
-        )
+    def of_blocks(name: str, count: int, rows: int) -> tuple[Index, Base]:
+        """The loop over blocks of so many of `count` rows, and where they begin."""
+        block = Index(f"{name}.block", -(-count // rows))
+        return block, Base(Index(f"{name}.first", count - rows + 1), block.affine(), rows)
 
 
 def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
-from loopwright.schedule.winograd import RESULTS, block_rows, winograd
+from loopwright.schedule.winograd import RESULTS, tile_blocks, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
@@ -157,12 +157,12 @@ def _space(named: _Named, target: Target) -> Space:
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
     for results in RESULTS:
-        for block in (None, *block_rows(workload, results, target)):
+        for label, block in (("", None), *tile_blocks(workload, results, target)):
             faster = winograd(workload, results, block)
             if faster is not None:
                 groups, growth = faster
-                label = f"winograd={results} " + ("" if block is None else f"rows={block} ")
-                rewrites.append(_sketches(workload, groups, target, label, growth, _MINOR))
+                name = f"winograd={results} {label}"
+                rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 
 

@@ -42,12 +42,12 @@ _CACHES = 2  # second-level caches that what a block makes may fill
 
 
 def winograd(
-    workload: Workload, results: int, rows: int | None = None, padded: bool = False
+    workload: Workload, results: int, block: int | None = None, padded: bool = False
 ) -> tuple[tuple[Group, ...], float] | None:
     """The groups of a workload with each convolution that gains computed by F(results, taps), and
-    the growth of its rounding errors; None if there is none. With `rows`, so many rows of tiles
-    are computed at a time, from data to results; None if none has more than these. `padded` says
-    whether padded copies are made where the transform could as well take zeros."""
+    the growth of its rounding errors; None if there is none. With `block`, so many tiles of
+    results are computed at a time, from data to results; None if none has more than these.
+    `padded` says whether padded copies are made where the transform could as well take zeros."""
     program = fused(workload)
     found = _found(workload, program, results, names_of(program, workload))
     done: list[Nest | Group] = []
@@ -58,39 +58,37 @@ def winograd(
             continue
         growth = max(growth, math.prod(w.growth for w in item[0].windows))
         alike = [m for m in found if m is not None and m.lies_as(item[0])]
-        phases = _Phases(item, rows)
+        phases = _Phases(item, block)
         blocked = blocked or bool(phases.around)
         if not padded:
             done = _unpadded(done, alike, program, workload)
         done = [*_relaid(done, alike, program, workload), *phases.groups()]
-    if not growth or (rows is not None and not blocked):
+    if not growth or (block is not None and not blocked):
         return None
     return tuple(_planned(done, workload.outputs)), growth
 
 
-def block_rows(workload: Workload, results: int, target: Target) -> tuple[int, ...]:
-    """For how many rows of tiles at a time `winograd` may pay: one, and the most that keep all
-    threads busy for no longer and make not much more than fits a cache."""
+def tile_blocks(workload: Workload, results: int, target: Target) -> Iterator[tuple[str, int]]:
+    """How many tiles at a time `winograd` may compute, each with its label: one row of them, and
+    the most that keep all threads busy for no longer and make not much more than fits a cache."""
     program = fused(workload)
     found = _found(workload, program, results, set())
     made = [phases for phases in _joined(program, found) if isinstance(phases, list)]
     if not made:
-        return ()
+        return
     phases = max(made, key=lambda p: len(p) * p[0].nest.steps)
     first = phases[0]
-    count, *others = (extent(w.tile) for w in first.windows)
+    _, *others = tiles = tuple(extent(w.tile) for w in first.windows)
     images = math.prod(map(extent, first.batch))
     products = math.prod(w.algorithm.products for w in first.windows)
     channels = sum(math.prod(map(extent, loops)) for loops in (first.channels, first.filters))
     planes = len(phases) * math.prod(map(extent, first.shared))
-    row = math.prod((planes, products, *others, channels)) * item_bytes(first.data.dtype)
-
-    fitting = [
-        rows
-        for rows in even_blocks(images, count, target.threads)
-        if rows * row <= _CACHES * target.l2_bytes
-    ]
-    return tuple(sorted({1, *fitting[-1:]}))
+    tile = math.prod((planes, products, channels)) * item_bytes(first.data.dtype)
+    most = _CACHES * target.l2_bytes // tile
+    row = math.prod(others)
+    fitting = [n for n in even_blocks(images, math.prod(tiles), target.threads) if n <= most]
+    for count in sorted({row, *fitting[-1:]}):
+        yield (f"tiles={count} " if count % row else f"rows={count // row} "), count
 
 
 def _found(
@@ -123,10 +121,11 @@ class _Phases:
     their products are one nest, and what is read or written for one waits in the cache for the
     others.
 
-    With `rows`, a loop over blocks of so many rows of tiles stands around everything but the
-    weights: the transformed data and the products of a block stay in its thread's cache."""
+    With `block`, a loop over blocks of so many tiles, of whole rows if it can be, stands around
+    everything but the weights: the transformed data and the products of a block stay in its
+    thread's cache."""
 
-    def __init__(self, phases: list[Convolution], rows: int | None) -> None:
+    def __init__(self, phases: list[Convolution], block: int | None) -> None:
         first = phases[0]
         self.phases, self.windows, self.names = phases, first.windows, first.names
         self.channels, self.filters, self.shared = first.channels, first.filters, first.shared
@@ -137,15 +136,32 @@ class _Phases:
         self.around: tuple[Index, ...] = ()
         self.begins: tuple[Base, ...] = ()
         batch = first.batch
-        if rows is not None and rows < math.prod(map(extent, (*batch, self.tiles[0]))):
-            tile, *others = self.tiles
-            name, count = first.windows[0].axis.name, extent(tile)
-            rows = min(rows, count)
-            begin, row = Base.of_blocks(name, count, rows), Index(f"{name}.within", rows)
-            self.around, batch, self.tiles = (*batch, begin.tile), (), (row, *others)
-            self.begins = (begin,)
-            self.bases = (replace(self.bases[0], tile=row, first=begin.index), *self.bases[1:])
+        if block is not None and block < math.prod(map(extent, (*batch, *self.tiles))):
+            self._block(block)
+            batch = ()
         self.rest = (*self.shared, *batch, *self.tiles)
+
+    def _block(self, size: int) -> None:
+        """Tiles in blocks: of rows, or across their ends."""
+        _, *others = self.tiles
+        row = math.prod(map(extent, others))
+        whole = size % row == 0
+        count = math.prod(map(extent, self.tiles)) // (row if whole else 1)
+        size = min(size // row if whole else size, count)
+        name = self.windows[0].axis.name
+        block, begin = Base.of_blocks(name, count, size)
+        within = Index(f"{name}.within", size)
+        number = begin.index + within
+        self.around, self.begins = (*self.phases[0].batch, block), (begin,)
+        if whole:
+            self.tiles = (within, *others)
+            self.bases = (replace(self.bases[0], number=number), *self.bases[1:])
+        else:
+            self.tiles = (within,)
+            down, across = number // row, number % row
+            self.bases = tuple(
+                replace(base, number=n) for base, n in zip(self.bases, (down, across), strict=True)
+            )
 
     def groups(self) -> Iterator[Group]:
         """Transform the weights, the data; multiply; transform the results."""
