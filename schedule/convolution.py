@@ -269,7 +269,9 @@ def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[Win
                 phase = Index(f"{tap.name}.phase", step) if step > 1 else None
                 tile = Index(f"{axis.name}.tile", -(-extent(axis) // results))
                 base = Index(f"{axis.name}.base", extent(axis) - results + 1)
-                yield Window(axis, tap, step, phase, algorithm, tile, Base(base, tile.affine(), results))
+                yield Window(
+                    axis, tap, step, phase, algorithm, tile, Base(base, tile.affine(), results)
+                )
 
 
 def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:

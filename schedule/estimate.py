@@ -22,6 +22,7 @@ from loopwright.schedule.sketch import NestSketch, Sketch
 from loopwright.schedule.target import Target
 
 _BYTES = 4.0  # a cycle, of tensors that are too large for the nearest caches
+_AGAIN = 6.0  # of what several rows read and no near cache keeps, beside the arithmetic
 _LAST_CACHE = 32 << 20  # bytes, of all cores
 _FUSED = 3.4  # operations a cycle and lane: two multiply-adds, for 85 % of the time
 _SUM = 2.0  # one, where each loads both of its operands
@@ -43,7 +44,7 @@ def estimate(sketch: Sketch, target: Target) -> float:
                 arithmetic = rows * _arithmetic(structure, context)
                 moved = _moved(nest, near, context)
                 moved += rows * _streamed_again(structure, context)
-                total += max(arithmetic, moved / _BYTES)
+                total += max(arithmetic, moved / _BYTES) + _fetched_again(nest, context) / _AGAIN
                 near |= _read_in_a_row(nest, context) if shared else set()
     return total
 
@@ -89,6 +90,15 @@ def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
             total += size / 2 if streamed else size
     wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
     return total + wrote
+
+
+def _fetched_again(nest: Nest, context: NestContext) -> float:
+    """Bytes of operands that every row reads, of which the nearest large cache keeps a part."""
+    rows = math.prod(map(extent, context.rows))
+    sizes = (
+        touched(nest, r) for r in dict.fromkeys(nest.reads()) if not indices(r) - set(nest.extents)
+    )
+    return (rows - 1) * sum(max(0.0, size - context.target.l2_bytes) for size in sizes)
 
 
 def _streamed_again(structure: NestSketch, context: NestContext) -> float:

@@ -10,7 +10,7 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.lower import lower
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Allocate, Loop
-from loopwright.schedule.winograd import block_rows
+from loopwright.schedule.winograd import tile_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 RANDOM_CONFIGS = 4
@@ -201,21 +201,42 @@ def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop
 
 
 @pytest.mark.parametrize(
-    ("threads", "l2_bytes", "rows"),
+    ("threads", "l2_bytes", "blocks"),
     [
-        (1, 1 << 21, (1, 7)),  # all but the whole image, which is no block
-        (2, 1 << 21, (1, 7)),  # the same work for both threads
-        (2, 1 << 19, (1,)),  # seven rows are far larger than the cache
-        (16, 1 << 21, (1,)),  # no thread has more than one row
+        (1, 1 << 21, ["rows=1", "rows=7"]),  # all but the whole image, which is no block
+        (2, 1 << 21, ["rows=1", "rows=7"]),  # the same work for both threads
+        (2, 1 << 19, ["rows=1", "tiles=49"]),  # seven rows are far larger than the cache
+        (16, 1 << 21, ["tiles=13", "rows=1"]),  # with 14 rows two threads would be idle
     ],
     ids=["one thread", "two", "a small cache", "many threads"],
 )
 def test_blocks_keep_all_threads_busy_and_are_not_far_larger_than_the_cache(
-    threads, l2_bytes, rows
+    threads, l2_bytes, blocks
 ):
     out = ops.conv2d(tensor("x", 1, 64, 56, 56), weights(64, 64, 3, 3), padding=1)
     target = Target(threads=threads, l2_bytes=l2_bytes)
-    assert block_rows(lw.workload(out), 4, target) == rows
+    assert labels(out, target) == blocks
+
+
+def labels(out, target):
+    return [label.strip() for label, _ in tile_blocks(lw.workload(out), 4, target)]
+
+
+def test_a_block_that_ends_within_a_row_of_tiles_computes_its_tiles_alone():
+    """49 tiles, 25 for each of two threads: one is computed twice."""
+    out = ops.conv2d(tensor("x", 1, 16, 28, 28), weights(32, 16, 3, 3), padding=1)
+    workload = lw.workload(out)
+    sketch = next(s for s in fast(lw.space(workload, threads=2)) if "tiles=25" in s.rewrite)
+    work = {n.nest.out.name: rows * n.nest.steps for n, rows in zip(sketch.nests, around(sketch))}
+    assert work["conv2d_products"] == 36 * 50 * 16 * 32
+    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], threads=2)
+
+
+def around(sketch):
+    """Of each nest, how often the loops around it run."""
+    for group in sketch.groups:
+        for _, rows in group.placed():
+            yield int(np.prod([index.extent for index in rows]))
 
 
 def test_blocks_of_all_groups_of_channels_are_counted():
@@ -223,7 +244,7 @@ def test_blocks_of_all_groups_of_channels_are_counted():
     data, w = tensor("x", 16, 16, 58, 58), tensor("w", 16, 16, 16, 3, 3, constant=True)
     out = lw.tensor("o")
     out[g, k, y, x] += data[g, c, y + r, x + s] * w[g, k, c, r, s]
-    assert block_rows(lw.workload(out), 4, Target(threads=2, l2_bytes=1 << 21)) == (1,)
+    assert labels(out, Target(threads=2, l2_bytes=1 << 21)) == ["rows=1", "tiles=49"]
 
 
 @pytest.mark.parametrize("name", ["y_block", "y_first", "y_base", "y_tile", "y_at", "y_in"])
