@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from model_peers import networks
 from peers import Peer, Processes, Result
 
@@ -40,15 +41,17 @@ def compare(
 
 
 def row(network: str, results: dict[str, Result], bandwidth: float) -> dict[str, Any]:
-    """What is kept of a comparison; `limit` is the time that reading the weights once takes."""
-    others = {n: r.median for n, r in results.items() if n in CONTENDERS and r.samples}
-    best = min(others, key=others.__getitem__, default="")
+    """What is kept of a comparison; `ratio` is as in `outcomes.Outcome`, and `limit` the time that
+    reading the weights once takes."""
     own = results["loopwright"]
+    able = {n: r for n, r in results.items() if n in CONTENDERS and r.samples and own.samples}
+    ratios = {n: float(np.median(np.divide(r.samples, own.samples))) for n, r in able.items()}
+    best = min(ratios, key=ratios.__getitem__, default="")
     return {
         "network": network,
         "seconds": {n: r.median for n, r in results.items() if r.samples},
         "best": best,
-        "ratio": others[best] / own.median if best and own.samples else math.nan,
+        "ratio": ratios.get(best, math.nan),
         "limit": own.facts.get("weights", 0) / bandwidth,
         "facts": own.facts,
         "notes": {n: r.note for n, r in results.items() if r.note},

@@ -25,9 +25,10 @@ class Outcome:
     trials: that found our config; 0 for the default schedule.
     seconds: each contender's median; ours is under "ours", with channels last under "ours-last",
         and "ours@64" after 64 trials alone.
-    best: the fastest peer; empty if none could do it.
-    ratio: its median over the faster of ours, since peers may have channels last too, and
-        `interval`, where it lies with a confidence of 95 %.
+    best: the peer to which ours has the lowest ratio; empty if none could do it.
+    ratio: the median of its time over that of the faster of ours, since peers may have channels
+        last too, round by round: what disturbs a round disturbs both. `interval`: where it lies
+        with a confidence of 95 %.
     share: of the machine's peak that ours reaches, and `bound`, what binds: FLOP or bandwidth.
     errors: the largest deviation of results from float64, as a share of the largest magnitude.
     notes: why a contender has no time, where it should have one.
@@ -59,13 +60,14 @@ def outcome(
 ) -> Outcome:
     """Put together what `peers` measured; samples of one round belong together."""
     seconds = {name: float(np.median(s)) for name, s in samples.items() if s}
-    peers = {n: s for n, s in seconds.items() if not n.startswith("ours")}
-    best = min(peers, key=peers.__getitem__, default="")
-    ratio, interval = math.nan, (math.nan, math.nan)
+    ratio, interval, best = math.nan, (math.nan, math.nan), ""
     ours = min((n for n in ("ours", "ours-last") if n in seconds), key=seconds.get, default="")
-    if best and ours:
-        ratio = seconds[best] / seconds[ours]
-        interval = _interval(np.array(samples[best]) / np.array(samples[ours]))
+    if ours:
+        peers = (name for name in seconds if not name.startswith("ours"))
+        ratios = {name: np.divide(samples[name], samples[ours]) for name in peers}
+        best = min(ratios, key=lambda name: np.median(ratios[name]), default="")
+        if best:
+            ratio, interval = float(np.median(ratios[best])), _interval(ratios[best])
     workload = row.request.workload
     least = peak.seconds(workload.flops, workload.min_bytes)
     flops = workload.flops / peak.flops >= workload.min_bytes / peak.bandwidth
