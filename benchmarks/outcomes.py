@@ -25,7 +25,7 @@ class Outcome:
     trials: that found our config; 0 for the default schedule.
     seconds: each contender's median; ours is under "ours", with channels last under "ours-last",
         and "ours@64" after 64 trials alone.
-    best: the peer to which ours has the lowest ratio; empty if none could do it.
+    best: the peer to which ours has the lowest ratio; empty if none could do it, or ours not.
     ratio: the median of its time over that of the faster of ours, since peers may have channels
         last too, round by round: what disturbs a round disturbs both. `interval`: where it lies
         with a confidence of 95 %.

@@ -34,10 +34,12 @@ def _panel(axes, group: list[Outcome]) -> None:
         group = sorted(group, key=lambda o: o.ratio)
     for place, o in enumerate(group):
         best = o.seconds.get(o.best)
+        own = {n: s for n, s in o.seconds.items() if n in ("ours", "ours-last")}
         for name, seconds in o.seconds.items() if best else ():
-            ours = name in ("ours", "ours-last")
+            ours = name in own
             color, size = (_OURS, 36) if ours else (_PEER, 9)
-            axes.scatter([place], [best / seconds], color=color, s=size, zorder=3 + ours)
+            speed = o.ratio if ours and seconds == min(own.values()) else best / seconds
+            axes.scatter([place], [speed], color=color, s=size, zorder=3 + ours)
     axes.axhline(1, color=_LINE, linewidth=0.8)
     axes.axhline(goal(group[0].suite).mean, color=_OURS, linewidth=0.8, linestyle=":")
     axes.set_yscale("log")

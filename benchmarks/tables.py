@@ -85,7 +85,7 @@ def _ratios(group: list[Outcome], names: tuple[str, ...]) -> list[float]:
 
 
 def table(group: list[Outcome]) -> str:
-    """Milliseconds of each contender, the fastest peer's in bold; the ratio of that to ours."""
+    """Milliseconds of each contender, the best peer's in bold, and the ratio of that to ours."""
     names = list(dict.fromkeys(n for o in group for n in o.seconds if n != "ours"))
     head = ["row", "ours", "ratio", "95 %", "of peak", "error", *names]
     return _lines(head, [_row(o, names) for o in group])

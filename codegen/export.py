@@ -37,15 +37,13 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
     Each file appears whole or not at all, the manifest last. Raises `LibraryError` for a bad
     name or place, `BuildError` where the toolchain fails.
     """
-    if path.suffix != ".so":
-        raise LibraryError(f"{path}: the name of a library ends in .so")
+    check_place(path)
     if not origin.objects:
         raise LibraryError(
             f"{signature.name} was loaded from a file, which is an export already: copy its "
             ".so, .h and .json instead"
         )
     name = path.stem
-    check_name(name)
     with scratch() as folder:
         built = folder / path.name
         link(
@@ -60,6 +58,24 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
     manifest = describe(path.name, signature, origin, code)
     write_library(path, code, header(name, signature), manifest)
     return path
+
+
+def check_place(path: Path) -> None:
+    """Raises `LibraryError` where no library can have this name: one that C has no function for,
+    or one whose manifest would take the place of another file."""
+    if path.suffix != ".so":
+        raise LibraryError(f"{path}: the name of a library ends in .so")
+    check_name(path.stem)
+    where = path.with_suffix(".json")
+    try:
+        found = json.loads(where.read_text())
+    except (OSError, ValueError):  # there is none, or one that was cut short
+        return
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise LibraryError(
+            f"{where} is there, and is no library's manifest, for which {path.name} needs that "
+            "name: move it, or give the library another name"
+        )
 
 
 def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any]) -> None:

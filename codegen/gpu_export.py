@@ -10,13 +10,12 @@ from pathlib import Path
 
 from loopwright.codegen.cuda import CudaProgram
 from loopwright.codegen.cuda_driver import Launcher
-from loopwright.codegen.export import describe, write_library
+from loopwright.codegen.export import check_place, describe, write_library
 from loopwright.codegen.gpu_code import GpuCode, Plan
 from loopwright.codegen.gpu_library import GpuLibrary
 from loopwright.codegen.header import (
     Names,
     arena,
-    check_name,
     describe_parameter,
     prototype,
 )
@@ -48,7 +47,7 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
             ".so, .h and .json instead"
         )
     name = path.stem
-    check_name(name)
+    check_place(path)
     with scratch() as folder:
         image, built = folder / "image", folder / path.name
         image.write_bytes(code.image)

@@ -45,14 +45,20 @@ def is_identifier(name: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)) and name not in _RESERVED
 
 
+def as_identifier(name: str) -> str:
+    """A name that a function in C and in C++ may have, as near as can be to `name`."""
+    if is_identifier(name):
+        return name
+    better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return better if is_identifier(better) else f"lw_{better}".rstrip("_")
+
+
 def check_name(name: str) -> None:
     """Raises `LibraryError` unless `name` can name a function in C and in C++."""
     if not is_identifier(name):
-        better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-        better = better if is_identifier(better) else f"lw_{better}".rstrip("_")
         raise LibraryError(
             f"the file's name becomes the name of a C function, and {name!r} cannot be one; "
-            f"try {better}.so"
+            f"try {as_identifier(name)}.so"
         )
 
 

@@ -115,12 +115,17 @@ def _unpacked(path: Path, kind: str, data: Mapping[str, Any]) -> StoredModel:
 
 
 def write_model(path: Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write a model's content, whole or not at all; `kind` says which class reads it."""
+    """Write a model's content, whole or not at all; `kind` says which class reads it. Raises
+    `ModelError` where that cannot be done."""
     text = json.dumps(content)
     header = {"format": _FORMAT, "schema": _SCHEMA, "kind": kind, "sha256": _digest(text)}
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_text(json.dumps({**header, "content": text}))
-    os.replace(new, path)
+    try:
+        new.write_text(json.dumps({**header, "content": text}))
+        os.replace(new, path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise ModelError(f"cannot write the model {path}: {error.strerror}") from error
 
 
 def read_model(path: Path, kind: str | None = None) -> tuple[str, dict[str, Any]]:

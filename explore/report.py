@@ -60,8 +60,9 @@ def _result(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
 
 
 def _peaks(tuned: Tuned) -> tuple[float, float] | None:
-    """Operations and bytes a second that the machine reaches at most; None for a table."""
-    if tuned.target.kind == "replayed":
+    """Operations and bytes a second that the machine reaches at most; None for a table, and for a
+    GPU, of which they are not known."""
+    if tuned.target.kind == "replayed" or tuned.target.gpu is not None:
         return None
     from loopwright.measure.peak import peak
 

@@ -87,18 +87,22 @@ def tuned_kernel(
     return TunedKernel(Kernel(name, code, sig.main_parameters), made.config, sig, prepare)
 
 
+def check_plannable(function: Any, name: str) -> None:
+    """Raises `NotPlannable` for a function of TVM's that calls into its run-time."""
+    calls: list[str] = []
+    tvm_ffi.structural_walk(
+        function.body, (tvm.ir.Call, lambda c: calls.append(str(getattr(c.op, "name", ""))))
+    )
+    if any("packed" in c for c in calls):
+        raise NotPlannable(f"{function.attrs.get('global_symbol', name)} calls TVM's run-time")
+
+
 def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
     """A function of TVM's by TVM's own path, which neither tiles nor runs in parallel.
 
     Raises `NotPlannable` where it calls into TVM's run-time, `BuildError` where TVM fails.
     """
-    calls: list[str] = []
-    tvm_ffi.structural_walk(
-        function.body, (tvm.ir.Call, lambda c: calls.append(str(getattr(c.op, "name", ""))))
-    )
-    packed = [c for c in calls if "packed" in c]
-    if packed:
-        raise NotPlannable(f"{function.attrs.get('global_symbol', name)} calls TVM's run-time")
+    check_plannable(function, name)
     parameters = tuple(
         Parameter(f"p{n}", tuple(int(e) for e in p.shape), str(p.dtype))
         for n, p in enumerate(function.params)

@@ -18,9 +18,10 @@ from loopwright.codegen.linker import is_native
 from loopwright.codegen.signature import Parameter
 from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.errors import LibraryError
+from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.words import counted
 from loopwright.graph.compose import Composed, compose
+from loopwright.graph.kernels import check_plannable
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
 from loopwright.graph.read import Asked, Inputs, read_with_reference
@@ -107,10 +108,16 @@ class TunedModel:
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
-        copies; on random data if no inputs are given."""
+        copies; on random data if no inputs are given. Raises `ShapeError` for wrong ones."""
         library = self.library
         parameters = library.signature.main_parameters
-        given = list(inputs) or [_random(p) for p in library.signature.inputs]
+        wanted = library.signature.inputs
+        given = list(inputs) or [_random(p) for p in wanted]
+        if [np.shape(x) for x in given] != [p.shape for p in wanted]:
+            shapes = ", ".join(str(np.shape(x)) for x in given)
+            raise ShapeError(
+                f"inputs of {shapes} given; the model takes {', '.join(map(str, wanted))}"
+            )
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)
@@ -161,6 +168,8 @@ def import_model(
     gives where it comes from. Raises `ModelError`, `NotPlannable` among them."""
     module, asked = read_with_reference(model, inputs)
     work = work_of(network(fused(module, target)), layout)
+    for name in work.foreign:
+        check_plannable(work.network.functions[name], name)
     if check:
         check_import(asked, lambda: build_work(work, target, {}), target)
     return work

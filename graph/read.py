@@ -115,6 +115,7 @@ def _by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
     if inputs is None:
         return {}
     if not isinstance(inputs, Mapping):
+        _check_several(inputs)
         if len(inputs) > len(names):
             raise ModelError(f"{len(inputs)} inputs given; the model takes {', '.join(names)}")
         inputs = dict(zip(names, inputs))
@@ -122,6 +123,12 @@ def _by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
     if unknown:
         raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
     return inputs
+
+
+def _check_several(inputs: Any) -> None:
+    """One array would be taken apart into what stands along its first axis."""
+    if hasattr(inputs, "shape"):
+        raise ModelError(f"inputs is an array of {tuple(inputs.shape)}: give a tuple, inputs=(x,)")
 
 
 def _shape(x: Any) -> tuple[int, ...]:
@@ -149,6 +156,7 @@ def _exported(module: Any, inputs: Inputs) -> Any:
     if isinstance(inputs, Mapping):
         args, words = tuple[Any, ...](), {name: tensor(x) for name, x in inputs.items()}
     else:
+        _check_several(inputs)
         args, words = tuple(map(tensor, inputs)), None
     modes = {each: each.training for each in module.modules()}
     try:

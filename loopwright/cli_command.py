@@ -21,6 +21,10 @@ class Command(click.Command):
             return super().invoke(ctx)
         except LoopwrightError as error:
             raise click.ClickException(str(error)) from error
+        except BrokenPipeError:
+            raise  # whoever read what we print has seen enough, which click knows
+        except OSError as error:
+            raise click.ClickException(str(error)) from error
 
 
 class NewFile(click.Path):
@@ -36,6 +40,21 @@ class NewFile(click.Path):
         if not path.exists() and not os.access(path.parent, os.W_OK):
             self.fail(f"{path}: files cannot be written to {path.parent}", param, ctx)
         return path
+
+
+def library_path(given: Path | None, default: Path) -> Path:
+    """Where a library goes that is yet to be made: the file that was given, or the default, its
+    name made one that C takes. A usage error, or `LibraryError`, where it cannot be written."""
+    from loopwright.codegen.export import check_place
+    from loopwright.codegen.header import as_identifier
+
+    path = given or default.with_name(f"{as_identifier(default.stem)}.so")
+    if path.suffix != ".so":
+        raise click.UsageError(f"--output {path}: the name of a library ends in .so")
+    check_place(path)
+    for suffix in (".so", ".h", ".json"):
+        NewFile().convert(path.with_suffix(suffix), None, click.get_current_context())
+    return path
 
 
 class Group(Command, click.Group):

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from loopwright.cli_command import Command, NewFile
+from loopwright.cli_command import Command, NewFile, library_path
 from loopwright.cli_graph_said import STORE, have, say_end, say_tasks, say_untuned
 from loopwright.dsl.words import counted
 
@@ -71,6 +72,9 @@ class _Given:
         """The model compiled by the records there are."""
         from loopwright.graph.model import TunedModel, build_model
 
+        source = click.get_current_context().get_parameter_source("records")
+        if source == ParameterSource.COMMANDLINE and not self.records.exists():
+            raise click.UsageError(f"--records {self.records}: there is no such record store")
         with _in_options():
             built = build_model(
                 self.model,
@@ -106,7 +110,7 @@ def tasks(given: _Given) -> None:
 @click.option("--strict", is_flag=True, help="Fail if anything has no record.")
 def build(given: _Given, output: Path | None, strict: bool) -> None:
     """Compile MODEL.onnx by the best records there are, into a library with a C header."""
-    output = _library_name(given.model, output)
+    output = library_path(output, given.model)
     built = given.built()
     missing = say_untuned(built)
     if strict and missing:
@@ -134,6 +138,7 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
     import numpy as np
 
     from loopwright.codegen.export import load
+    from loopwright.dsl.dtypes import numpy_dtype
 
     for path in outputs:
         if path.suffix != ".npy":
@@ -149,10 +154,13 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
     for path in inputs:
         try:
             arrays.append(np.load(path, allow_pickle=False))
-        except (OSError, ValueError) as error:
+        except (OSError, EOFError, ValueError) as error:
             raise click.ClickException(
                 f"{path}: cannot read it as a .npy file: {error}"
             ) from error
+    for n, (array, parameter) in enumerate(zip(arrays, loaded.signature.inputs)):
+        if parameter.dtype == "bfloat16" and array.dtype == np.dtype("V2"):
+            arrays[n] = array.view(numpy_dtype(parameter.dtype))  # .npy has no name for it
     result = loaded(*arrays)
     made = result if isinstance(result, tuple) else (result,)
     for number, (array, parameter) in enumerate(zip(made, results)):
@@ -197,7 +205,7 @@ def tune_model(
     from loopwright.graph.model import best_records, build_work, import_model
     from loopwright.graph.tune import search
 
-    output = _library_name(model, output)
+    output = library_path(output, model)
     target = resolve("cpu", threads)
     with _in_options():
         work = import_model(model, _parsed(shapes), target, check=check)
@@ -212,13 +220,6 @@ def tune_model(
     say_end(built)
     path = built.export(output)
     click.echo(f"saved      {path}; records in {records}")
-
-
-def _library_name(model: Path, output: Path | None) -> Path:
-    output = output or model.with_suffix(".so")
-    if output.suffix != ".so":
-        raise click.UsageError(f"--output {output}: the name of a library ends in .so")
-    return output
 
 
 def _to_stderr(line: str) -> None:

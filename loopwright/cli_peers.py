@@ -47,7 +47,10 @@ def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
     if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
         return None
     if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
-        return "torch", _seconds(_torch_call(request, threads))
+        try:
+            return "torch", _seconds(_torch_call(request, threads))
+        except (TypeError, ValueError, RuntimeError):  # it lacks the type, or unequal padding
+            return None
     if request.name in _NUMPY and "bias" not in request.arguments:
         rng = np.random.default_rng(_SEED)
         arguments = _arrays(request, random_inputs(request.workload, rng))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli_command import Command, NewFile, refuse_options
+from loopwright.cli_command import Command, NewFile, library_path, refuse_options
 from loopwright.cli_graph import CHECK, is_model, tune_model
 from loopwright.cli_peers import compare_peer
 from loopwright.cli_workload import read_workload
@@ -177,10 +177,13 @@ def tune(
     refuse_options(_OF_MODELS, "for the file of a model, MODEL.onnx")
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
-    suffix = ".cl" if target == "opencl" else ".so"
-    output = output or Path(f"{'c6' if what is None else _name(workload)}{suffix}")
-    if output.suffix != suffix:
-        raise click.UsageError(f"--output {output}: the name of a library ends in {suffix}")
+    default = Path("c6.so" if what is None else f"{workload.outputs[0].name}.so")
+    if target != "opencl":
+        output = library_path(output, default)
+    elif output is None:
+        output = Path(NewFile().convert(default.with_suffix(".cl"), None, None))
+    elif output.suffix != ".cl":
+        raise click.UsageError(f"--output {output}: the name of a library ends in .cl")
     if arch is not None and target != "cuda":
         raise click.UsageError("--arch is of an NVIDIA GPU: give --target cuda too")
     if compile_only and target == "cpu":
@@ -253,11 +256,6 @@ def _peak(machine: Target) -> float | None:
     about = f"on {machine}, {machine.threads} threads"
     click.echo(f"{about}; measuring the machine's peak", err=True)
     return peak(machine).flops
-
-
-def _name(workload: Workload) -> str:
-    name = workload.outputs[0].name
-    return name if name.isidentifier() and name.isascii() else "kernel"
 
 
 def _say_result(tuned: Tuned, peak: float | None) -> None:

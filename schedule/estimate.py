@@ -1,8 +1,9 @@
 """A rough time of a program, by which algorithm a search begins with, and a default is made.
 
 Each nest takes as long as its arithmetic, at the share of the peak that its register tile may
-reach, or as long as what it moves, whichever is more. On a convolution's direct sum, im2col and
-Winograd programs, that orders the algorithms as measurements do; it is no cost model within one.
+reach, and as what it fetches again meanwhile, or as long as what it moves, whichever is more. On
+a convolution's direct sum, im2col and Winograd programs, that orders the algorithms as
+measurements do; it is no cost model within one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def estimate(sketch: Sketch, target: Target) -> float:
                 arithmetic = rows * _arithmetic(structure, context)
                 moved = _moved(nest, near, context)
                 moved += rows * _streamed_again(structure, context)
-                total += max(arithmetic, moved / _BYTES) + _fetched_again(nest, context) / _AGAIN
+                again = _fetched_again(nest, {t.name for t in group.every_local}, context)
+                total += max(arithmetic + again / _AGAIN, moved / _BYTES)
                 near |= _read_in_a_row(nest, context) if shared else set()
     return total
 
@@ -92,12 +94,12 @@ def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
     return total + wrote
 
 
-def _fetched_again(nest: Nest, context: NestContext) -> float:
-    """Bytes of operands that every row reads, of which the nearest large cache keeps a part."""
+def _fetched_again(nest: Nest, local: set[str], context: NestContext) -> float:
+    """Bytes of operands that every row reads, local ones left out, which the second-level cache
+    does not keep from one row to the next."""
     rows = math.prod(map(extent, context.rows))
-    sizes = (
-        touched(nest, r) for r in dict.fromkeys(nest.reads()) if not indices(r) - set(nest.extents)
-    )
+    shared = (r for r in dict.fromkeys(nest.reads()) if r.tensor.name not in local)
+    sizes = [touched(nest, r) for r in shared if indices(r) <= set(nest.extents)]
     return (rows - 1) * sum(max(0.0, size - context.target.l2_bytes) for size in sizes)
 
 

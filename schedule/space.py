@@ -28,7 +28,7 @@ from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
-from loopwright.schedule.winograd import RESULTS, tile_blocks, winograd
+from loopwright.schedule.winograd import RESULTS, blocks_of, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
@@ -157,11 +157,11 @@ def _space(named: _Named, target: Target) -> Space:
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
     for results in RESULTS:
-        for label, block in (("", None), *tile_blocks(workload, results, target)):
+        for block in (None, *blocks_of(workload, results, target)):
             faster = winograd(workload, results, block)
             if faster is not None:
                 groups, growth = faster
-                name = f"winograd={results} {label}"
+                name = f"winograd={results} " + ("" if block is None else f"{block} ")
                 rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
@@ -39,14 +39,27 @@ RESULTS = (4, 3, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
 
 _CACHES = 2  # second-level caches that what a block makes may fill
+_EVEN = 1.03  # times the tiles of a thread, at most, where all threads have the same work
+
+
+@dataclass(frozen=True)
+class Block:
+    """How much of a convolution is computed at a time: so many rows of tiles, or, where `across`,
+    so many tiles, in the order of rows."""
+
+    count: int
+    across: bool = False
+
+    def __str__(self) -> str:
+        return f"{'tiles' if self.across else 'rows'}={self.count}"
 
 
 def winograd(
-    workload: Workload, results: int, block: int | None = None, padded: bool = False
+    workload: Workload, results: int, block: Block | None = None, padded: bool = False
 ) -> tuple[tuple[Group, ...], float] | None:
     """The groups of a workload with each convolution that gains computed by F(results, taps), and
-    the growth of its rounding errors; None if there is none. With `block`, so many tiles of
-    results are computed at a time, from data to results; None if none has more than these.
+    the growth of its rounding errors; None if there is none. With `block`, so much of a
+    convolution is computed at a time, from data to results; None if none has more than that.
     `padded` says whether padded copies are made where the transform could as well take zeros."""
     program = fused(workload)
     found = _found(workload, program, results, names_of(program, workload))
@@ -68,9 +81,10 @@ def winograd(
     return tuple(_planned(done, workload.outputs)), growth
 
 
-def tile_blocks(workload: Workload, results: int, target: Target) -> Iterator[tuple[str, int]]:
-    """How many tiles at a time `winograd` may compute, each with its label: one row of them, and
-    the most that keep all threads busy for no longer and make not much more than fits a cache."""
+def blocks_of(workload: Workload, results: int, target: Target) -> Iterator[Block]:
+    """What `winograd` may compute at a time: one row of tiles; the most rows that keep all threads
+    busy for no longer and make not much more than fits a cache; and the most tiles, if rows leave
+    some thread less work than others."""
     program = fused(workload)
     found = _found(workload, program, results, set())
     made = [phases for phases in _joined(program, found) if isinstance(phases, list)]
@@ -78,7 +92,7 @@ def tile_blocks(workload: Workload, results: int, target: Target) -> Iterator[tu
         return
     phases = max(made, key=lambda p: len(p) * p[0].nest.steps)
     first = phases[0]
-    _, *others = tiles = tuple(extent(w.tile) for w in first.windows)
+    count, *others = (extent(w.tile) for w in first.windows)
     images = math.prod(map(extent, first.batch))
     products = math.prod(w.algorithm.products for w in first.windows)
     channels = sum(math.prod(map(extent, loops)) for loops in (first.channels, first.filters))
@@ -86,9 +100,19 @@ def tile_blocks(workload: Workload, results: int, target: Target) -> Iterator[tu
     tile = math.prod((planes, products, channels)) * item_bytes(first.data.dtype)
     most = _CACHES * target.l2_bytes // tile
     row = math.prod(others)
-    fitting = [n for n in even_blocks(images, math.prod(tiles), target.threads) if n <= most]
-    for count in sorted({row, *fitting[-1:]}):
-        yield (f"tiles={count} " if count % row else f"rows={count // row} "), count
+    fitting = [n for n in even_blocks(images, count, target.threads) if n * row <= most]
+    rows = max(fitting, default=1)
+    yield from map(Block, sorted({1, rows}))
+
+    def busiest(size: int) -> int:
+        """Tiles that the thread with the most blocks of so many computes."""
+        return -(-images * -(-count * row // size) // target.threads) * size
+
+    fewest = _EVEN * busiest(1)
+    if busiest(rows * row) > fewest:
+        sizes = range(min(most, count * row - 1), row, -1)
+        even = (n for n in sizes if n % row and busiest(n) <= fewest)
+        yield from (Block(n, across=True) for n in itertools.islice(even, 1))
 
 
 def _found(
@@ -121,11 +145,10 @@ class _Phases:
     their products are one nest, and what is read or written for one waits in the cache for the
     others.
 
-    With `block`, a loop over blocks of so many tiles, of whole rows if it can be, stands around
-    everything but the weights: the transformed data and the products of a block stay in its
-    thread's cache."""
+    With `block`, a loop over blocks stands around everything but the weights: the transformed data
+    and the products of a block stay in its thread's cache."""
 
-    def __init__(self, phases: list[Convolution], block: int | None) -> None:
+    def __init__(self, phases: list[Convolution], block: Block | None) -> None:
         first = phases[0]
         self.phases, self.windows, self.names = phases, first.windows, first.names
         self.channels, self.filters, self.shared = first.channels, first.filters, first.shared
@@ -136,32 +159,30 @@ class _Phases:
         self.around: tuple[Index, ...] = ()
         self.begins: tuple[Base, ...] = ()
         batch = first.batch
-        if block is not None and block < math.prod(map(extent, (*batch, *self.tiles))):
-            self._block(block)
+        if block is not None and self._in_blocks(block):
             batch = ()
         self.rest = (*self.shared, *batch, *self.tiles)
 
-    def _block(self, size: int) -> None:
-        """Tiles in blocks: of rows, or across their ends."""
-        _, *others = self.tiles
+    def _in_blocks(self, block: Block) -> bool:
+        """Makes tiles those of a block; whether there are several blocks."""
+        batch, (tile, *others) = self.phases[0].batch, self.tiles
         row = math.prod(map(extent, others))
-        whole = size % row == 0
-        count = math.prod(map(extent, self.tiles)) // (row if whole else 1)
-        size = min(size // row if whole else size, count)
+        count = extent(tile) * (row if block.across else 1)
+        size = min(block.count, count)
+        if block.across:  # as even as they can be; of the largest convolution they are
+            size = -(-count // -(-count // size))
+        if size == math.prod(map(extent, batch)) * count:
+            return False
         name = self.windows[0].axis.name
-        block, begin = Base.of_blocks(name, count, size)
+        loop, begin = Base.of_blocks(name, count, size)
         within = Index(f"{name}.within", size)
         number = begin.index + within
-        self.around, self.begins = (*self.phases[0].batch, block), (begin,)
-        if whole:
-            self.tiles = (within, *others)
-            self.bases = (replace(self.bases[0], number=number), *self.bases[1:])
-        else:
-            self.tiles = (within,)
-            down, across = number // row, number % row
-            self.bases = tuple(
-                replace(base, number=n) for base, n in zip(self.bases, (down, across), strict=True)
-            )
+        self.around, self.begins = (*batch, loop), (begin,)
+        self.tiles = (within,) if block.across else (within, *others)
+        numbers = (number // row, number % row) if block.across else (number,)
+        placed = (replace(base, number=n) for base, n in zip(self.bases, numbers, strict=False))
+        self.bases = (*placed, *self.bases[len(numbers) :])
+        return True
 
     def groups(self) -> Iterator[Group]:
         """Transform the weights, the data; multiply; transform the results."""

@@ -193,12 +193,17 @@ class RecordStore:
     def export_best(self, path: str | os.PathLike[str]) -> int:
         """Write a new store with `best_of_each` alone, small enough to ship; its records.
 
-        Raises `RecordError` if there is such a file already.
+        Raises `RecordError` if there is such a file already. Leaves none where it fails.
         """
         if os.path.exists(path):
             raise RecordError(f"{os.fspath(path)!r} is there already; give the path of a new file")
-        with RecordStore(path) as store:
-            return store.merge(self.best_of_each())
+        try:
+            with RecordStore(path) as store:
+                return store.merge(self.best_of_each())
+        except BaseException:  # a part of it would stand in the way of the next attempt
+            if os.path.exists(path):
+                os.unlink(path)
+            raise
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

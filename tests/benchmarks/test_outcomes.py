@@ -17,20 +17,29 @@ def measured(**samples):
     return outcome(row, 2, 32, samples, {}, {}, Peak(1e9, 1e9, 2))
 
 
-def test_a_disturbance_that_slows_all_of_a_round_does_not_change_the_ratio():
-    """Ours is caught by it in more rounds than are not, the peer in fewer; each is twice as fast
-    in every round."""
-    ours = (1.0, 5.0, 5.0, 5.0, 1.0)
-    assert measured(ours=ours, torch=tuple(2 * s for s in ours)).ratio == 2.0
+def test_a_disturbance_that_slows_a_round_does_not_change_the_ratio():
+    """In every round but one the peer takes twice as long; that one's disturbance began between
+    the two. The medians of all rounds are 4 and 2.2."""
+    ours, torch = (1.0, 1.0, 4.0, 4.0, 4.0), (2.0, 2.2, 8.0, 8.0, 2.2)
+    assert measured(ours=ours, torch=torch).ratio == 2.0
 
 
 def test_the_ratio_lies_within_its_interval():
-    noisy = measured(ours=(1.0, 1.0, 4.0, 4.0, 4.0), torch=(2.0, 2.2, 8.0, 2.1, 2.3))
-    assert noisy.interval[0] <= noisy.ratio <= noisy.interval[1]
+    rounds = range(1, 16)
+    ours = tuple(1.0 if n <= 7 else 3.0 for n in rounds)  # the median is 3
+    torch = tuple(2.0 if n <= 8 else 6.0 for n in rounds)  # the median is 2, in one round less
+    found = measured(ours=ours, torch=torch)
+    assert found.interval == (2.0, 2.0)
+    assert found.ratio == 2.0
 
 
-def test_the_best_peer_is_the_one_that_ours_beats_least():
-    both = measured(ours=(1.0, 1.0, 1.0), torch=(3.0, 3.0, 3.0), openvino=(2.0, 2.0, 9.0))
+def test_the_best_peer_is_the_one_that_ours_beats_least_round_by_round():
+    """By their medians, 3 and 4, torch would be the better one."""
+    both = measured(
+        ours=(1.0, 1.0, 2.0, 2.0, 2.0),
+        torch=(3.0, 3.0, 6.0, 6.0, 3.0),
+        openvino=(2.0, 2.0, 4.0, 4.0, 4.0),
+    )
     assert (both.best, both.ratio) == ("openvino", 2.0)
 
 

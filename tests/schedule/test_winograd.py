@@ -10,7 +10,7 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.lower import lower
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Allocate, Loop
-from loopwright.schedule.winograd import tile_blocks
+from loopwright.schedule.winograd import blocks_of
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 RANDOM_CONFIGS = 4
@@ -159,7 +159,7 @@ def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
     sketches, rng = fast(lw.space(workload, threads=2)), np.random.default_rng(0)
     assert sketches
-    of_each = {s.rewrite: s for s in sketches}  # among them blocks of some rows of tiles
+    of_each = {s.rewrite: s for s in sketches}  # among them blocks of rows of tiles
     configs = [s.at(s.default) for s in of_each.values()]
     for _ in range(RANDOM_CONFIGS):
         sketch = sketches[rng.integers(len(sketches))]
@@ -205,8 +205,8 @@ def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop
     [
         (1, 1 << 21, ["rows=1", "rows=7"]),  # all but the whole image, which is no block
         (2, 1 << 21, ["rows=1", "rows=7"]),  # the same work for both threads
-        (2, 1 << 19, ["rows=1", "tiles=49"]),  # seven rows are far larger than the cache
-        (16, 1 << 21, ["tiles=13", "rows=1"]),  # with 14 rows two threads would be idle
+        (2, 1 << 19, ["rows=1"]),  # seven rows are far larger than the cache
+        (16, 1 << 21, ["rows=1"]),  # no thread has more than one row
     ],
     ids=["one thread", "two", "a small cache", "many threads"],
 )
@@ -219,17 +219,61 @@ def test_blocks_keep_all_threads_busy_and_are_not_far_larger_than_the_cache(
 
 
 def labels(out, target):
-    return [label.strip() for label, _ in tile_blocks(lw.workload(out), 4, target)]
+    return [str(block) for block in blocks_of(lw.workload(out), 4, target)]
 
 
-def test_a_block_that_ends_within_a_row_of_tiles_computes_its_tiles_alone():
-    """49 tiles, 25 for each of two threads: one is computed twice."""
+def test_blocks_end_within_a_row_where_rows_leave_a_thread_less_work():
+    """49 tiles: four rows and three, or 25 tiles and 24."""
     out = ops.conv2d(tensor("x", 1, 16, 28, 28), weights(32, 16, 3, 3), padding=1)
-    workload = lw.workload(out)
-    sketch = next(s for s in fast(lw.space(workload, threads=2)) if "tiles=25" in s.rewrite)
-    work = {n.nest.out.name: rows * n.nest.steps for n, rows in zip(sketch.nests, around(sketch))}
-    assert work["conv2d_products"] == 36 * 50 * 16 * 32
-    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], threads=2)
+    target = Target(threads=2, l2_bytes=1 << 21)
+    assert labels(out, target) == ["rows=1", "rows=4", "tiles=25"]
+    assert labels(out, Target(threads=1, l2_bytes=1 << 21)) == ["rows=1"]
+
+
+def test_blocks_that_end_within_a_row_are_nearly_even_where_they_cannot_be_so():
+    """784 tiles, of which one of three threads has 262; 53 at a time are 265 for each."""
+    out = ops.conv2d(tensor("x", 1, 64, 112, 112), weights(64, 64, 3, 3), padding=1)
+    assert labels(out, Target(threads=3, l2_bytes=1 << 19)) == ["rows=1", "rows=2", "tiles=53"]
+
+
+def test_a_block_that_ends_within_a_row_computes_its_tiles_alone():
+    out = ops.conv2d(tensor("x", 1, 16, 28, 28), weights(32, 16, 3, 3), padding=1)
+    sketch = across(lw.workload(out), "winograd=4 tiles=25")
+    nests = zip(sketch.nests, around(sketch), strict=True)
+    work = {n.nest.out.name: rows * n.nest.steps for n, rows in nests}
+    assert work["conv2d_products"] == 36 * 50 * 16 * 32  # one of 49 twice
+
+
+def across(workload, rewrite):
+    return next(s for s in fast(lw.space(workload, threads=2)) if s.rewrite == rewrite)
+
+
+def images():
+    return ops.conv2d(tensor("x", 3, 16, 28, 26), weights(16, 16, 3, 3), padding=1)
+
+
+def phases():
+    return ops.conv2d_transpose(tensor("x", 1, 16, 14, 14), weights(16, 16, 4, 4), 2, 1)
+
+
+def strided():
+    return ops.conv2d(tensor("x", 1, 16, 28, 28), weights(16, 16, 3, 3), stride=2, padding=1)
+
+
+def convolutions_of_two_sizes():
+    """The second one has 36 tiles, which are two blocks of 18."""
+    first = ops.conv2d(tensor("x", 1, 16, 28, 28), weights(16, 16, 3, 3), padding=1)
+    second = ops.conv2d(first, tensor("v", 16, 16, 5, 5, constant=True))
+    return first, second
+
+
+@pytest.mark.parametrize("make", [images, phases, strided, convolutions_of_two_sizes])
+def test_blocks_that_end_within_a_row_equal_the_oracle(make):
+    workload = workload_of(make())
+    found = {s.rewrite: s for s in fast(lw.space(workload, threads=2)) if "tiles=" in s.rewrite}
+    assert found
+    configs = [s.at(s.default) for s in found.values()]
+    assert_configs_equal_oracle(workload, configs, threads=2)
 
 
 def around(sketch):
@@ -244,7 +288,7 @@ def test_blocks_of_all_groups_of_channels_are_counted():
     data, w = tensor("x", 16, 16, 58, 58), tensor("w", 16, 16, 16, 3, 3, constant=True)
     out = lw.tensor("o")
     out[g, k, y, x] += data[g, c, y + r, x + s] * w[g, k, c, r, s]
-    assert labels(out, Target(threads=2, l2_bytes=1 << 21)) == ["rows=1", "tiles=49"]
+    assert labels(out, Target(threads=2, l2_bytes=1 << 21)) == ["rows=1"]
 
 
 @pytest.mark.parametrize("name", ["y_block", "y_first", "y_base", "y_tile", "y_at", "y_in"])
