@@ -74,7 +74,7 @@ class _Given:
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():
-            raise click.UsageError(f"--records {self.records}: there is no such record store")
+            click.echo(f"note: there is no record store {self.records} yet", err=True)
         with _in_options():
             built = build_model(
                 self.model,

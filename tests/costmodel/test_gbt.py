@@ -264,3 +264,9 @@ def test_content_of_another_shape_is_an_error_that_names_the_file(saved):
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(ModelError, match=r"nowhere\.json"):
         GBTModel.load(tmp_path / "nowhere.json")
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(ModelError, match=r"cannot write the model .*nowhere/m\.json"):
+        write_model(tmp_path / "nowhere" / "m.json", "gbt", {})
+    assert not list(tmp_path.iterdir())

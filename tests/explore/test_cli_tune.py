@@ -96,6 +96,7 @@ def test_errors_end_a_command_with_a_message():
         ("relu x=4 -o nowhere/k.so", "there is no folder nowhere; make it first"),
         ("relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
         ("relu x=4 --plot p", "the name of a plot ends in one of"),
+        ("relu x=4 -o my-relu.so", "cannot be one; try my_relu.so"),
         ("relu x=4 --share 0.5", "--share is for the file of a model"),
         ("relu x=4 --tasks 1 --shape x=4", "--tasks, --shape are for the file of a model"),
         ("relu x=4 --target cuda --compile-only --plot p.png", "--plot is for programs that are"),
@@ -140,6 +141,18 @@ def test_another_library_and_ours_are_both_called_from_python():
     assert len(inputs) > 3
     assert "called from Python like it, the best takes" in compare_peer(request, library)
     assert compare_peer(read_workload("relu", ["x=4"]), library) is None
+
+
+@pytest.mark.parametrize(
+    ("what", "settings"),
+    [
+        ("conv2d", ["x=1,4,9,9", "w=4,4,3,3:constant", "padding=((1,2),(0,1))"]),
+        ("matmul", ["a=4,4:bfloat16", "b=4,4:bfloat16"]),
+    ],
+)
+def test_what_torch_lacks_has_no_counterpart(what, settings):
+    pytest.importorskip("torch")
+    assert peer_seconds(read_workload(what, settings), 1) is None
 
 
 def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):

@@ -68,6 +68,8 @@ def test_a_model_is_tuned_built_and_run(here):
     inputs = ("run", "net.so", "--input", "x.npy")
     assert "there is no folder nowhere" in _call(*inputs, "-o", "nowhere/y.npy", code=2)
     assert "ends in .npy" in _call(*inputs, "-o", "y.txt", code=2)
+    Path("empty.npy").touch()
+    assert "cannot read it as a .npy" in _call("run", "net.so", "--input", "empty.npy", code=1)
     said = _call(*inputs, "-o", "a.npy", "-o", "b.npy", code=2)
     assert "2 times --output, for 1 output of net.so: output: float32[7, 5]" in said
     assert not [*Path().glob("*.txt*"), *Path().glob("[ab].npy")]
@@ -82,7 +84,20 @@ def test_a_strict_build_fails_where_a_record_is_missing(here):
     options = ("--shape", "x=7,13", "--records", "my records.db")
     said = _call("build", "net.onnx", *options, "--strict", code=1)
     assert "2 tasks have no record" in said
+    assert "there is no record store my records.db yet" in said
     assert "loopwright tune net.onnx --shape x=7,13 --records 'my records.db'" in said
+
+
+def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
+    options = ("--shape", "x=7,13", "--threads", "1")
+    Path("net.onnx").rename("my-net 2.onnx")
+    assert "saved      my_net_2.so" in _call("build", "my-net 2.onnx", *options)
+    assert "saved      my_net_2.so" in _call("build", "my-net 2.onnx", *options)  # once more
+    Path("c.json").write_text('{"mine": 1}')
+    said = _call("build", "my-net 2.onnx", *options, "-o", "c.so", code=1)
+    assert "c.json is there, and is no library's manifest" in said
+    assert Path("c.json").read_text() == '{"mine": 1}'
+    assert not Path("c.so").exists()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +107,7 @@ def test_a_strict_build_fails_where_a_record_is_missing(here):
         (["tune", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
         (["build", "net.onnx", "-o", "nowhere/net.so"], "there is no folder nowhere"),
         (["tasks", "missing.onnx"], "no such file"),
+        (["tune", "net.onnx", "-o", "my-net.so"], "cannot be one; try my_net.so"),
         (["build", "net.onnx", "--shape", "x=7,13", "-o", "net.lib"], "ends in .so"),
         (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
         (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "3"], "tasks 1 to 2"),

@@ -95,6 +95,14 @@ def test_a_profile_has_every_step(built):
     profile = built.profile(calls=2)
     assert len(profile) == len(built.composed.steps)
     assert all(seconds >= 0 for _, seconds in profile)
+    with pytest.raises(ShapeError, match=r"\(1, 3, 15, 16\) given; the model takes"):
+        built.profile(np.zeros((1, 3, 15, 16), np.float32))
+
+
+def test_one_array_is_no_list_of_inputs(net):
+    model, x = net
+    with pytest.raises(ModelError, match=r"give a tuple, inputs=\(x,\)"):
+        build_model(model, x)
 
 
 def test_an_exported_model_runs_without_tvm_and_torch(net, built, tmp_path):

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx
 
+from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
-from loopwright.graph.model import build_model
+from loopwright.graph.model import build_model, import_model
+from loopwright.graph.network import NotPlannable
 from loopwright.graph.virtual import VirtualModel
 
 torch = pytest.importorskip("torch")
@@ -34,6 +36,23 @@ def test_a_model_that_sorts_runs_on_the_virtual_machine_and_says_why(made):
     assert isinstance(model, VirtualModel)
     assert "virtual machine" in model.notes[0]
     np.testing.assert_allclose(model(x), net(x).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_search_refuses_it_before_anything_is_measured():
+    def foreign(x):
+        def call(ins, outs):
+            return tirx.Evaluate(tirx.call_packed("far.away", ins[0], outs[0]))
+
+        return te.extern([x.shape], [x], call, dtype="float32")
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(builder.emit_te(foreign, x))
+        builder.emit_func_output(out)
+    with pytest.raises(NotPlannable, match="foreign calls TVM's run-time"):
+        import_model(builder.get(), None, resolve("cpu", 1))
 
 
 def test_its_export_is_loaded_by_tvm(made, tmp_path):
