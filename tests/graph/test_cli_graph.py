@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import loopwright as lw
 from loopwright.__main__ import main
+from loopwright.dsl.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.onnx
 
@@ -117,3 +119,13 @@ def test_a_mistake_ends_with_a_message(here, words, said):
     result = CliRunner().invoke(main, words)
     assert result.exit_code != 0
     assert said in result.output
+
+
+def test_bfloat16_goes_in_and_out_of_files_that_have_no_name_for_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dtype = numpy_dtype("bfloat16")
+    lw.build(lw.ops.relu(lw.tensor("x", (4,), "bfloat16")), threads=1).export("r.so")
+    np.save("x.npy", np.array([-1, 2, -3, 4], dtype))
+    said = _call("run", "r.so", "--input", "x.npy", "-o", "y.npy")
+    assert "from 0 to 4" in said
+    np.testing.assert_array_equal(np.load("y.npy").view(dtype), np.array([0, 2, 0, 4], dtype))
