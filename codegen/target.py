@@ -65,6 +65,17 @@ def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None
     return _explicit(target, _checked(threads))
 
 
+def processor(target: str | Mapping[str, Any] | Target, threads: int | None = None) -> Target:
+    """`resolve` for what runs on processors alone: models. Raises `TargetError` for a GPU."""
+    machine = resolve(target, threads)
+    if machine.gpu is not None:
+        raise TargetError(
+            f"models are compiled for processors, not for {machine}; tune their operators one by "
+            "one with lw.tune"
+        )
+    return machine
+
+
 def tvm_target(target: Target, optimized: bool = True) -> Any:
     """TVM's object for a target that emits machine code."""
     return _tvm_target(target.triple, target.mcpu, target.features, optimized)

@@ -7,10 +7,11 @@ import numpy as np
 from loopwright.costmodel.model import Floats
 
 
-def pairwise_accuracy(scores: Floats, costs: Floats) -> float:
-    """The share of pairs of different cost in which the cheaper one has the higher score; equal
-    scores count half. 0.5 is chance; nan if all costs are equal."""
-    cheaper = costs[:, None] < costs[None, :]
+def pairwise_accuracy(scores: Floats, costs: Floats, apart: float = 1.0) -> float:
+    """The share of pairs in which the cheaper one has the higher score, among those whose costs
+    differ by more than the factor `apart`; equal scores count half. 0.5 is chance; nan if there
+    is no such pair."""
+    cheaper = costs[:, None] * apart < costs[None, :]
     difference = scores[:, None] - scores[None, :]
     right = (difference > 0) + 0.5 * (difference == 0)
     return float(right[cheaper].mean()) if cheaper.any() else float("nan")

@@ -72,13 +72,47 @@ def evaluate(
     Raises `ShapeError` if an input is missing or has the wrong shape or dtype.
     """
     given = _match(workload, inputs)
-    values: dict[Tensor, Array] = {}
-    for tensor in workload.inputs:
-        values[tensor] = _check(tensor, given[tensor.name])
-    with np.errstate(all="ignore"):
-        for stage in workload.stages:
-            values[stage] = _evaluate_stage(stage, values)
-    return tuple(values[t] for t in workload.outputs)
+    return _run(workload, [_check(t, given[t.name]) for t in workload.inputs], lambda _, v: v)
+
+
+def slack(
+    workload: Workload, inputs: Sequence[Array], outputs: Sequence[Array]
+) -> tuple[Array, ...]:
+    """By how much each element of the outputs of `evaluate` may differ beyond `tolerance`, in
+    float32; nothing at all where that is never needed.
+
+    A quotient by a sum that almost vanishes, or the exponential of a large number, makes much of
+    the rounding before it. So all is computed again, with floating inputs and stages off by what
+    they may be, up or down at random: an element may move twice as far as it does then.
+    """
+    (stage, *more) = workload.stages
+    if not more and _is_sum_of_products(defined(stage)):
+        return ()
+    rng = np.random.default_rng(0)
+
+    def off(tensor: Tensor, value: Array) -> Array:
+        if not is_float(tensor.dtype):
+            return value
+        rtol, atol = epsilon(tensor.dtype) / 2, 0.0
+        if tensor not in workload.inputs:
+            rtol, atol = _bounds((tensor,), epsilon(tensor.dtype))
+        exact = value.astype(np.float64)
+        sign = rng.integers(0, 2, value.shape) * 2 - 1
+        return np.asarray(exact + sign * (atol + rtol * np.abs(exact))).astype(value.dtype)
+
+    given = [np.asarray(value) for value in inputs]
+    rtol, atol = tolerance(workload)
+    found = []
+    for tensor, value, moved in zip(workload.outputs, outputs, _run(workload, given, off)):
+        if not is_float(tensor.dtype):
+            found.append(np.zeros(value.shape, np.float32))
+            continue
+        exact = value.astype(np.float64)
+        with np.errstate(all="ignore"):
+            beyond = np.abs(moved.astype(np.float64) - exact) - (atol + rtol * np.abs(exact))
+        beyond[~(beyond > 0)] = 0.0
+        found.append((2 * beyond).astype(np.float32))
+    return tuple(found) if any(map(np.any, found)) else ()
 
 
 def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, ...]:
@@ -96,10 +130,26 @@ def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
     times. Stages in a row add up. The coarsest type on the way decides ε.
     """
     eps = max((epsilon(t.dtype) for t in (*workload.inputs, *workload.stages)), default=0.0)
+    rtol, atol = _bounds(workload.stages, eps)
+    return rtol, growth * atol
+
+
+def _bounds(stages: Sequence[Tensor], eps: float) -> tuple[float, float]:
     steps = 0.0
-    for stage in workload.stages:
+    for stage in stages:
         steps += 4 + math.prod(i.extent or 1 for i in defined(stage).reduce) / 2
-    return 8 * eps * (1 + len(workload.stages)), growth * eps * steps
+    return 8 * eps * (1 + len(stages)), eps * steps
+
+
+def _run(
+    workload: Workload, inputs: Sequence[Array], change: Callable[[Tensor, Array], Array]
+) -> tuple[Array, ...]:
+    """The outputs, each tensor changed before it is read."""
+    with np.errstate(all="ignore"):
+        values = {t: change(t, value) for t, value in zip(workload.inputs, inputs, strict=True)}
+        for stage in workload.stages:
+            values[stage] = change(stage, _evaluate_stage(stage, values))
+    return tuple(values[t] for t in workload.outputs)
 
 
 def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:

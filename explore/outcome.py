@@ -11,7 +11,7 @@ from loopwright.explore.instant import Instant
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
-from loopwright.measure.device import Failure, Measurement
+from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 
 HEAT, HEAT_ROUNDS = 24, 5
@@ -19,6 +19,10 @@ FINALISTS, ROUNDS = 8, 20
 """The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
 so many of the best, a quarter of all, are measured side by side, so many samples each; the better
 ones of them are measured again as finalists."""
+LONGEST, LEAST_ROUNDS = 30.0, 3
+"""Seconds that a comparison takes, about: of slow programs fewer samples are taken, and of very
+slow ones fewer are compared."""
+_CALLS = 2  # a sample's, at least: one that is not timed comes before
 
 DRIFT = 1.25
 """By how much times may differ between the search and its end without a word: those of the best
@@ -53,7 +57,9 @@ def _result(
     """What there is to say of the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
     again = {
-        f.config: session.record(_again(of_search, f), final=True) for f in finalists if of_search
+        f.config: session.record(_again(session.device, f), final=True)
+        for f in finalists
+        if of_search
     }
     costs = {f.config: f.cost for f in finalists}
     record = again.get(config)
@@ -109,6 +115,7 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
 
 def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
     """Measure configs in turns and rank them; those that fail now are rejected."""
+    configs, rounds = _in_time([session.cost(c) for c in configs], configs, rounds)
     with session.timed("comparing"):
         samples = session.device.compare(session.workload, configs, rounds)
     for config, seconds in zip(configs, samples, strict=True):
@@ -117,15 +124,26 @@ def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[
     return judge(configs, samples, session.space.default)
 
 
-def _again(measured: Measurement, finalist: Finalist) -> Measurement:
+def _in_time(
+    costs: Sequence[float], configs: list[Config], rounds: int
+) -> tuple[list[Config], int]:
+    """Those of the configs, the best first, and as many rounds, for which there is time."""
+    left = LONGEST / _CALLS
+    until = [sum(costs[: n + 1]) for n in range(len(costs))]
+    taken = max(2, sum(LEAST_ROUNDS * seconds <= left for seconds in until))
+    taken = min(taken, len(configs))
+    return configs[:taken], min(rounds, max(LEAST_ROUNDS, int(left / until[taken - 1])))
+
+
+def _again(device: Device, finalist: Finalist) -> Measurement:
     return Measurement(
         config=finalist.config,
         seconds=finalist.seconds,
         failure=None,
         build_seconds=0.0,
         run_seconds=sum(finalist.seconds),
-        cache=measured.cache,
-        threads=measured.threads,
+        cache=device.cache,
+        threads=device.target.threads,
         started=time.time(),
     )
 

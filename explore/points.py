@@ -27,6 +27,8 @@ _HUGE = 1 << 62
 _KEPT = 0.7  # the share of knobs that a guess leaves alone
 _LISTED = 1 << 18
 """Spaces up to this size are listed to find what is left; larger ones do not run dry."""
+_DRAWS, _MANY = 8, 1 << 12
+"""So often points are drawn, and then so many at a time, where legal ones are rare."""
 _GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: multiplying by it mixes bits well
 
 
@@ -148,10 +150,10 @@ class Domain:
         self, n: int, seen: Seen, rng: np.random.Generator, among: Points | None = None
     ) -> Points:
         """Up to `n` different legal points, none of them seen, drawn like `sample`; fewer only
-        where no more are left. Where few are left `among` some sketches, others follow."""
+        where next to no more are left. Where few are left `among` some sketches, others follow."""
         found = np.empty((0, self.width), np.int64)
-        for _ in range(8):
-            drawn = seen.unseen(self.sample(4 * n, rng, among))
+        for size in (*[4 * n] * _DRAWS, *[max(4 * n, _MANY)] * _DRAWS):
+            drawn = seen.unseen(self.sample(size, rng, among))
             found = distinct(np.concatenate([found, drawn[self.is_legal(drawn)]]))[:n]
             if len(found) == n:
                 return found

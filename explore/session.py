@@ -17,9 +17,9 @@ from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.callbacks import Callback, Progress
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
-from loopwright.schedule.space import Space
+from loopwright.schedule.space import Space, space
 from loopwright.transfer.lookup import hardware
-from loopwright.transfer.record import FINALS, NETWORK
+from loopwright.transfer.record import FINALS
 from loopwright.transfer.records import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -54,6 +54,7 @@ class Session:
         self.history: list[Measurement] = []
         self.resumed = 0
         self.champion: Config | None = None
+        self._whole = True
         self.spent: dict[str, float] = {}
         self.preparing = preparing
         self._began = time.monotonic()
@@ -96,13 +97,14 @@ class Session:
         target = self.device.target
         found = self.store.query(self.workload.key, str(target), threads=target.threads)
         here = hardware(self._machine)
-        alone = (r for r in found if r.cache != NETWORK and hardware(r.machine) == here)
-        last = {r.config: r for r in alone if self._fits(r.config)}
+        like = (r for r in found if r.cache == self.device.cache and hardware(r.machine) == here)
+        last = {r.config: r for r in like if self._fits(r.config)}
         self.history += (r.measurement for r in last.values())
         self._costs |= {config: r.cost for config, r in last.items()}
         self._earlier = last
         self.resumed = len(last)
         self.champion = self.best_known()
+        self._whole = self._saw_best()
         if self.resumed:
             trials = counted(self.resumed, "trial")
             self.note(f"counts {trials} of earlier sessions; {self.store.path}")
@@ -142,16 +144,15 @@ class Session:
         self.note(f"rejected after a check: {failure}: {config}")
 
     def best_known(self, cache: str | None = None) -> Config | None:
-        """What the store would choose for this machine; None for nothing."""
-        if self.store is None:
-            return None
-        key, target = self.workload.key, self.device.target
-        found = self.store.best(key, target, machine=self._machine, cache=cache)
-        return found.config if found and self._fits(found.config) else None
+        """What the store would choose for this machine, by times of the device's kind if not of
+        another; None for nothing."""
+        found = self._best_of_all(cache or self.device.cache)
+        return found if found and self._fits(found) else None
 
     def record(self, measurement: Measurement, final: bool = False) -> Record:
         """The record of a measurement, stored; one of an earlier session is there already. `final`
-        is for what was compared side by side with the best others."""
+        is for what was compared side by side with the best others: not where a search of a part of
+        the space left out what the store would choose."""
         earlier = self._earlier.get(measurement.config)
         if earlier is not None and earlier.measurement == measurement:
             return earlier
@@ -161,7 +162,7 @@ class Session:
             self._machine,
             measurement,
             seed=self.seed,
-            session=self._name + FINALS * final,
+            session=self._name + FINALS * (final and self._whole),
         )
         if self.store is not None:
             record = replace(record, id=self.store.add([record])[0])
@@ -270,10 +271,24 @@ class Session:
             self.reject(measured[i].config, failure)
             measured[i] = replace(measured[i], seconds=(), failure=failure)
 
-    def _fits(self, config: Config) -> bool:
+    def _best_of_all(self, cache: str) -> Config | None:
+        """What the store would choose for this machine, searched for now or not."""
+        if self.store is None:
+            return None
+        key, target = self.workload.key, self.device.target
+        found = self.store.best(key, target, machine=self._machine, cache=cache)
+        return found.config if found else None
+
+    def _saw_best(self) -> bool:
+        """Whether the space has what the store would choose, if any version's space has it."""
+        best = self._best_of_all(self.device.cache)
+        whole = space(self.workload, self.device.target)
+        return best is None or self._fits(best) or not self._fits(best, whole)
+
+    def _fits(self, config: Config, within: Space | None = None) -> bool:
         """Whether a config is still of the space; rules change between versions."""
         try:
-            self.space.sketch(config.sketch).numbers(config)
+            (within or self.space).sketch(config.sketch).numbers(config)
         except ConfigError:
             return False
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import BuildError
+from loopwright.codegen.target import processor
+from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.graph.errors import NotSayable
 from loopwright.graph.kernels import TunedKernel, tuned_kernel
 from loopwright.graph.tir import Imported, import_function
@@ -38,8 +39,13 @@ def apply(
     links in; it runs on the threads of TVM. Weights are laid out now. All other functions take
     TVM's own path. With `defaults`, those without a record that the notation can say are replaced
     as well, by our default schedules.
+
+    Raises `RecordError` for a missing store, `TargetError` for one that is no processor.
     """
-    machine = resolve(target, threads)
+    machine = processor(target, threads)
+    if records is not None:
+        with RecordStore(records, create=False) as store:
+            store.settings()  # a missing one is told now, not inside of a pass
 
     @tvm.transform.module_pass(opt_level=0, name="LoopwrightApply")
     def run(module: Any, _: Any) -> Any:
@@ -103,10 +109,11 @@ class _Apply:
         if record is None and not self.defaults:
             return None
         config = None if record is None else record.config
-        try:
-            return tuned_kernel(workload, config, self.target, f"lw_{workload.key}", own=False)
-        except BuildError:
-            return None
+        name = f"lw_{workload.key}"
+        for tried in dict.fromkeys((config, None) if self.defaults else (config,)):
+            with suppress(BuildError, ConfigError):  # a config of another version's space
+                return tuned_kernel(workload, tried, self.target, name, own=False)
+        return None
 
 
 @relax.expr_functor.mutator

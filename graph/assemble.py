@@ -87,14 +87,15 @@ class Weights:
 
 
 def object_files(
-    calls: Sequence[Planned], weights: Weights, arena_bytes: int, arguments: int
+    calls: Sequence[Planned], weights: Weights, arena_bytes: int, arguments: int, triple: str
 ) -> tuple[bytes, ...]:
-    """The object files of a plan: its kernels, its table with `main`, and the weights.
+    """The object files of a plan for machines of a `triple`: its kernels, its table with `main`,
+    and the weights.
 
     Raises `BuildError` where the C compiler fails.
     """
     kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
-    compiler = find_compiler()
+    compiler = find_compiler(triple)
     with tempfile.TemporaryDirectory(prefix="loopwright-") as name:
         folder = Path(name)
         source, plan = folder / "plan.c", folder / "plan.o"

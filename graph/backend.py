@@ -30,16 +30,26 @@ def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
     try:
         _check_kept(graph, examples, weights)
         made = _built(graph, examples, weights)
-    except LoopwrightError as error:
+    except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
         warnings.warn(f"loopwright leaves a graph to torch: {error}", stacklevel=2)
         forward: Callable[..., Any] = graph.forward
         return forward
     seen = [(n, *_seen(examples[n])) for n in weights if examples[n].numel()]
     rest = [n for n in range(len(examples)) if n not in weights]
+    told = False
 
     def call(*inputs: Any) -> Any:
-        gradients = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-        if gradients or any(
+        nonlocal told
+        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+            if not told:
+                warnings.warn(
+                    "gradients are wanted, so torch computes: call it under torch.no_grad() for "
+                    "loopwright's code",
+                    stacklevel=2,
+                )
+            told = True
+            return graph.forward(*inputs)
+        if any(
             inputs[n].data_ptr() != pointer or inputs[n]._version != version or largest[()] != bits
             for n, pointer, version, largest, bits in seen
         ):

@@ -25,7 +25,7 @@ from loopwright.graph.assemble import (
     Weights,
     object_files,
 )
-from loopwright.graph.kernels import Kernel, TunedKernel, tuned_kernel, tvm_kernel
+from loopwright.graph.kernels import Kernel, TunedKernel, check_arguments, tuned_kernel, tvm_kernel
 from loopwright.graph.network import Network, Value
 from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tasks import Work
@@ -97,11 +97,12 @@ class _Composer:
                 calls.append(PlannedCopy(places[self.root(value)], out, value.nbytes))
                 numbers.append(-1)
         sig = self.signature(name)
-        objects = object_files(calls, self.weights, arena_bytes, len(sig.main_parameters))
+        count, triple = len(sig.main_parameters), self.target.triple
+        objects = object_files(calls, self.weights, arena_bytes, count, triple)
         library = Library.from_object(
             objects,
             sig,
-            target_triple=self.target.triple,
+            target_triple=triple,
             target=str(self.target),
             cpu_features=cpu_features(self.target),
             extra={"notes": self.work.notes() + self.notes},
@@ -153,10 +154,14 @@ class _Composer:
                         what = "its default" if config is None else "its record"
                         reason = str(error).splitlines()[0]
                         self.notes.append(f"{function}: {what} cannot be built: {reason}")
+                if said.moved:
+                    raise BuildError(f'{self.notes[-1]}; layout="given" may help')
             return tvm_kernel(self.network.functions[function], self.target, name)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             made = dict(zip(jobs, threads.map(make, jobs, jobs.values())))
+        for kernel in made.values():
+            check_arguments(kernel if isinstance(kernel, Kernel) else kernel.kernel)
         found = {}
         for n in live:
             ours = isinstance(self.work.imported[n], Imported)

@@ -17,7 +17,7 @@ from loopwright.codegen.emit import emit, emit_preparation
 from loopwright.codegen.library import Library
 from loopwright.codegen.pipeline import compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
-from loopwright.codegen.target import tvm_target
+from loopwright.codegen.target import resolve, tvm_target
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.graph.network import NotPlannable
@@ -25,6 +25,8 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
+MOST_ARGUMENTS = 128
+"""LW_MAX_ARGUMENTS of codegen/runtime/runtime.h."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +89,13 @@ def tuned_kernel(
     return TunedKernel(Kernel(name, code, sig.main_parameters), made.config, sig, prepare)
 
 
+def check_arguments(kernel: Kernel) -> None:
+    """Raises `NotPlannable` for a function of more arrays than our run-time calls one with."""
+    if len(kernel.parameters) > MOST_ARGUMENTS:
+        count = len(kernel.parameters)
+        raise NotPlannable(f"one of its functions takes {count} arrays; {MOST_ARGUMENTS} may be")
+
+
 def check_plannable(function: Any, name: str) -> None:
     """Raises `NotPlannable` for a function of TVM's that calls into its run-time."""
     calls: list[str] = []
@@ -121,11 +130,12 @@ def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
 
 
 def _preparation(made: Program, sig: Signature) -> Library:
-    """What lays the constants out, as a library: from constants to prepared arrays."""
-    tree = made.tree
-    function = emit_preparation("main", tree, made.target)
-    code = object_file(compiled({"main": function}, made.target, optimized=False))
+    """What lays the constants out, as a library: from constants to prepared arrays. It runs now,
+    on this machine, whatever the program is for."""
+    tree, here = made.tree, resolve("cpu", 1)
+    function = emit_preparation("main", tree, here)
+    code = object_file(compiled({"main": function}, here, optimized=False))
     known = {p.name: p for p in sig.inputs}
     inputs = tuple(known[b.name] for b in tree.constants)
     ours = Signature("prepare", inputs, sig.prepared)
-    return Library.from_object(code, ours, target_triple=made.target.triple)
+    return Library.from_object(code, ours)

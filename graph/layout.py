@@ -13,6 +13,7 @@ A network's inputs, outputs and constants stay as they are, and so does what cod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from loopwright.dsl.expr import Expr, Read, map_leaves
@@ -43,7 +44,7 @@ def channels_last(
         if key not in known:
             inside = {t.name for t in said.workload.stages if t not in said.workload.outputs}
             all_moved = names | {n for n in inside if _rank(said.workload, n) == len(_LAST)}
-            known[key] = Imported(_permuted(said.workload, all_moved), said.inputs, said.outputs)
+            known[key] = replace(said, workload=_permuted(said.workload, all_moved), moved=True)
         made.append(known[key])
     return tuple(made)
 

@@ -16,7 +16,7 @@ from loopwright.codegen.arrays import Array, address, empty
 from loopwright.codegen.library import Library
 from loopwright.codegen.linker import is_native
 from loopwright.codegen.signature import Parameter
-from loopwright.codegen.target import resolve
+from loopwright.codegen.target import processor, resolve
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.words import counted
@@ -206,7 +206,7 @@ def build_model(
 
     Raises `ModelError`, `BuildError`.
     """
-    machine = resolve(target, threads)
+    machine = processor(target, threads)
     module, asked = read_with_reference(model, inputs)
     module = fused(module, machine)
     built: TunedModel | VirtualModel

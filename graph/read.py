@@ -69,6 +69,9 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
     else:
         return None
     check_inference(program)
+    for number, spec in enumerate(program.graph_signature.output_specs):
+        if getattr(spec.arg, "value", spec) is None:  # a constant
+            raise ModelError(f"output {number} of the model is None: return tensors alone")
     return program
 
 
@@ -151,13 +154,17 @@ def _exported(module: Any, inputs: Inputs) -> Any:
         raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
 
     def tensor(x: Any) -> Any:
-        return x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
+        if isinstance(x, np.ndarray):  # torch knows no negative strides
+            return torch.as_tensor(np.ascontiguousarray(x))
+        return x if x is None or isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
-    if isinstance(inputs, Mapping):
-        args, words = tuple[Any, ...](), {name: tensor(x) for name, x in inputs.items()}
-    else:
+    if not isinstance(inputs, Mapping):
         _check_several(inputs)
-        args, words = tuple(map(tensor, inputs)), None
+    try:
+        tensors = torch.utils._pytree.tree_map(tensor, inputs)
+    except Exception as error:  # of many kinds
+        raise ModelError(f"an input is no tensor: {_reason(error)}") from error
+    args, words = ((), tensors) if isinstance(inputs, Mapping) else (tuple(tensors), None)
     modes = {each: each.training for each in module.modules()}
     try:
         return torch.export.export(module.eval(), args, words)
@@ -174,7 +181,7 @@ def _from_program(program: Any) -> Any:
     def imported(in_parts: bool) -> Any:
         return from_exported_program(
             program,
-            unwrap_unit_return_tuple=True,
+            unwrap_unit_return_tuple=program.call_spec.out_spec.is_leaf(),
             custom_convert_map=_OPERATORS,
             run_ep_decomposition=in_parts,
         )

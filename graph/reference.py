@@ -56,6 +56,9 @@ class Reference:
         inputs, words = program.example_inputs
         with torch.no_grad():
             outputs = _leaves(program.module()(*inputs, **words))
+        every = torch.utils._pytree.tree_leaves((inputs, words))
+        if len(every) > len(inputs) + len(words):  # tuples of tensors, say, which are given flat
+            inputs, words = [x for x in every if isinstance(x, torch.Tensor)], {}
         return Reference("torch", inputs, words, outputs)
 
     @staticmethod

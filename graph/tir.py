@@ -44,11 +44,13 @@ class Imported:
     ----------
     inputs: for each input of the workload, the number of its parameter.
     outputs: for each output, the number of its parameter.
+    moved: whether its arrays lie otherwise than those of the function.
     """
 
     workload: Workload
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    moved: bool = False
 
 
 def from_tir(func: Any, constants: Sequence[int] = ()) -> Workload:
@@ -73,6 +75,8 @@ def import_function(func: Any, constants: Sequence[int] = ()) -> Imported:
         return _Import(func, frozenset(constants)).run()
     except NotSayable:
         raise
+    except RecursionError:
+        raise NotSayable("its expression is nested too deeply") from None
     except LoopwrightError as error:  # the notation's own checks
         raise NotSayable(str(error)) from error
 

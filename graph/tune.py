@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopwright.codegen.target import resolve
+from loopwright.codegen.target import processor
 from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
@@ -151,7 +151,7 @@ def tune_model(
     """
     budget = Budget.of(trials, minutes, effort)
     check_seed(seed)
-    machine = resolve(target, threads) if device is None else device.target
+    machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check)
     search(
         work,

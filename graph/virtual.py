@@ -7,8 +7,9 @@ that the notation can say are still ours; an export needs TVM's run-time where i
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from loopwright.schedule.target import Target
 class VirtualModel:
     """A model on Relax's virtual machine; called with NumPy arrays or torch tensors.
 
-    `notes` say why it is not a library of its own.
+    `notes` say why it is not a library of its own. Calls from several threads take turns.
     """
 
     executable: Any
@@ -39,6 +40,7 @@ class VirtualModel:
     names: tuple[str, ...]
     types: tuple[tuple[tuple[int, ...], str], ...]
     notes: tuple[str, ...]
+    turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
@@ -58,7 +60,9 @@ class VirtualModel:
                     f"{name} is {array.dtype}{list(array.shape)}; it must be {dtype}{list(shape)}"
                 )
             arrays.append(tvm.runtime.tensor(array))
-        return _given_back(self.machine["main"](*arrays), to_torch if is_torch else np.asarray)
+        with self.turn:  # a machine keeps the state of one call
+            result = self.machine["main"](*arrays)
+        return _given_back(result, to_torch if is_torch else np.asarray)
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Writes one shared object, NAME.so; `tvm.runtime.load_module` loads it.

@@ -140,8 +140,8 @@ def evaluate(
     reads = loaded.reads if loaded else "relation" if kind == "gbt" else "tree"
     groups = _groups(stores, targets, reads)
     if loaded is not None:
-        seen = set(loaded.about["workloads"])
-        new = [g for g in groups if g.workload.key not in seen]
+        seen = set(loaded.about[f"{hold_out}s"])
+        new = [g for g in groups if evaluation.label(g, hold_out) not in seen]
         scores = evaluation.judged(loaded, new)
     else:
         scores = list(

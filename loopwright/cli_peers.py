@@ -47,15 +47,15 @@ def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
     if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
         return None
     if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
-        try:
-            return "torch", _seconds(_torch_call(request, threads))
-        except (TypeError, ValueError, RuntimeError):  # it lacks the type, or unequal padding
-            return None
-    if request.name in _NUMPY and "bias" not in request.arguments:
-        rng = np.random.default_rng(_SEED)
-        arguments = _arrays(request, random_inputs(request.workload, rng))
-        return "numpy", _seconds(lambda: _NUMPY[request.name](arguments))
-    return None
+        name, prepared = "torch", lambda: _torch_call(request, threads)
+    elif request.name in _NUMPY and "bias" not in request.arguments:
+        name, prepared = "numpy", lambda: _numpy_call(request)
+    else:
+        return None
+    try:
+        return name, _seconds(prepared())
+    except (TypeError, ValueError, RuntimeError):  # it lacks the type, or unequal padding
+        return None
 
 
 def called_seconds(library: Library, workload: Workload) -> float:
@@ -79,6 +79,12 @@ def _torch_call(request: Request, threads: int) -> Callable[[], object]:
     }
 
     return lambda: _TORCH[request.name](torch, arguments)
+
+
+def _numpy_call(request: Request) -> Callable[[], object]:
+    rng = np.random.default_rng(_SEED)
+    arguments = _arrays(request, random_inputs(request.workload, rng))
+    return lambda: _NUMPY[request.name](arguments)
 
 
 def _arrays(request: Request, inputs: tuple[Any, ...]) -> dict[str, Any]:

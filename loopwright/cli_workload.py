@@ -82,7 +82,8 @@ def _from_operator(name: str, values: Mapping[str, str]) -> Request:
     if missing:
         raise NotationError(f"{name} needs {', '.join(missing)}; it takes {_usage(parameters)}")
     arguments = {
-        n: _tensor(n, v) if _is_tensor(parameters[n]) else _literal(v) for n, v in values.items()
+        n: _tensor(n, v) if _is_tensor(parameters[n], v) else _literal(v)
+        for n, v in values.items()
     }
     try:
         made = operator(**arguments)
@@ -92,8 +93,11 @@ def _from_operator(name: str, values: Mapping[str, str]) -> Request:
     return Request(workload(*outputs), name, arguments)
 
 
-def _is_tensor(parameter: inspect.Parameter) -> bool:
-    return "Tensor" in str(parameter.annotation)
+def _is_tensor(parameter: inspect.Parameter, value: str = "") -> bool:
+    """Whether a parameter is a tensor; an operand may be a number too."""
+    annotation = str(parameter.annotation)
+    number = isinstance(_literal(value), (int, float))
+    return "Tensor" in annotation or ("Operand" in annotation and not number)
 
 
 def _usage(parameters: Mapping[str, inspect.Parameter]) -> str:

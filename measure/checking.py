@@ -38,16 +38,19 @@ def difference(
     expected: Sequence[Array],
     tolerance: tuple[float, float],
     most: int | None = None,
+    slack: Sequence[Array] = (),
 ) -> str | None:
     """How outputs differ from those expected, in a sentence; None if they agree.
 
-    Floats agree within `tolerance` = (rtol, atol), NaN with NaN, everything else if equal. Of an
-    array with more than `most` elements that many are looked at, spread at random, always the
-    same ones.
+    Floats agree within `tolerance` = (rtol, atol) and what `slack` (see `dsl.oracle`) leaves each
+    element beyond it, NaN with NaN, everything else if equal. Of an array with more than `most`
+    elements that many are looked at, spread at random, always the same ones.
     """
-    for tensor, whole, reference in zip(workload.outputs, found, expected):
+    more: Sequence[Array | float] = [s.reshape(-1) for s in slack] or [0.0] * len(expected)
+    for tensor, whole, reference, left in zip(workload.outputs, found, expected, more):
         one, other, where = _chosen(whole, reference, most)
-        wrong = ~_close(one, other, tolerance)
+        some = left[where] if isinstance(left, np.ndarray) else left
+        wrong = ~_close(one, other, tolerance, some)
         if wrong.any():
             return _sentence(tensor.name, one, other, wrong, where, whole.shape)
     return None
@@ -61,12 +64,14 @@ def _chosen(one: Array, other: Array, most: int | None) -> tuple[Array, Array, A
     return one[where], other[where], where
 
 
-def _close(one: Array, other: Array, tolerance: tuple[float, float]) -> Array:
+def _close(
+    one: Array, other: Array, tolerance: tuple[float, float], slack: Array | float
+) -> Array:
     if not _is_float(one.dtype):
         return np.asarray(one.view(np.uint8 if one.dtype == bool else one.dtype) == other)
     rtol, atol = tolerance
     one, other = one.astype(np.float64), other.astype(np.float64)
-    return np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
+    return np.isclose(one, other, rtol=rtol, atol=atol + slack, equal_nan=True)
 
 
 def _sentence(

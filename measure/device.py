@@ -90,6 +90,8 @@ class Device(ABC):
 
     target: Target
     name: str
+    cache: str = "warm"
+    """As its measurements have it."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:

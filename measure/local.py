@@ -75,6 +75,7 @@ class LocalDevice(Device):
         if self.target.gpu is not None:
             self.name = accelerator.name(self.target)
         self._timing = timing or Timing()
+        self.cache = self._timing.cache
         limits = limits or Limits()
         self._folder = tempfile.TemporaryDirectory(prefix="loopwright-")
         folder, share = Path(self._folder.name), machine.memory_bytes() * 3 // 4
@@ -120,7 +121,7 @@ class LocalDevice(Device):
                     failure=one.failure,
                     build_seconds=built.seconds,
                     run_seconds=one.spent,
-                    cache=self._timing.cache,
+                    cache=self.cache,
                     threads=self.target.threads,
                     started=one.started,
                 )

@@ -54,6 +54,7 @@ class References:
         self._target, self._builder, self._runner = target, builder, runner
         self._limits, self._seed, self._drawn = limits, seed, 0
         self._kept: OrderedDict[str, tuple[Data, Built]] = OrderedDict()
+        self._too_slow: set[str] = set()
 
     def of(self, workload: Workload) -> Data:
         """The reference that candidates are measured with, the same at every call.
@@ -79,6 +80,8 @@ class References:
         data, default = self._find(workload)
         self._drawn += 1
         data = replace(data, seed=self._seed + self._drawn)
+        if workload.key in self._too_slow:  # it would be again
+            return self._by_default(data, default)
         oracle = self._builder.oracle(data.task, data.seed, self._limits.oracle)
         return self._with_outputs(data, default, oracle)
 
@@ -125,18 +128,25 @@ class References:
 
     def _with_outputs(self, data: Data, default: Built, reply: Reply) -> Data:
         """With what the oracle replied, or what the default schedule computes."""
-        points = space(data.task.workload, data.task.target)
-        rtol, atol = tolerance(data.task.workload, points.growth)
         if reply.failure is None:
-            return replace(data, expected=reply.frame.blobs, tolerance=(rtol, atol))
+            close = self._tolerance(data.task)
+            return replace(data, expected=reply.frame.blobs, tolerance=close)
+        self._too_slow.add(data.task.workload.key)
         _log.warning(
             "the oracle could not compute the outputs (%s): candidates are compared with the "
             "default schedule instead",
             reply.failure,
         )
-        # Both sides may be off.
+        return self._by_default(data, default)
+
+    def _by_default(self, data: Data, default: Built) -> Data:
+        """With what the default schedule computes; both sides may be off."""
+        rtol, atol = self._tolerance(data.task)
         outputs = self._outputs(replace(data, expected=()), default)
         return replace(data, expected=outputs, tolerance=(2 * rtol, 2 * atol))
+
+    def _tolerance(self, task: Task) -> tuple[float, float]:
+        return tolerance(task.workload, space(task.workload, task.target).growth)
 
     def _outputs(self, data: Data, default: Built) -> tuple[Bytes, ...]:
         failure = default.failure

@@ -19,7 +19,7 @@ _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
 _RETRIES = 2  # of one sample among many
 _FEWEST = 3  # samples, of calls that are repeated at all
-_TOGETHER = 16  # candidates that are loaded at a time, at most
+_TOGETHER = 16  # candidates that are measured at a time, at most
 _HELD = 1 << 29  # bytes that these may have for themselves
 _ERASER = 64 << 20  # bytes, about, that empty a GPU's caches
 _LOSSES = 8  # workers
@@ -32,7 +32,8 @@ class Data:
     Attributes
     ----------
     seed: of the generator that draws the inputs.
-    expected: the outputs as bytes; none where candidates are not checked.
+    expected: the outputs as bytes, and their slack where the oracle gave one; none where
+        candidates are not checked.
     tolerance: rtol and atol within which outputs agree.
     timeout: seconds that a run, or one sample, may take.
     """
@@ -150,16 +151,21 @@ class Runner:
         self, data: Data, candidates: Sequence[Built], timing: Timing, rounds: int
     ) -> list[tuple[float, ...]]:
         """Samples in seconds, `rounds` for each, taken side by side. Infinite ones for a candidate
-        that fails."""
-        taken = self._in_turns(data, candidates, timing, lambda one, _: len(one.seconds) < rounds)
+        that fails. Where not all of them fit memory, those that do are side by side."""
+
+        def wanted(one: Sampled, _: float) -> bool:
+            return len(one.seconds) < rounds
+
+        groups = self._together(data, candidates, timing, len(candidates))
+        taken = [one for group in groups for one in self._in_turns(data, group, timing, wanted)]
         failed = (math.inf,) * rounds
         return [tuple(one.seconds) if one.failure is None else failed for one in taken]
 
     def _together(
-        self, data: Data, candidates: Sequence[Built], timing: Timing
+        self, data: Data, candidates: Sequence[Built], timing: Timing, most: int = _TOGETHER
     ) -> Iterator[list[Built]]:
-        """Candidates in groups whose own arrays, outputs and prepared constants, fit memory; a
-        GPU has all arguments of each for itself."""
+        """Candidates in groups of at most so many, whose own arrays, outputs and prepared
+        constants, fit memory; a GPU has all arguments of each for itself."""
         gpu = data.task.target.gpu is not None
         group: list[Built] = []
         held = 0
@@ -169,7 +175,7 @@ class Runner:
                 s = Signature.from_json(built.signature)
                 own = (*s.prepared, *s.outputs, *(s.inputs if gpu else ()))
                 needed = sum(p.nbytes for p in own) + gpu * (timing.cache == "cold") * _ERASER
-            if group and (held + needed > _HELD or len(group) == _TOGETHER):
+            if group and (held + needed > _HELD or len(group) == most):
                 yield group
                 group, held = [], 0
             group.append(built)

@@ -10,7 +10,7 @@ import numpy as np
 from loopwright.codegen.build import compile_program, program, signature
 from loopwright.codegen.linker import link, scratch
 from loopwright.dsl.errors import ConfigError, LoopwrightError
-from loopwright.dsl.oracle import evaluate, random_inputs
+from loopwright.dsl.oracle import evaluate, random_inputs, slack
 from loopwright.dsl.workload import Workload
 from loopwright.measure.checking import to_bytes
 from loopwright.measure.frames import CandidateError, Frame, Operation
@@ -52,10 +52,11 @@ def _build(frame: Frame) -> Frame:
 
 
 def _evaluate(frame: Frame) -> Frame:
-    """The oracle's outputs of "workload", for the inputs of "seed"."""
+    """The oracle's outputs of "workload", for the inputs of "seed", and their slack."""
     workload = _workload(frame.header["workload"])
     inputs = random_inputs(workload, np.random.default_rng(frame.header["seed"]))
-    return Frame({}, to_bytes(evaluate(workload, inputs)))
+    outputs = evaluate(workload, inputs)
+    return Frame({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
 
 
 @functools.lru_cache(maxsize=64)

@@ -48,12 +48,14 @@ class _Bench:
         self._kind = ""
         self._inputs: dict[str, Array] = {}
         self._expected: tuple[Array, ...] = ()
+        self._slack: tuple[Array, ...] = ()
         self._tolerance = (0.0, 0.0)
         self._timers: dict[int, Timer] = {}
 
     def data(self, frame: Frame) -> Frame:
         """Draw the inputs of "workload" by "seed", for calls on "threads" of a target of "kind";
-        the blobs are the outputs expected within "tolerance", if they are known."""
+        the blobs are the outputs expected within "tolerance", if they are known, and the slack
+        that they have beyond it, if any."""
         asked = frame.header
         self._kind = asked["kind"]
         _place(asked["threads"])
@@ -68,6 +70,8 @@ class _Bench:
             self._inputs[tensor.name][...] = drawn
         self._workload = workload
         self._expected = from_bytes(workload, frame.blobs)
+        slack = frame.blobs[len(self._expected) :]
+        self._slack = tuple(np.frombuffer(blob, np.float32) for blob in slack)
         self._tolerance = tuple(asked["tolerance"])
         return Frame({})
 
@@ -121,7 +125,8 @@ class _Bench:
     def _check(self, call: Any, most: int | None) -> None:
         if self._workload is None or not self._expected:
             return
-        wrong = difference(self._workload, call.outputs, self._expected, self._tolerance, most)
+        known = (self._expected, self._tolerance, most, self._slack)
+        wrong = difference(self._workload, call.outputs, *known)
         if wrong is not None:
             raise CandidateError("wrong", wrong)
 

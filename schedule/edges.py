@@ -333,7 +333,8 @@ def _fills(producer: Nest, nest: Nest) -> bool:
         return False
     if not isinstance(body.x, Read) or not isinstance(body.y, Const):
         return False
-    (lowest, highest), dtype = limits(nest.out.dtype), nest.out.dtype
+    dtype = nest.result.dtype
+    lowest, highest = limits(dtype)
     finite = (largest(dtype),) if is_float(dtype) else ()
     neutral = {"sum": (0,), "max": (lowest, *(-x for x in finite)), "min": (highest, *finite)}
     return nest.reducer in neutral and body.y.value in neutral[nest.reducer]

@@ -17,6 +17,7 @@ from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.lower_reduce import ReductionLoops, reduction_loops
 from loopwright.schedule.nest import extent, guarded_reads, lanes, stride
+from loopwright.schedule.register_tile import PARTIAL
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
 from loopwright.schedule.target import Target
@@ -34,8 +35,6 @@ from loopwright.schedule.tree import (
     Var,
     ceildiv,
 )
-
-_HALVINGS = 7  # partial results per lane: at most 2**7
 
 
 @dataclass(frozen=True)
@@ -326,7 +325,8 @@ class NestLowering:
         """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
         stmts: list[Stmt] = []
         combine = COMBINE[self.nest.reducer or "sum"]
-        for step in range(1, _HALVINGS + 1):
+        most = PARTIAL * lanes(self.nest, self.target)
+        for step in range(1, most.bit_length()):
             half = self.sizes[across] >> step
             lane = self._var(f"{across.name}.half{step}")
 

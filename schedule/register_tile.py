@@ -22,6 +22,9 @@ USUAL_UNROLL = 3
 """Iterations that are unrolled by default, and that the compiler unrolls of a tap's loop."""
 TURNED = 4
 """Vectors that are transposed at a time."""
+PARTIAL = 8
+"""Vectors of partial results that a reduction keeps at most, a power of two: they are halved until
+one element is left."""
 _IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
 _MANY = 32  # vector registers, with which tiles of 5 and 7 vectors have rows enough
 _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
@@ -81,7 +84,7 @@ def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
     many = context.target.vector_registers >= _MANY
     counts = [1, 2, 3, 4, 5, 6, 7, 8] if many else [1, 2, 3, 4, 6, 8]
     if vector in nest.reduce:
-        counts = [1, 2, 4, 8]
+        counts = [c for c in counts if c <= PARTIAL and c & c - 1 == 0]
     if nest.also:  # its many stores are independent already
         counts = [1]
     whole = [c * lanes for c in counts if c * lanes <= size]

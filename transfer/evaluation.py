@@ -56,7 +56,7 @@ class Score:
             group.threads,
             len(c),
             pairwise_accuracy(scores, c),
-            pairwise_accuracy(scores, _rounded(c)),
+            pairwise_accuracy(scores, c, _APART),
             top_k_recall(scores, c, RECALL),
             regret,
         )
@@ -121,7 +121,7 @@ def cross_validated(
     of threads, nor, `by` "kind", any of its kind."""
     if by not in ("workload", "kind"):
         raise ModelError(f"hold out by {by!r}: use 'workload' or 'kind'")
-    names = [g.workload.key if by == "workload" else g.kind for g in groups]
+    names = [label(g, by) for g in groups]
     distinct = sorted(set(names))
     folds = min(folds, len(distinct))
     if folds < 2:
@@ -134,14 +134,14 @@ def cross_validated(
         yield from judged(trained(seen), held_out)
 
 
+def label(group: Group, by: str) -> str:
+    """The "workload" of a group, as its key, or its "kind"."""
+    return group.workload.key if by == "workload" else group.kind
+
+
 def _tells(group: Group) -> bool:
     finite = group.costs[np.isfinite(group.costs)]
     return len(group.costs) >= _FEWEST and len(np.unique(finite)) > 1
-
-
-def _rounded(costs: Floats) -> Floats:
-    """Costs that are equal where they lie within 5 % of each other."""
-    return np.round(np.log(costs) / math.log(_APART))
 
 
 def _mean(values: Sequence[float]) -> float:

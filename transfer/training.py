@@ -33,7 +33,10 @@ def train(
             f"{sum(len(g.costs) for g in groups)} records of {len(groups)} workloads are too few "
             "to learn from: tune or collect more"
         )
+    before = {} if base is None else base.about
     made.about |= provenance(groups, made.reads)
+    made.about["workloads"] = sorted({*made.about["workloads"], *before.get("workloads", ())})
+    made.about["kinds"] = dict(Counter(before.get("kinds", {})) + Counter(made.about["kinds"]))
     return made
 
 

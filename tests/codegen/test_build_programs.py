@@ -2,10 +2,12 @@
 oracle: whatever is inlined, fused, grouped or rewritten."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loopwright as lw
+from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 11, 17, 32])
@@ -168,3 +170,34 @@ def test_a_drawn_program_by_any_config_equals_the_oracle(drawn):
         for result, wanted in zip(results, expected, strict=True):
             size = max(1.0, np.abs(wanted).max(initial=0.0))
             np.testing.assert_allclose(result, wanted, rtol, 4 * atol * size, err_msg=str(config))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("size", [64, 511, 2048])
+def test_the_greatest_of_narrow_numbers_is_found_wherever_it_is(dtype, size):
+    k = lw.indices("k")
+    x, most = lw.tensor("x", (size,), dtype), lw.tensor("most")
+    most[()] = lw.max(x[k])
+    workload = lw.workload(most)
+    for sketch in lw.space(workload, threads=1).sketches:
+        library = lw.build(workload, sketch.config(), threads=1)
+        for place in {*range(0, size, 61), *range(min(size, 130)), size - 1}:
+            data = np.zeros(size, numpy_dtype(dtype))
+            data[place] = 5
+            assert float(library(data)) == 5, (sketch, place)
+
+
+def test_padding_is_none_of_a_maximum_whatever_its_epilogue_makes_of_it():
+    """False is the least truth value, and 0 not the least number."""
+    x = lw.tensor("x", (1, 8, 64, 64))
+    padded = lw.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), 0)
+    n, c, y, u, r, s = lw.indices("n c y u", r=3, s=3)
+    most, positive = lw.tensor("most"), lw.tensor("positive")
+    most[n, c, y, u] = lw.max(padded[n, c, 2 * y + r, 2 * u + s])
+    positive[n, c, y, u] = lw.cast(most[n, c, y, u], "bool")
+    workload = lw.workload(positive)
+    given = (-np.ones((1, 8, 64, 64), np.float32),)
+    wanted = evaluate(workload, given)[0]
+    for rewrite in {s.rewrite: s for s in lw.space(workload, threads=1).sketches}.values():
+        found = lw.build(workload, rewrite.config(), threads=1)(*given)
+        np.testing.assert_array_equal(found, wanted, err_msg=rewrite.name)

@@ -150,3 +150,29 @@ def test_the_tolerance_covers_honest_rounding_and_no_real_error(dtype: str) -> N
 def test_exact_types_have_no_tolerance() -> None:
     x = lw.tensor("x", (3, 5), "int32")
     assert tolerance(workload(lw.einsum("ij->i", x))) == (0.0, 0.0)
+
+
+def test_slack_is_where_a_quotient_or_an_exponential_makes_much_of_rounding() -> None:
+    x, total, quotient = lw.tensor("X", (256, 64)), lw.tensor("S"), lw.tensor("Q")
+    total[i] += x[i, k]
+    quotient[i, k] = x[i, k] / total[i]
+    w = workload(quotient)
+    (drawn,) = random_inputs(w, np.random.default_rng(0))
+    (exact,) = evaluate(w, [drawn])
+    (slack,) = oracle.slack(w, [drawn], [exact])
+    rtol, atol = tolerance(w)
+    summed = np.add.accumulate(drawn, axis=1, dtype=np.float32)[:, -1:]
+    off = np.abs(drawn / summed - exact) - atol - rtol * np.abs(exact)
+    assert (off > 0).any()  # the tolerance alone would call NumPy's own float32 wrong
+    assert (off <= slack).all()
+    assert np.median(slack) == 0.0
+
+
+def test_sums_of_products_and_exact_types_have_no_slack() -> None:
+    x, w, t = correlation()
+    drawn = (draw(x), draw(w))
+    assert oracle.slack(workload(t), drawn, evaluate(workload(t), drawn)) == ()
+    n, m = lw.tensor("N", (9,), "int32"), lw.tensor("M")
+    m[i] = n[i] * 2
+    given = (np.arange(9, dtype=np.int32),)
+    assert oracle.slack(workload(m), given, evaluate(workload(m), given)) == ()

@@ -143,6 +143,12 @@ def test_another_library_and_ours_are_both_called_from_python():
     assert compare_peer(read_workload("relu", ["x=4"]), library) is None
 
 
+def test_operands_are_tensors_or_numbers():
+    both = read_workload("add", ["x=64,64", "y=64,64"]).workload
+    assert [t.shape for t in both.inputs] == [(64, 64), (64, 64)]
+    assert [t.shape for t in read_workload("mul", ["x=8,", "y=2"]).workload.inputs] == [(8,)]
+
+
 @pytest.mark.parametrize(
     ("what", "settings"),
     [

@@ -7,9 +7,9 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl.errors import ConfigError
-from loopwright.explore.points import Domain, Seen, distinct
+from loopwright.explore.points import Domain, Seen, distinct, hashes
 from loopwright.schedule.space import space
-from tests.explore.synthetic import TARGET, matmul_space, tiny
+from tests.explore.synthetic import TARGET, matmul, matmul_space, tiny
 
 
 @pytest.fixture
@@ -186,3 +186,10 @@ def test_algorithms_of_which_nothing_is_known_have_their_defaults_untried():
     known = domain.points([s.at(s.default) for s in domain.space.sketches if s.rewrite])
     own = next(s for s in domain.space.sketches if not s.rewrite)
     assert domain.configs(domain.untried(known)) == [own.at(own.default)]
+
+
+def test_rare_legal_points_are_found_in_a_large_space(rng):
+    large = space(matmul(240, 360, 480), TARGET)
+    assert large.size > 1 << 18  # of smaller ones all points are listed
+    domain = Domain(large, lambda points: hashes(points) % 500 == 0)
+    assert len(domain.fresh(64, Seen(), rng)) == 64

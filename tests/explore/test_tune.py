@@ -7,16 +7,20 @@ import math
 
 import pytest
 
+import loopwright as lw
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
 from loopwright.explore.callbacks import Callback
+from loopwright.explore.outcome import LONGEST
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
+from loopwright.measure.device import Measurement
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
-from loopwright.transfer.records import RecordStore
+from loopwright.schedule.space import space
+from loopwright.transfer.records import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
 
 QUICK = Schedule(chains=64, steps=2)
@@ -313,6 +317,57 @@ def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_tim
     assert first.config in [f.config for f in second.finalists]
     assert best() == second.config
     assert run(device, records=tmp_path / "r.db", trials=0).config == second.config
+
+
+def test_a_search_of_a_part_of_the_space_does_not_hide_what_was_found_in_the_rest(tmp_path):
+    x, w = lw.tensor("x", (1, 64, 28, 28)), lw.tensor("w", (64, 64, 3, 3), constant=True)
+    y = lw.ops.conv2d(x, w, padding=1)
+    device = MadeUp()
+    whole = space(lw.workload(y), device.target)
+    by_winograd = next(s for s in whole.sketches if s.algorithm.startswith("winograd")).config()
+    fast = Measurement(by_winograd, (1e-9,), None, 0.0, 0.0, "warm", 2, 0.0)
+    facts = (lw.workload(y), device.target, device.fingerprint())
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(*facts, fast, seed=0, session="before")])
+    found = run(device, y, records=tmp_path / "r.db", trials=16, growth=1.0)
+    assert "winograd" not in found.config.sketch
+    with RecordStore(tmp_path / "r.db") as store:
+        assert store.best(*facts[:2], machine=facts[2]).config == by_winograd
+
+
+def test_times_with_cold_caches_and_with_warm_ones_are_kept_apart(tmp_path):
+    class Cold(MadeUp):
+        cache = "cold"
+
+        def _measured(self, config):
+            return dataclasses.replace(super()._measured(config), cache="cold")
+
+    run(MadeUp(), records=tmp_path / "r.db", trials=20)
+    cold = run(Cold(), records=tmp_path / "r.db", trials=20)
+    assert cold.resumed == 0
+    assert cold.record.cache == "cold"
+    with RecordStore(tmp_path / "r.db") as store:
+        assert {r.cache for r in store.query(session=cold.record.session)} == {"cold"}
+
+
+def test_slow_programs_are_compared_in_less_time():
+    class Slow(MadeUp):
+        spent = 0.0
+
+        def _measured(self, config):
+            measured = super()._measured(config)
+            return dataclasses.replace(measured, seconds=tuple(900 * s for s in measured.seconds))
+
+        def compare(self, workload, configs, rounds):
+            samples = super().compare(workload, configs, rounds)
+            samples = [tuple(900 * s for s in each) for each in samples]
+            self.spent += 2 * sum(map(sum, samples))
+            return samples
+
+    device = Slow()
+    tuned = run(device)
+    assert len(tuned.finalists) >= 2
+    assert device.spent < 2 * 1.5 * LONGEST
 
 
 def test_time_is_booked_by_part():

@@ -10,7 +10,9 @@ from loopwright.graph.apply import apply
 from loopwright.graph.tir import import_function
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
+from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
+from loopwright.transfer.record import RecordError
 from loopwright.transfer.records import Record, RecordStore
 
 
@@ -86,4 +88,23 @@ def test_a_function_with_a_record_is_replaced(module, tmp_path):
         store.add([Record.of(workload, target, fingerprint(), measured, seed=0, session="s")])
     after = apply(tmp_path / "r.db", threads=1)(before)
     assert set(_tir(before)) - set(_tir(after)) == {name}
+    np.testing.assert_allclose(_run(after, x, tmp_path), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_missing_store_is_an_error_before_the_pass(tmp_path):
+    with pytest.raises(RecordError, match="missing"):
+        apply(tmp_path / "missing.db", threads=1)
+
+
+def test_a_record_of_another_version_gives_way_to_the_default(module, tmp_path):
+    before, x, wanted = module
+    name = next(n for n in _tir(before) if "matmul" in n)
+    target = resolve("cpu", 1)
+    workload = import_function(before[name], [1]).workload
+    measured = Measurement(Config("of old", ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(workload, target, fingerprint(), measured, seed=0, session="s")])
+    assert name in _tir(apply(tmp_path / "r.db", threads=1)(before))
+    after = apply(tmp_path / "r.db", threads=1, defaults=True)(before)
+    assert name not in _tir(after)
     np.testing.assert_allclose(_run(after, x, tmp_path), wanted, rtol=1e-4, atol=1e-6)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.linker import RUNTIME
 from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.errors import BuildError, ShapeError, TargetError
 from loopwright.graph.compose import compose
 from loopwright.graph.errors import ModelError
+from loopwright.graph.kernels import MOST_ARGUMENTS
 from loopwright.graph.model import build_model, import_model
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
@@ -281,3 +283,46 @@ def test_what_is_no_model_is_an_error(tmp_path):
 def test_a_torch_module_needs_example_inputs(net):
     with pytest.raises(ModelError, match="example inputs"):
         build_model(net[0])
+
+
+def test_models_are_for_processors(net):
+    model, x = net
+    for function in (lw.build_model, lw.tune_model):
+        with pytest.raises(TargetError, match="for processors"):
+            function(model, (x,), target={"kind": "cuda", "arch": "sm_90"})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"kind": "llvm", "mcpu": "sapphirerapids"},
+        {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu"},
+    ],
+)
+def test_weights_are_laid_out_here_for_any_processor(net, target):
+    model, x = net
+    try:
+        built = build_model(model, (x,), target=target, threads=1)
+    except BuildError as error:
+        pytest.skip(f"a compiler for it is needed: {error}")
+    assert built.library is not None
+
+
+def test_a_step_whose_images_were_turned_is_none_of_tvms(net, monkeypatch):
+    import loopwright.graph.compose as composing
+
+    model, x = net
+
+    def failing(*_):
+        raise BuildError("not today")
+
+    work = import_model(model, (x,), resolve("cpu", 1))
+    assert any(getattr(said, "moved", False) for said in work.imported)
+    monkeypatch.setattr(composing, "tuned_kernel", failing)
+    with pytest.raises(BuildError, match='layout="given"'):
+        compose(work, {}, resolve("cpu", 1), "model")
+
+
+def test_our_limit_of_arguments_is_the_run_times():
+    header = (RUNTIME / "runtime.h").read_text()
+    assert f"#define LW_MAX_ARGUMENTS {MOST_ARGUMENTS}\n" in header

@@ -44,6 +44,82 @@ def test_indices_out_of_range_read_nothing_but_the_tensor():
 @pytest.mark.parametrize(
     "function",
     [
+        lambda x, i: x[torch.arange(4), i],
+        lambda x, i: x[i, i],
+        lambda x, i: x.index_put((torch.arange(4), i), torch.ones(4)),
+    ],
+    ids=["rows and columns", "twice the same", "index_put"],
+)
+def test_negative_indices_in_tensors_count_from_the_end(function):
+    x, i = torch.randn(4, 5), torch.tensor([0, 3, -1, -4])
+    model = build_model(Function(function), (x, i), threads=1)
+    for indices in (i, torch.tensor([-1, 2, 1, -2])):
+        torch.testing.assert_close(torch.as_tensor(model(x, indices)), function(x, indices))
+    model(x, torch.tensor([10**9, -(10**9), 7, -7]))  # reads and writes nothing else
+
+
+def test_gathered_elements_are_the_tensors_own():
+    x, i = torch.arange(20.0).reshape(4, 5), torch.tensor([[0, 3], [1, 2], [4, 4], [2, 0]])
+    model = build_model(Function(lambda x, i: torch.gather(x, 1, i)), (x, i), threads=1)
+    torch.testing.assert_close(torch.as_tensor(model(x, i)), torch.gather(x, 1, i))
+    wild = np.asarray(model(x, torch.full((4, 2), 10**9)))
+    assert all(value in row for value, row in zip(wild[:, 0], x.numpy()))
+
+
+def test_what_is_put_at_one_index_many_times_adds_up():
+    def count(i, v):
+        return torch.zeros(10).index_put((i,), v, accumulate=True)
+
+    i, v = torch.randint(0, 10, (200_000,)), torch.ones(200_000)
+    model = build_model(Function(count), (i, v), threads=2)
+    for _ in range(5):
+        assert np.asarray(model(i, v)).sum() == 200_000
+
+
+def test_a_tuple_of_one_stays_a_tuple():
+    model = build_model(Function(lambda x: (x * 2,)), (torch.ones(1, 3),), threads=1)
+    (y,) = model(torch.ones(1, 3))
+    assert tuple(y.shape) == (1, 3)
+
+
+def test_tuples_of_inputs_are_given_flat():
+    net, x = Function(lambda x, s: x + s[0] * s[1]), torch.randn(2, 3)
+    for model in (net, torch.export.export(net, (x, (x, x + 1)))):
+        made = build_model(model, (x, (x, x + 1)), threads=1)
+        torch.testing.assert_close(made(x, x, x + 1), x + x * (x + 1))
+
+
+def test_arrays_may_lie_backwards():
+    x = np.arange(6, dtype=np.float32)[::-1]
+    made = build_model(Function(lambda x: x * 2), (x,), threads=1)
+    np.testing.assert_array_equal(made(x), x * 2)
+
+
+def test_an_input_that_is_no_tensor_is_an_error():
+    with pytest.raises(ModelError, match="no tensor"):
+        build_model(Function(lambda x: x), (object(),), threads=1)
+
+
+def test_none_among_the_outputs_is_an_error():
+    with pytest.raises(ModelError, match="output 1 of the model is None"):
+        build_model(Function(lambda x: (x * 2, None)), (torch.randn(3),), threads=1)
+
+
+@pytest.mark.parametrize("count", [100, 140, 400])
+def test_functions_of_very_many_arrays_are_called_as_a_whole(count):
+    def joined(*xs):
+        return torch.cat([x * n for n, x in enumerate(xs)])
+
+    xs = tuple(torch.randn(2, 3) for _ in range(count))
+    made = build_model(
+        Function(lambda x: joined(*(x[n] for n in range(count)))), (torch.stack(xs),)
+    )
+    torch.testing.assert_close(torch.as_tensor(made(torch.stack(xs))), joined(*xs))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
         lambda x: torch.where(x.isnan(), 0.0, x),
         lambda x: x.isfinite().float(),
         lambda x: (x != x).float(),

@@ -1,5 +1,7 @@
 """Models that need TVM's run-time: they run on Relax's virtual machine, our code inside."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import tvm
@@ -118,3 +120,15 @@ def test_an_export_to_a_bad_name_or_place_says_so(made, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LibraryError, match="cannot write"):
         model.export(tmp_path / "file" / "net.so")
+
+
+def test_calls_from_several_threads_do_not_mix(made):
+    _, _, model = made
+    xs = [torch.randn(5, 13) for _ in range(8)]
+    wanted = [np.asarray(model(x)) for x in xs]
+
+    def repeated(n):
+        return all(np.array_equal(np.asarray(model(xs[n])), wanted[n]) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(repeated, range(len(xs))))

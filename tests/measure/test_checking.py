@@ -61,3 +61,15 @@ def test_large_outputs_are_looked_at_in_places():
     tile[90:] += 1
     assert difference(workload, [value], [value], (0.0, 0.0), most=500) is None
     assert "of 500 elements" in difference(workload, [tile], [value], (0.0, 0.0), most=500)
+
+
+def test_slack_is_for_its_own_element():
+    i = lw.indices("i")
+    x, y = lw.tensor("x", (4,)), lw.tensor("y")
+    y[i] = x[i] / 3.0
+    workload = lw.workload(y)
+    value, slack = np.ones(4, np.float32), np.array([0, 0.5, 0, 0], np.float32)
+    off = value + np.array([0, 0.25, 0, 0], np.float32)
+    assert difference(workload, [off], [value], (1e-6, 1e-6)) is not None
+    assert difference(workload, [off], [value], (1e-6, 1e-6), slack=[slack]) is None
+    assert "y[2]" in difference(workload, [off[::-1]], [value], (1e-6, 1e-6), slack=[slack])

@@ -114,6 +114,25 @@ def test_when_the_oracle_is_too_slow_the_default_schedule_is_the_reference(
     assert device.verify(workload, default) is None
 
 
+def test_an_oracle_that_was_too_slow_is_not_asked_again(device, builder, monkeypatch):
+    builder.no_oracle = True
+    workload = faults.workload()
+    default = space(workload, device.target).default
+    assert next(device.measure(workload, [default])).failure is None
+    monkeypatch.setattr(builder, "oracle", None)
+    assert device.verify(workload, default) is None
+
+
+def test_quotients_by_sums_that_almost_vanish_are_right(device):
+    i, k = lw.indices("i k")
+    X, S, Y = lw.tensor("X", (1024, 512)), lw.tensor("S"), lw.tensor("Y")
+    S[i] += X[i, k]
+    Y[i, k] = X[i, k] / S[i]
+    workload = lw.workload(Y)
+    default = space(workload, device.target).default
+    assert next(device.measure(workload, [default])).failure is None
+
+
 def test_with_neither_oracle_nor_default_there_is_nothing_to_compare_with(device, builder):
     builder.no_oracle = True
     workload = faults.workload()

@@ -93,7 +93,7 @@ def test_a_kernel_that_suffers_from_the_one_before_is_measured_again(workers, da
 
 def test_a_faulty_finalist_takes_none_of_the_others_with_it(workers, data):
     codes = (b"good", b"faulty", b"good", b"harmful", b"good")
-    candidates = [Built(code, {}, None, 0.0) for code in codes]
+    candidates = [Built(code, faults.SIGNATURE.to_json(), None, 0.0) for code in codes]
     samples = Runner(workers).compare(data, candidates, Timing(), 4)
     good, failed = (1e-3,) * 4, (math.inf,) * 4
     assert samples == [good, failed, good, failed, good]
@@ -109,6 +109,8 @@ def test_workers_that_are_lost_again_and_again_end_the_sampling(workers, data):
 
 
 def test_samples_are_taken_in_turns_back_and_forth(workers, data):
-    candidates = [Built(code, {}, None, 0.0) for code in (b"one", b"faulty", b"two")]
+    candidates = [
+        Built(code, faults.SIGNATURE.to_json(), None, 0.0) for code in (b"one", b"faulty", b"two")
+    ]
     Runner(workers).compare(data, candidates, Timing(), 3)
     assert workers.sampled[-6:] == [2, 0, 0, 2, 2, 0]

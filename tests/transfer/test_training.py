@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from loopwright import cli_model
 from loopwright.costmodel.file import load_model
 from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.metrics import pairwise_accuracy
 from loopwright.costmodel.model import ModelError, RandomModel
 from loopwright.costmodel.probe import probe, same_features
 from loopwright.transfer import base as choice
@@ -69,6 +71,12 @@ def test_a_model_of_other_features_is_refused_with_a_remedy(groups, tmp_path):
     assert not same_features("relation", probe("relation")[1:])
 
 
+def test_a_model_that_goes_on_from_another_remembers_what_that_one_learned_from(groups):
+    second = train(groups[1:], base=train(groups[:1]))
+    assert second.about["workloads"] == sorted({g.workload.key for g in groups})
+    assert sum(second.about["kinds"].values()) == len(groups)
+
+
 def test_too_few_records_are_an_error(groups):
     with pytest.raises(ModelError, match="no records"):
         train([])
@@ -112,6 +120,12 @@ def test_scores_are_what_they_say(groups):
     assert "all" in table([perfect, worst]).splitlines()[-1]
     with pytest.raises(ModelError, match="nothing to judge by"):
         Summary.of([])
+
+
+def test_pairs_are_clear_that_differ_by_more_than_noise():
+    scores, costs = np.array([1.0, 2.0, 0.0]), np.array([1.0246, 1.0248, 2.0])
+    assert pairwise_accuracy(scores, costs) == pytest.approx(2 / 3)
+    assert pairwise_accuracy(scores, costs, 1.05) == 1.0
 
 
 def test_no_transfer_begins_with_nothing(store):
@@ -180,5 +194,8 @@ def test_the_command_line_trains_and_judges(store, tmp_path):
     assert load_model(path).about["note"] == "a test"
     new = filled(tmp_path / "new.db", [NEW])
     assert "1" in called("eval", path, "--records", new, "--targets", "all").splitlines()[-1]
+    kind = ("--targets", "all", "--hold-out", "kind")
+    known = CliRunner().invoke(cli_model.model, ["eval", str(path), "--records", str(new), *kind])
+    assert "nothing to judge by" in known.output  # its workload is new, its kind is not
     seen = CliRunner().invoke(cli_model.model, ["eval", str(path), *map(str, options)])
     assert "nothing to judge by" in seen.output
