@@ -4,17 +4,25 @@ A candidate that is measured alone finds its weights in the caches. In a network
 last-level cache or from memory, so that fewer of them (a smaller Winograd tile, say) may win
 although it multiplies more. So the network is built a few times, every time with another candidate
 for each task, and the candidates' steps are timed within whole calls, builds in turns.
+
+A step may also be slow since the one before it has left its operand in the caches of other cores,
+which no step's own time tells: networks in which one task has its threads write contiguous parts
+of the results (`parts.in_order`) are compared as a whole with that of the fastest steps.
 """
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from loopwright.codegen.build import program
 from loopwright.explore.session import Session
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.model import TunedModel
+from loopwright.graph.parts import in_order
 from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tasks import Task, Work
 from loopwright.graph.tir import Imported
@@ -27,12 +35,23 @@ from loopwright.transfer.record import NETWORK
 VARIANTS = 6
 """Candidates of a task that are compared, and networks that are built."""
 _SLOWER = 1.6
-"""Of other algorithms than the best one, those that are slower than it by no more are compared."""
+"""Of other algorithms than the best one, and of candidates whose threads write contiguous parts,
+those that are slower than the best one by no more are compared."""
+_LOOKED_AT = 64
+"""Candidates among which one is looked for whose threads write contiguous parts."""
+_GAIN = 0.995
+"""Of a call's time: a network that takes less is faster as a whole."""
+_LEAST = 0.1
+"""What is left of a step's time, at least, where a network gains by it."""
 _ROUNDS, _CALLS = 15, 3
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
 _SPARED = 1
 """Rounds at the start that do not count: the first calls touch new memory."""
+
+
+Samples = dict[str, dict[Config, list[float]]]
+"""Seconds in the network by the workload's key and config."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +62,33 @@ class Compared:
     session: Session
     configs: tuple[Config, ...]
 
+    @property
+    def key(self) -> str:
+        """The workload's."""
+        return self.task.workload.key
+
 
 def contenders(session: Session) -> tuple[Config, ...]:
     """The best config of a search, the default one, the one that won in a network before, the best
-    of every other algorithm that comes near, then the next best ones. The default is there so that
-    noise makes nothing slower than it was without tuning."""
+    of every other algorithm that comes near, the best one whose threads write contiguous parts,
+    then the next best ones. The default is there so that noise makes nothing slower than it was
+    without tuning."""
     ranked = list(dict.fromkeys(session.ranked()))
     if not ranked:
         return ()
+    near = [c for c in ranked if session.cost(c) <= _SLOWER * session.cost(ranked[0])]
     first: dict[str, Config] = {}
-    for config in ranked:
-        if session.cost(config) <= _SLOWER * session.cost(ranked[0]):
-            first.setdefault(session.space.sketch(config.sketch).algorithm, config)
+    for config in near:
+        first.setdefault(session.space.sketch(config.sketch).algorithm, config)
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
-    return tuple(dict.fromkeys([ranked[0], *sure, *first.values(), *ranked]))[:VARIANTS]
+    ordered = itertools.islice((c for c in near[:_LOOKED_AT] if _in_order(session, c)), 1)
+    chosen = [ranked[0], *sure, *ordered, *first.values(), *ranked]
+    return tuple(dict.fromkeys(chosen))[:VARIANTS]
+
+
+def _in_order(session: Session, config: Config) -> bool:
+    target = session.device.target
+    return in_order(program(session.workload, config, target).tree, target.threads)
 
 
 def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> Iterator[str]:
@@ -68,7 +100,7 @@ def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> I
         return
     models = []
     for variant in range(max(len(t.configs) for t in tasks)):
-        configs = {t.task.workload.key: t.configs[variant % len(t.configs)] for t in tasks}
+        configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
         composed = compose(work, configs, target, "model")
         if composed.notes:  # a candidate that cannot be built has its default in its place
             yield f"not compared in place: {composed.notes[0]}"
@@ -77,17 +109,52 @@ def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> I
         if sum(m.composed.weight_bytes for _, m in models) > _MOST_WEIGHTS:
             break
         yield f"built {variant + 1} of {VARIANTS} variants of the network"
-    samples: dict[str, dict[Config, list[float]]] = {t.task.workload.key: {} for t in tasks}
+    samples: Samples = {t.key: {} for t in tasks}
     for turn in range(_ROUNDS + _SPARED):
         for configs, model in models:
             times = _step_times(model.composed, model.profile(calls=_CALLS))
             for t in tasks if turn >= _SPARED else ():
-                key = t.task.workload.key
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
-                samples[key].setdefault(configs[key], []).append(mean)
+                samples[t.key].setdefault(configs[t.key], []).append(mean)
+    if target.threads > 1:
+        yield from _compare_whole(work, target, tasks, samples)
     for t in tasks:
-        _record(t, samples[t.task.workload.key], target)
+        _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
+
+
+def _compare_whole(
+    work: Work, target: Target, tasks: Sequence[Compared], samples: Samples
+) -> Iterator[str]:
+    """Compare the network of the fastest steps with those in which one task has its fastest
+    candidate whose threads write contiguous parts. Where that is faster, the samples of this one
+    become those of the fastest one, less what the network gains."""
+    fastest: dict[str, Config] = {}
+    ordered: dict[str, Config] = {}
+    for t in tasks:
+        costs = {c: typical(seconds) for c, seconds in samples[t.key].items()}
+        ranked = sorted(costs, key=costs.__getitem__)
+        fastest[t.key] = ranked[0]
+        if not _in_order(t.session, ranked[0]):
+            found = itertools.islice((c for c in ranked if _in_order(t.session, c)), 1)
+            ordered.update((t.key, c) for c in found)
+    changed = sorted((t for t in tasks if t.key in ordered), key=lambda t: -t.task.count)
+    changed = changed[:VARIANTS]
+    choices = [fastest, *({**fastest, t.key: ordered[t.key]} for t in changed)]
+    models = [TunedModel(work, compose(work, c, target, "model"), target, {}) for c in choices]
+    calls: list[list[float]] = [[] for _ in models]
+    for _ in range(_ROUNDS + _SPARED) if changed else ():
+        for model, taken in zip(models, calls):
+            taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
+    before = calls[0][_SPARED:]
+    for t, taken in zip(changed, calls[1:]):
+        ratio = statistics.median(b / a for a, b in zip(before, taken[_SPARED:], strict=True))
+        yield f"{t.task.name}, contiguous parts for each thread: {ratio:.3f} of a call's time"
+        own = samples[t.key]
+        cost = t.task.count * typical(own[fastest[t.key]])
+        left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
+        if ratio < _GAIN:
+            own[ordered[t.key]] = [left * seconds for seconds in own[fastest[t.key]]]
 
 
 def _is_free(said: Imported | str) -> bool:

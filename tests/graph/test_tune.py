@@ -1,6 +1,7 @@
 """The task scheduler: shares a budget, resumes, ends with what was found."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def test_the_default_is_compared_in_the_network_however_it_did_alone():
     points = space(lw.workload(lw.ops.matmul(a, b)), resolve("cpu", 1))
 
     class Searched:
-        space = points
+        space, workload = points, points.workload
+        device = SimpleNamespace(target=resolve("cpu", 1))
 
         def __init__(self, default):
             drawn = [self.space.sample(np.random.default_rng(n)) for n in range(20)]
