@@ -47,13 +47,14 @@ def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
     if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
         return None
     if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
-        name, prepared = "torch", lambda: _torch_call(request, threads)
+        name = "torch"
     elif request.name in _NUMPY and "bias" not in request.arguments:
-        name, prepared = "numpy", lambda: _numpy_call(request)
+        name = "numpy"
     else:
         return None
     try:
-        return name, _seconds(prepared())
+        call = _torch_call(request, threads) if name == "torch" else _numpy_call(request)
+        return name, _seconds(call)
     except (TypeError, ValueError, RuntimeError):  # it lacks the type, or unequal padding
         return None
 
