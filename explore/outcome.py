@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -115,7 +116,7 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
 
 def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
     """Measure configs in turns and rank them; those that fail now are rejected."""
-    configs, rounds = _in_time([session.cost(c) for c in configs], configs, rounds)
+    configs, rounds = _in_time(session, configs, rounds)
     with session.timed("comparing"):
         samples = session.device.compare(session.workload, configs, rounds)
     for config, seconds in zip(configs, samples, strict=True):
@@ -124,15 +125,14 @@ def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[
     return judge(configs, samples, session.space.default)
 
 
-def _in_time(
-    costs: Sequence[float], configs: list[Config], rounds: int
-) -> tuple[list[Config], int]:
+def _in_time(session: Session, configs: list[Config], rounds: int) -> tuple[list[Config], int]:
     """Those of the configs, the best first, and as many rounds, for which there is time."""
-    left = LONGEST / _CALLS
-    until = [sum(costs[: n + 1]) for n in range(len(costs))]
-    taken = max(2, sum(LEAST_ROUNDS * seconds <= left for seconds in until))
-    taken = min(taken, len(configs))
-    return configs[:taken], min(rounds, max(LEAST_ROUNDS, int(left / until[taken - 1])))
+    left, until = LONGEST / _CALLS, list(itertools.accumulate(map(session.cost, configs)))
+    fit = max(2, sum(LEAST_ROUNDS * seconds <= left for seconds in until))
+    if not configs or rounds * until[-1] <= left:
+        return configs, rounds
+    configs = configs[:fit]
+    return configs, min(rounds, max(LEAST_ROUNDS, int(left / until[len(configs) - 1])))
 
 
 def _again(device: Device, finalist: Finalist) -> Measurement:

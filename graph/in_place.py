@@ -116,19 +116,21 @@ def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> I
             for t in tasks if turn >= _SPARED else ():
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 samples[t.key].setdefault(configs[t.key], []).append(mean)
-    if target.threads > 1:
-        yield from _compare_whole(work, target, tasks, samples)
+    if models and target.threads > 1:
+        most = len(models)
+        models.clear()  # their weights make room for those of as many others
+        yield from _compare_whole(work, target, tasks, samples, most)
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
 
 
 def _compare_whole(
-    work: Work, target: Target, tasks: Sequence[Compared], samples: Samples
+    work: Work, target: Target, tasks: Sequence[Compared], samples: Samples, most: int
 ) -> Iterator[str]:
     """Compare the network of the fastest steps with those in which one task has its fastest
-    candidate whose threads write contiguous parts. Where that is faster, the samples of this one
-    become those of the fastest one, less what the network gains."""
+    candidate whose threads write contiguous parts, at most so many networks in all. Where that is
+    faster, the samples of this one become those of the fastest, less what the network gains."""
     fastest: dict[str, Config] = {}
     ordered: dict[str, Config] = {}
     for t in tasks:
@@ -139,11 +141,13 @@ def _compare_whole(
             found = itertools.islice((c for c in ranked if _in_order(t.session, c)), 1)
             ordered.update((t.key, c) for c in found)
     changed = sorted((t for t in tasks if t.key in ordered), key=lambda t: -t.task.count)
-    changed = changed[:VARIANTS]
+    changed = changed[: most - 1]
+    if not changed:
+        return
     choices = [fastest, *({**fastest, t.key: ordered[t.key]} for t in changed)]
     models = [TunedModel(work, compose(work, c, target, "model"), target, {}) for c in choices]
     calls: list[list[float]] = [[] for _ in models]
-    for _ in range(_ROUNDS + _SPARED) if changed else ():
+    for _ in range(_ROUNDS + _SPARED):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][_SPARED:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import zlib
 
 import pytest
 
@@ -256,6 +257,15 @@ def test_one_that_fails_in_the_comparison_does_not_win():
     tuned = run(Shaky())
     assert tuned.config != best
     assert best not in {f.config for f in tuned.finalists}
+
+
+def test_a_search_whose_every_candidate_fails_in_the_comparison_says_so():
+    class Broken(MadeUp):
+        def compare(self, workload, configs, rounds):
+            return [(math.inf,) * rounds for _ in configs]
+
+    with pytest.raises(TuningError, match="failed when it was measured again"):
+        run(Broken(fails=frozenset({zlib.crc32(str(matmul_space().default).encode()) % 8})))
 
 
 def test_a_disturbed_sample_does_not_decide_the_winner():
