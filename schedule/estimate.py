@@ -59,9 +59,11 @@ def _near(group: Group, target: Target) -> set[str]:
 
 
 def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
-    """What a row of a nest leaves in the caches for the next nest of its group."""
+    """What a row of a nest leaves in the caches for the next nest of its group; of constants every
+    nest reads others."""
     small = context.target.l2_bytes // 2
-    return {r.tensor.name for r in nest.reads() if touched(nest, r) <= small}
+    reads = (r for r in nest.reads() if touched(nest, r) <= small)
+    return {r.tensor.name for r in reads} - context.known_ahead
 
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:

@@ -28,7 +28,7 @@ from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
-from loopwright.schedule.winograd import RESULTS, blocks_of, winograd
+from loopwright.schedule.winograd import RESULTS, blocks_of, by_phase, winograd
 
 _MOST_SKETCHES = 256
 _DRAWS = 100
@@ -40,6 +40,7 @@ _SHARES = {
     "edges": 0.6,
     "unpadded": 0.88,
     "winograd": 0.85,
+    "phases": 0.82,
 }
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
@@ -163,6 +164,11 @@ def _space(named: _Named, target: Target) -> Space:
                 groups, growth = faster
                 name = f"winograd={results} " + ("" if block is None else f"{block} ")
                 rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
+        apart = by_phase(workload, results, target)
+        if apart is not None:
+            groups, growth = apart
+            name = f"phases={results} "
+            rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 
 

@@ -71,7 +71,7 @@ class Sweep:
             writes = []
             for number, row in enumerate(matrices[window]):
                 terms = [(factor, source(places(at))) for at, factor in enumerate(row) if factor]
-                value = _sum(terms)
+                value = weighted(terms)
                 if window:
                     writes.append(((*places(number), *places_of(*inner)), value))
                 else:
@@ -110,7 +110,7 @@ def places_of(*axes: Index) -> Place:
     return tuple(a.affine() for a in axes)
 
 
-def _sum(terms: list[tuple[Fraction, Expr]]) -> Expr:
+def weighted(terms: list[tuple[Fraction, Expr]]) -> Expr:
     """Σ factor · value, without needless products."""
     total: Expr | None = None
     for factor, value in sorted(terms, key=lambda term: term[0] < 0):

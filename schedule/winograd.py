@@ -28,6 +28,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import Matrix
+from loopwright.schedule.by_phase import ByPhase
 from loopwright.schedule.convolution import Convolution, Window, flattened, merged
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, even_blocks, finished, fused, grouped, names_of
@@ -62,24 +63,51 @@ def winograd(
     the growth of its rounding errors; None if there is none. With `block`, so much of a
     convolution is computed at a time, from data to results; None if none has more than that.
     `padded` says whether padded copies are made where the transform could as well take zeros."""
+
+    def computed(found: list[Convolution]) -> tuple[_Phases, bool]:
+        phases = _Phases(found, block)
+        return phases, block is None or bool(phases.around)
+
+    return _rewritten(workload, results, computed, padded)
+
+
+def by_phase(
+    workload: Workload, results: int, target: Target
+) -> tuple[tuple[Group, ...], float] | None:
+    """The same with each convolution of which the window moves by more than one element computed
+    by phases (`by_phase`), where that gains; None if there is none."""
+
+    def computed(found: list[Convolution]) -> tuple[_Phases | ByPhase, bool]:
+        apart = ByPhase.of(found[0], results, target) if len(found) == 1 else None
+        return apart or _Phases(found, None), apart is not None
+
+    return _rewritten(workload, results, computed)
+
+
+def _rewritten(
+    workload: Workload,
+    results: int,
+    computed: Callable[[list[Convolution]], tuple[_Phases | ByPhase, bool]],
+    padded: bool = False,
+) -> tuple[tuple[Group, ...], float] | None:
+    """The groups of a workload with each run of convolutions computed otherwise, and the growth of
+    rounding errors; None if none is as it was asked for."""
     program = fused(workload)
     found = _found(workload, program, results, names_of(program, workload))
     done: list[Nest | Group] = []
-    growth, blocked = 0.0, False
+    growth, asked = 0.0, False
     for item in _joined(program, found):
         if isinstance(item, Nest):
             done.append(item)
             continue
-        growth = max(growth, math.prod(w.growth for w in item[0].windows))
         alike = [m for m in found if m is not None and m.lies_as(item[0])]
-        phases = _Phases(item, block)
-        blocked = blocked or bool(phases.around)
         if not padded:
             done = without_padding(done, alike, program, workload)
-        done = [*relaid(done, alike, program, workload), *phases.groups()]
-    if not growth or (block is not None and not blocked):
-        return None
-    return tuple(_planned(done, workload.outputs)), growth
+        done = relaid(done, alike, program, workload)
+        made, as_asked = computed(item)
+        growth, asked = max(growth, made.growth), asked or as_asked
+        done += made.groups()
+    return (tuple(_planned(done, workload.outputs)), growth) if asked else None
 
 
 def blocks_of(workload: Workload, results: int, target: Target) -> Iterator[Block]:
@@ -163,6 +191,11 @@ class _Phases:
         if block is not None and self._in_blocks(block):
             batch = ()
         self.rest = (*self.shared, *batch, *self.tiles)
+
+    @property
+    def growth(self) -> float:
+        """How much larger rounding errors may be than in the sums themselves."""
+        return math.prod(w.growth for w in self.windows)
 
     def _in_blocks(self, block: Block) -> bool:
         """Makes tiles those of a block; whether there are several blocks."""

@@ -1,0 +1,522 @@
+"""Winograd by phases: windows that move by more than one element, with few weights.
+
+    O[y] = Σ_{r<3} D[2·y + r] W[r]  =  D[2·y + 1] W[1]  +  Σ_{q<2} D[2·(y + q)] W[2·q]
+
+`winograd` takes the phases of a window for channels: all of them go through one algorithm, which
+multiplies the only tap of the odd phase with as many sums of the data, by weights that are equal.
+Here every phase has its own: a tap by itself is a product for each result, all for one weight,
+and the others are F(results, taps). Results that fill no tile, and meet the padding rather than
+others, are products with weights that are there anyway. Of 7 results that meet padding at one end,
+windows of 3 by 2 have 17 products with 4 weights, for 20 with 5, and 20 that are no zeros.
+
+An axis is transformed as a whole, so that products of one weight are the rows of one matrix. What
+all products of some filters make stays in a thread's cache, until their results are made of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, map_leaves
+from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.bilinear import Matrix, bilinear
+from loopwright.schedule.convolution import Convolution
+from loopwright.schedule.fill import box
+from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.plan import Group, finished
+from loopwright.schedule.rewrite import fresh
+from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of, weighted
+from loopwright.schedule.target import Target
+
+_GAIN = 0.9  # of the products that are no zeros, at most
+_PARTS = 16  # matrix products, each code of its own, at most
+_FILTERS = 128  # at a time, at most
+
+
+@dataclass(frozen=True)
+class Line:
+    """Places on an axis, one for each tile: `first + step * tile`."""
+
+    first: int
+    step: int = 1
+
+    def at(self, tile: Affine) -> Affine:
+        """The place for a tile."""
+        return tile * self.step + self.first
+
+
+Terms = tuple[tuple[Fraction, Line], ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is written for each of some tiles: sums of elements along an axis, with factors."""
+
+    tiles: int
+    sums: tuple[tuple[Line, Terms], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Products along an axis with neighbouring weights: so many rows for each of these."""
+
+    row: int
+    rows: int
+    weight: int
+    weights: int
+
+    @property
+    def count(self) -> int:
+        """Products."""
+        return self.rows * self.weights
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The algorithm of a whole axis: `results ((weights w) ⊙ (data d))`.
+
+    Attributes
+    ----------
+    weights: what the taps are multiplied by, of shape (weights, taps).
+    parts: which rows are multiplied by which weights.
+    data, results: how the rows are made of the data, and the results of the rows.
+    growth: how much larger rounding errors may be than in the sums themselves.
+    """
+
+    weights: Matrix
+    parts: tuple[Part, ...]
+    data: tuple[Step, ...]
+    results: tuple[Step, ...]
+    growth: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether every result is the sum of something."""
+        return all(terms for step in self.results for _, terms in step.sums)
+
+    @property
+    def rows(self) -> int:
+        """Products."""
+        return sum(part.count for part in self.parts)
+
+    @property
+    def span(self) -> range:
+        """The places of the data that are read."""
+        ends = [
+            line.first + line.step * tile
+            for step in self.data
+            for _, terms in step.sums
+            for _, line in terms
+            for tile in (0, step.tiles - 1)
+        ]
+        return range(min(ends), max(ends) + 1)
+
+
+def whole(axis: Axis, size: int) -> Whole | None:
+    """The algorithm of an axis with tiles of `size` results and the fewest products; None if it
+    has none."""
+    left = axis.count % size
+    if left == axis.count or (left and any(len(p) > 2 for p in axis.phases)):
+        return None
+    found = [_Maker(axis, size, before).whole() for before in range(left + 1)]
+    return min((w for w in found if w.complete), key=lambda w: w.rows, default=None)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of `count` results, of windows of some taps that move by `step`; data outside of
+    `filled` is zero."""
+
+    count: int
+    taps: int
+    step: int
+    filled: range
+
+    @property
+    def phases(self) -> list[range]:
+        """The taps of each phase."""
+        return [range(p, self.taps, self.step) for p in range(min(self.step, self.taps))]
+
+    def meets(self, result: int, tap: int) -> bool:
+        """Whether a product is with more than padding."""
+        return self.step * result + tap in self.filled
+
+    @property
+    def needed(self) -> int:
+        """Products that are no zeros."""
+        return sum(self.meets(i, q) for i in range(self.count) for q in range(self.taps))
+
+
+class _Maker:
+    """Makes the algorithm of an axis with tiles of `size` results, so many results `before` them
+    and the others that are left over behind them."""
+
+    def __init__(self, axis: Axis, size: int, before: int) -> None:
+        self.axis, self.size, self.before = axis, size, before
+        self.tiles = axis.count // size
+        tiled = range(before, before + self.tiles * size)
+        self.singles = [i for i in range(axis.count) if i not in tiled]
+        self.row = 0
+        self.errors = [0.0] * size
+        self.weights: list[tuple[Fraction, ...]] = []
+        self.parts: list[Part] = []
+        self.data: list[Step] = []
+        self.of_tile: list[list[tuple[Fraction, Line]]] = [[] for _ in range(size)]
+        self.of_single: dict[int, list[tuple[Fraction, Line]]] = {i: [] for i in self.singles}
+
+    def whole(self) -> Whole:
+        """The algorithm."""
+        for phase in self.axis.phases:
+            if len(phase) == 1:
+                self._lone(phase[0])
+            else:
+                self._tiled(phase)
+        tile = ((Line(self.before + u, self.size), tuple(t)) for u, t in enumerate(self.of_tile))
+        singles = (Step(1, ((Line(i), tuple(t)),)) for i, t in self.of_single.items())
+        growth = math.sqrt(max(self.errors) / self.axis.taps)
+        results = (Step(self.tiles, tuple(tile)), *singles)
+        return Whole(tuple(self.weights), tuple(self.parts), tuple(self.data), results, growth)
+
+    def _lone(self, tap: int) -> None:
+        """A product for each result, but for those that are left over and meet padding."""
+        axis, row, size = self.axis, self.row, self.size
+        kept = [i for i in range(axis.count) if i not in self.singles or axis.meets(i, tap)]
+        first, one = kept[0], Fraction(1)
+        self._add(self._unit({tap: one}), len(kept))
+        source = Line(axis.step * first + tap, axis.step)
+        self.data.append(Step(len(kept), ((Line(row), ((one, source),)),)))
+        for u, terms in enumerate(self.of_tile):
+            terms.append((one, Line(row + self.before + u - first, size)))
+            self.errors[u] += 1
+        for i, terms in self.of_single.items():
+            if i in kept:
+                terms.append((one, Line(row + i - first)))
+
+    def _tiled(self, phase: range) -> None:
+        """An algorithm for tiles. Its products at 0 and at infinity have the weights of the first
+        tap and the last one, which results that are left over take."""
+        axis, (first, *_, last) = self.axis, phase
+        algorithm = bilinear(self.size, len(phase))
+        sums = []
+        for number, (inner, data) in enumerate(zip(algorithm.inner, algorithm.data, strict=True)):
+            taken = {0: (first, inner[0]), algorithm.products - 1: (last, inner[-1])}
+            tap, scale = taken.get(number, (-1, Fraction(1)))
+            alone = [i for i in self.singles if tap >= 0 and axis.meets(i, tap)]
+            begin = self.row + sum(i < self.before for i in alone)
+            rows = [
+                r
+                for r in range(self.row, self.row + len(alone) + self.tiles)
+                if r not in range(begin, begin + self.tiles)
+            ]
+            for i, row in zip(alone, rows, strict=True):
+                source = Line(axis.step * i + tap)
+                self.data.append(Step(1, ((Line(row), ((1 / scale, source),)),)))
+                self.of_single[i].append((Fraction(1), Line(row)))
+            places = (
+                Line(axis.step * (self.before + k) + first, axis.step * self.size)
+                for k in range(len(data))
+            )
+            terms = tuple((c, place) for c, place in zip(data, places, strict=True) if c)
+            sums.append((Line(begin), terms))
+            for u, outer in enumerate(algorithm.outer):
+                if outer[number]:
+                    self.of_tile[u].append((outer[number], Line(begin)))
+                    self.errors[u] += float(outer[number]) ** 2 * _squares(inner) * _squares(data)
+            self._add(
+                self._unit(dict(zip(phase, inner, strict=True))),
+                len(rows) + self.tiles,
+                number > 0,
+            )
+        self.data.append(Step(self.tiles, tuple(sums)))
+
+    def _unit(self, factors: Mapping[int, Fraction]) -> tuple[Fraction, ...]:
+        return tuple(factors.get(tap, Fraction(0)) for tap in range(self.axis.taps))
+
+    def _add(self, weight: tuple[Fraction, ...], rows: int, joins: bool = False) -> None:
+        """A weight with so many rows, which may join those of the weight before."""
+        if joins and self.parts[-1].rows == rows:
+            last = self.parts.pop()
+            self.parts.append(replace(last, weights=last.weights + 1))
+        else:
+            self.parts.append(Part(self.row, rows, len(self.weights), 1))
+        self.weights.append(weight)
+        self.row += rows
+
+
+def _squares(row: Sequence[Fraction]) -> float:
+    return sum(float(x) ** 2 for x in row)
+
+
+def _filled(made: Convolution) -> list[range]:
+    """For each window the places of the data that are not padding with zeros."""
+    padding, index = made.padding, made.data.index
+    sizes = list(tensor_shape(made.data.tensor))
+    spans = {}
+    if padding is not None:
+        body = padding.body
+        assert isinstance(body, Select)
+        if isinstance(body.y, Const) and body.y.value == 0:
+            spans = box(body.cond, padding) or {}
+    found = []
+    for w in made.windows:
+        (d,) = (d for d, p in enumerate(index) if w.axis in p.indices())
+        axis = None if padding is None else padding.index[d].plain()
+        start, stop = 0, sizes[d]
+        if axis in spans:
+            start, stop = spans[axis].start, spans[axis].stop
+        found.append(range(start - index[d].const, stop - index[d].const))
+    return found
+
+
+def _moved(read: Read, values: Mapping[Index, IndexExpr]) -> Read:
+    return Read(read.tensor, tuple(_replaced(p, values) for p in read.index))
+
+
+def _replaced(p: Affine, values: Mapping[Index, IndexExpr]) -> Affine:
+    return p.replace(lambda i: values.get(i, i))
+
+
+def _shifted(step: Step, by: int) -> Step:
+    """The step with what it reads elsewhere."""
+    sums = (
+        (line, tuple((factor, replace(place, first=place.first + by)) for factor, place in terms))
+        for line, terms in step.sums
+    )
+    return replace(step, sums=tuple(sums))
+
+
+class ByPhase:
+    """The program that computes a convolution with every phase by itself, so many filters at a
+    time."""
+
+    def __init__(self, made: Convolution, axes: Sequence[Whole], filters: int) -> None:
+        self.made, self.axes, self.names = made, axes, made.names
+        *outer, last = made.filters
+        self.low = Index(f"{last.name}.low", filters)
+        block = Index(f"{last.name}.block", extent(last) // filters)
+        self.around = (*made.shared, *outer, block)
+        self.filter: dict[Index, IndexExpr] = {last: block * filters + self.low}
+        phases = {w.phase for w in made.windows}
+        self.channels = tuple(c for c in made.channels if c not in phases)
+
+    @staticmethod
+    def of(made: Convolution, size: int, target: Target) -> ByPhase | None:
+        """The program with tiles of `size` results, if it has one that gains and what a thread
+        needs stays in its cache."""
+        if made.lane is not None or made.folds or all(w.step == 1 for w in made.windows):
+            return None
+        axes = [
+            Axis(extent(w.axis), extent(w.tap), w.step, filled)
+            for w, filled in zip(made.windows, _filled(made), strict=True)
+        ]
+        found = [whole(axis, size) for axis in axes]
+        wholes = [w for w in found if w is not None]
+        needed = math.prod(axis.needed for axis in axes)
+        if len(wholes) < len(axes) or math.prod(w.rows for w in wholes) > _GAIN * needed:
+            return None
+        if math.prod(len(w.parts) for w in wholes) > _PARTS:
+            return None
+        lanes = target.vector_bytes // item_bytes(made.data.dtype)
+        fitting = [
+            program
+            for filters in range(lanes, _FILTERS + 1, lanes)
+            if extent(made.filters[-1]) % filters == 0
+            and (program := ByPhase(made, wholes, filters)).bytes <= target.l2_bytes
+        ]
+        even = [p for p in fitting if math.prod(map(extent, p.around)) % target.threads == 0]
+        return max(even or fitting[:1], key=lambda p: extent(p.low), default=None)
+
+    @property
+    def bytes(self) -> int:
+        """What a thread needs again: the data, a part of the products, and their rows."""
+        made, (first, *others) = self.made, self.axes
+        width = math.prod(axis.rows for axis in others)
+        ends = math.prod(extent(w.axis) for w in made.windows[1:])
+        data = first.rows * width * math.prod(map(extent, self.channels))
+        most = max(part.count for part in first.parts) * width if others else 0
+        filters = (most + first.rows * ends) * extent(self.low)
+        images = math.prod(map(extent, made.batch))
+        return images * (data + filters) * item_bytes(made.data.dtype)
+
+    @property
+    def growth(self) -> float:
+        """How much larger rounding errors may be than in the sums themselves."""
+        return math.prod(axis.growth for axis in self.axes)
+
+    def groups(self) -> Iterator[Group]:
+        """Transform the weights, the data; multiply, and transform the results."""
+        made = self.made
+        rows = tuple(Index(f"row.{n}", axis.rows) for n, axis in enumerate(self.axes))
+        at = tuple(Index(f"at.{n}", len(axis.weights)) for n, axis in enumerate(self.axes))
+        u = self._tensor("weights", (*self.around, *at, *self.channels, self.low))
+        v = self._tensor("data", (*made.shared, *made.batch, *rows, *self.channels))
+        yield self._weights(u)
+        yield self._data(v)
+        yield self._results(u, v)
+
+    def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
+        name = fresh(f"{self.made.nest.result.name}_{role}", self.names)
+        return Tensor(name, tuple(map(extent, axes)), self.made.data.dtype)
+
+    def _weights(self, u: Tensor) -> Group:
+        around, inner = places_of(*self.around), places_of(*self.channels, self.low)
+
+        def source(at: Place) -> Expr:
+            return _moved(self.made.weight, self.filter | self._at(at))
+
+        def write(at: Place, value: Expr) -> tuple[Place, Expr]:
+            return (*around, *at, *inner), value
+
+        matrices = [axis.weights for axis in self.axes]
+        nests, local = Sweep(u, source, write).nests(matrices, (self.low,), self.names)
+        return finished(Group((*self.around, *self.channels), tuple(nests), tuple(local)))
+
+    def _at(self, places: Place) -> dict[Index, IndexExpr]:
+        """Indices that read taps, or data, at some places along the axes."""
+        values: dict[Index, IndexExpr] = {}
+        for w, place in zip(self.made.windows, places, strict=True):
+            values |= {w.axis: Affine((), 0), w.tap: place}
+            if w.phase is not None:
+                values |= {w.tap: Affine((), 0), w.phase: place}
+        return values
+
+    def _data(self, v: Tensor) -> Group:
+        made, spans = self.made, [axis.span for axis in self.axes]
+        split = Lanes(self.channels)
+        before = places_of(*made.shared, *made.batch)
+        lanes = tuple(_replaced(c, split.values) for c in places_of(*self.channels))
+        inner = places_of(*split.inner)
+
+        def read(at: Place) -> Expr:
+            places = tuple(p + span.start for p, span in zip(at, spans, strict=True))
+            return made.element(_moved(made.data, split.values | self._at(places)))
+
+        source, local = read, []
+        nests: list[Nest] = []
+        counts = [len(span) for span in spans]
+        for n in reversed(range(len(self.axes))):
+            sizes = (*counts[:n], *(axis.rows for axis in self.axes[n:]))
+            out = v
+            if n:
+                axes = tuple(Index(f"from.{d}", size) for d, size in enumerate(sizes))
+                out = self._tensor("data_rows", (*axes, *split.inner))
+                local.append(out)
+
+            def write(at: Place, value: Expr, last: bool = not n) -> tuple[Place, Expr]:
+                return ((*before, *at, *lanes) if last else (*at, *inner)), value
+
+            steps = [_shifted(step, -spans[n].start) for step in self.axes[n].data]
+            nests += _along(n, steps, sizes, out, source, write, (), split.inner)
+
+            def source(at: Place, made: Tensor = out) -> Expr:
+                return Read(made, (*at, *inner))
+
+        rows = (*made.shared, *made.batch, *split.outer)
+        return finished(Group(rows, tuple(nests), tuple(local)))
+
+    def _results(self, u: Tensor, v: Tensor) -> Group:
+        """What is multiplied for a part of the first axis is transformed along the second one
+        while it is in the nearest cache."""
+        made, (first, *others) = self.made, self.axes
+        batch, low = places_of(*made.batch), self.low.affine()
+        most = max(part.count for part in first.parts)
+        ends = tuple(Index("end", extent(w.axis)) for w in made.windows[1:])
+        lines = tuple(Index("row", axis.rows) for axis in others)
+        rows = self._tensor("rows", (*made.batch, Index("row", first.rows), *ends, self.low))
+        m = rows
+        if others:
+            m = self._tensor("products", (*made.batch, Index("row", most), *lines, self.low))
+        nests: list[Nest] = []
+        for part in first.parts:
+            nests += self._products(u, v, m, part, 0 if m is rows else part.row)
+            for axis in others:
+
+                def source(at: Place) -> Expr:
+                    return Read(m, (*batch, *at, low))
+
+                def write(at: Place, value: Expr, begin: int = part.row) -> tuple[Place, Expr]:
+                    return (*batch, at[0] + begin, *at[1:], low), value
+
+                nests += _along(
+                    1, axis.results, [part.count, 0], rows, source, write, made.batch, (self.low,)
+                )
+
+        def row(at: Place) -> Expr:
+            return Read(rows, (*batch, *at, low))
+
+        sizes, out = (0, *map(extent, ends)), made.nest.out
+        nests += _along(0, first.results, sizes, out, row, self._result, made.batch, (self.low,))
+        local = (m,) if m is rows else (m, rows)
+        return finished(Group(self.around, tuple(nests), local))
+
+    def _products(
+        self, u: Tensor, v: Tensor, m: Tensor, first: Part, begin: int
+    ) -> Iterator[Nest]:
+        """The products of a part of the first axis, whose rows begin at `begin`, with all of the
+        second one."""
+        made = self.made
+        batch, channels = places_of(*made.batch), places_of(*self.channels)
+        around, shared, low = places_of(*self.around), places_of(*made.shared), self.low.affine()
+        for parts in itertools.product((first,), *(axis.parts for axis in self.axes[1:])):
+            rows = [Index(f"row.{n}", part.rows) for n, part in enumerate(parts)]
+            several = [Index(f"at.{n}", part.weights) for n, part in enumerate(parts)]
+            lines = [
+                row + n * p.rows + p.row for row, n, p in zip(rows, several, parts, strict=True)
+            ]
+            weights = [n + part.weight for n, part in zip(several, parts, strict=True)]
+            data = Read(v, (*shared, *batch, *lines, *channels))
+            weight = Read(u, (*around, *weights, *channels, low))
+            index = (*batch, lines[0] - begin, *lines[1:], low)
+            axes = (*several, *made.batch, *rows, self.low)
+            body = Binary("mul", data, weight)
+            yield Nest(m, index, axes, self.channels, "sum", body, m)
+
+    def _result(self, at: Place, value: Expr) -> tuple[Place, Expr]:
+        """Where a result is written, and what."""
+        nest = self.made.nest
+        values = self.filter | {w.axis: p for w, p in zip(self.made.windows, at, strict=True)}
+
+        def read(r: Read) -> Expr:
+            return value if r.tensor is nest.result else _moved(r, values)
+
+        def position(p: Affine) -> Affine:
+            return _replaced(p, values)
+
+        if nest.epilogue is not None:
+            value = map_leaves(nest.epilogue, read, position)
+        return tuple(map(position, nest.index)), value
+
+
+def _along(
+    axis: int,
+    steps: Sequence[Step],
+    sizes: Sequence[int],
+    out: Tensor,
+    source: Callable[[Place], Expr],
+    write: Callable[[Place, Expr], tuple[Place, Expr]],
+    outer: tuple[Index, ...],
+    inner: tuple[Index, ...],
+) -> Iterator[Nest]:
+    """The nests that take some steps along one axis; the others have `sizes` elements."""
+    for step in steps:
+        loops = [Index(f"along.{n}", size) for n, size in enumerate(sizes)]
+        loops[axis] = Index(f"tile.{axis}", step.tiles)
+        places = places_of(*loops)
+
+        def at(line: Line, places: Place = places) -> Place:
+            return (*places[:axis], line.at(places[axis]), *places[axis + 1 :])
+
+        writes = [
+            write(at(line), weighted([(factor, source(at(place))) for factor, place in terms]))
+            for line, terms in step.sums
+        ]
+        (index, body), *also = writes
+        axes = (*outer, *loops, *inner)
+        yield Nest(out, index, axes, (), None, body, out, None, tuple(also))

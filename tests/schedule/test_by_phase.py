@@ -1,0 +1,199 @@
+"""Convolutions that move by more than one element, phase by phase, equal the oracle."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from loopwright.schedule.by_phase import Axis, whole
+from loopwright.schedule.space import space as space_on
+from loopwright.schedule.target import Target
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+RANDOM_CONFIGS = 1
+
+
+def tensor(name, *shape, constant=False, dtype="float32"):
+    return lw.tensor(name, shape, dtype=dtype, constant=constant)
+
+
+def weights(*shape, dtype="float32"):
+    return tensor("w", *shape, constant=True, dtype=dtype)
+
+
+def by_phase(workload, **where):
+    return [s for s in lw.space(workload, **where).sketches if s.rewrite.startswith("phases")]
+
+
+@pytest.mark.parametrize(
+    ("taps", "step"), [(3, 2), (4, 2), (2, 2), (5, 3), (3, 1), (5, 2), (2, 3)]
+)
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_the_algorithm_of_an_axis_is_the_sum_exactly(taps, step, size, before):
+    made = 0
+    for count in range(size, 3 * size + 2):
+        reached = step * (count - 1) + taps
+        axis = Axis(count, taps, step, range(before, reached - 1))
+        algorithm = whole(axis, size)
+        if algorithm is not None:
+            made += 1
+            rng = np.random.default_rng(count)
+            assert computed(algorithm, axis, rng) == directly(axis, np.random.default_rng(count))
+    assert made
+
+
+def drawn(axis, rng):
+    data = {p: Fraction(int(rng.integers(-9, 9))) for p in axis.filled}
+    return data, [Fraction(int(x)) for x in rng.integers(-9, 9, axis.taps)]
+
+
+def directly(axis, rng):
+    data, taps = drawn(axis, rng)
+    return [
+        sum(data.get(axis.step * i + q, Fraction(0)) * w for q, w in enumerate(taps))
+        for i in range(axis.count)
+    ]
+
+
+def computed(algorithm, axis, rng):
+    data, taps = drawn(axis, rng)
+    rows = stepped(algorithm.data, lambda place: data.get(place, Fraction(0)))
+    assert sorted(rows) == list(range(algorithm.rows))
+    transformed = [sum(g * w for g, w in zip(row, taps, strict=True)) for row in algorithm.weights]
+    products = {}
+    for part in algorithm.parts:
+        for number, row in itertools.product(range(part.weights), range(part.rows)):
+            at = part.row + number * part.rows + row
+            products[at] = rows[at] * transformed[part.weight + number]
+    results = stepped(algorithm.results, products.__getitem__)
+    return [results[i] for i in range(axis.count)]
+
+
+def stepped(steps, element):
+    made = {}
+    for step in steps:
+        for tile, (line, terms) in itertools.product(range(step.tiles), step.sums):
+            place = line.first + line.step * tile
+            assert place not in made
+            made[place] = sum(c * element(of.first + of.step * tile) for c, of in terms)
+    return made
+
+
+def test_a_result_that_meets_the_padding_takes_one_product_for_each_of_its_taps():
+    axis = Axis(7, 3, 2, range(1, 15))
+    algorithm = whole(axis, 2)
+    assert (axis.needed, algorithm.rows, len(algorithm.weights)) == (20, 7 + 3 * 3 + 1, 4)
+    assert algorithm.span == range(1, 15)
+
+
+def with_bias_relu_and_residual():
+    x = tensor("x", 1, 16, 14, 14)
+    y = ops.conv2d(x, weights(32, 16, 3, 3), 2, 1, bias=tensor("b", 32, constant=True))
+    return ops.relu(ops.add(y, tensor("r", 1, 32, 7, 7)))
+
+
+def last(*shape, filters, padding=1, window=3, stride=2, dtype="float32"):
+    taps = weights(window, window, shape[-1], filters, dtype=dtype)
+    return ops.conv2d(tensor("x", *shape, dtype=dtype), taps, stride, padding, layout="NHWC")
+
+
+def of_groups():
+    g, k, y, x, c, r, s = lw.indices("g k y x c r s")
+    data, w = tensor("x", 2, 16, 15, 13), tensor("w", 2, 32, 16, 3, 3, constant=True)
+    out = lw.tensor("o")
+    out[g, k, y, x] += data[g, c, 2 * y + r, 2 * x + s] * w[g, k, c, r, s]
+    return out
+
+
+def one_dimension():
+    n, k, c, x, r = lw.indices("n k c x r")
+    data, w = tensor("d", 3, 31, 40), weights(4, 40, 32)
+    out = lw.tensor("out")
+    out[n, x, k] += data[n, 2 * x + r, c] * w[r, c, k]
+    return out
+
+
+def padded_with_a_half():
+    u, v, c, k, y, x, r, q = lw.indices("u v c k y x r q")
+    data, padded = tensor("data", 12, 12, 32), tensor("padded", 14, 14, 32)
+    inside = (u >= 1) & (u < 13) & (v >= 1) & (v < 13)
+    padded[u, v, c] = lw.where(inside, data[u - 1, v - 1, c], 0.5)
+    out, taps = tensor("out", 6, 6, 32), weights(3, 3, 32, 32)
+    out[y, x, k] += padded[2 * y + r, 2 * x + q, c] * taps[r, q, c, k]
+    return out
+
+
+def two_axes_of_filters():
+    j, k, y, x, c, r, q = lw.indices("j k y x c r q")
+    data, taps, out = tensor("data", 17, 17, 24), weights(3, 3, 24, 3, 32), lw.tensor("out")
+    out[y, x, j, k] += data[2 * y + r, 2 * x + q, c] * taps[r, q, c, j, k]
+    return out
+
+
+def an_input_that_two_read():
+    x = tensor("x", 1, 14, 14, 32)
+    return ops.conv2d(x, weights(3, 3, 32, 32), 2, 1, layout="NHWC"), ops.relu(x)
+
+
+CASES = {
+    "channels last, seven results": lambda: last(1, 14, 14, 32, filters=32),
+    "padding at both ends": lambda: last(1, 13, 13, 32, filters=32),
+    "no padding": lambda: last(1, 15, 17, 32, filters=48, padding=0),
+    "padding of two": lambda: last(1, 12, 12, 16, filters=32, padding=2),
+    "an even number of results": lambda: last(1, 16, 16, 32, filters=32),
+    "several images": lambda: last(2, 14, 14, 16, filters=32),
+    "windows of four": lambda: last(1, 14, 18, 32, filters=64, padding=0, window=4),
+    "windows of five by three": lambda: last(
+        1, 14, 20, 16, filters=32, padding=0, window=5, stride=3
+    ),
+    "by two one way alone": lambda: last(1, 12, 14, 16, filters=32, stride=(2, 1)),
+    "channels that are no multiple of a vector": lambda: last(1, 14, 14, 19, filters=96),
+    "64 bits": lambda: last(1, 14, 14, 16, filters=32, dtype="float64"),
+    "channels first, with bias, ReLU and residual": with_bias_relu_and_residual,
+    "groups": of_groups,
+    "one dimension": one_dimension,
+    "padded with a half": padded_with_a_half,
+    "two axes of filters": two_axes_of_filters,
+    "an input that something else reads too": an_input_that_two_read,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_phases_equal_the_oracle(name):
+    made = CASES[name]()
+    workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
+    sketches, rng = by_phase(workload, threads=2), np.random.default_rng(0)
+    assert sketches
+    configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
+    for _ in range(RANDOM_CONFIGS):
+        sketch = sketches[rng.integers(len(sketches))]
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def test_products_with_padding_are_left_out():
+    (sketch, *_) = by_phase(lw.workload(last(1, 14, 14, 32, filters=32)), threads=1)
+    products = [n.nest for n in sketch.nests if n.nest.reducer == "sum"]
+    assert sum(n.steps for n in products) == 17 * 17 * 32 * 32
+    assert 1 < sketch.growth < 2
+
+
+def test_filters_are_shared_among_threads_and_what_they_make_fits_a_cache():
+    workload = lw.workload(last(1, 14, 14, 64, filters=384))
+
+    def blocks(threads, l2_bytes):
+        target = Target(threads=threads, l2_bytes=l2_bytes, vector_bytes=64)
+        found = (s for s in space_on(workload, target).sketches if s.rewrite == "phases=2")
+        return {s.groups[-1].shared[-1].extent for s in found}
+
+    assert blocks(2, 1 << 20) == {4}  # of 96 filters: of 128, one thread would have two of three
+    assert blocks(2, 150 << 10) == {6}
+    assert blocks(2, 1 << 16) == set()
+
+
+def test_windows_that_move_by_one_are_left_to_the_other_rewrite():
+    assert not by_phase(lw.workload(last(1, 14, 14, 32, filters=32, stride=1)), threads=2)
