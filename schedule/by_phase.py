@@ -1,16 +1,10 @@
 """Winograd by phases: windows that move by more than one element, with few weights.
 
-    O[y] = Σ_{r<3} D[2·y + r] W[r]  =  D[2·y + 1] W[1]  +  Σ_{q<2} D[2·(y + q)] W[2·q]
-
 `winograd` takes the phases of a window for channels: all of them go through one algorithm, which
-multiplies the only tap of the odd phase with as many sums of the data, by weights that are equal.
-Here every phase has its own: a tap by itself is a product for each result, all for one weight,
-and the others are F(results, taps). Results that fill no tile, and meet the padding rather than
-others, are products with weights that are there anyway. Of 7 results that meet padding at one end,
-windows of 3 by 2 have 17 products with 4 weights, for 20 with 5, and 20 that are no zeros.
-
-An axis is transformed as a whole, so that products of one weight are the rows of one matrix. What
-all products of some filters make stays in a thread's cache, until their results are made of it.
+multiplies the only tap of the odd phase of three with as many sums of the data, by weights that
+are equal. Here every phase has an algorithm of its own (`whole_axis`). An axis of a small image is
+transformed as a whole, so that products with one weight are the rows of one matrix. What all
+products of some filters make stays in a thread's cache, until their results are made of it.
 """
 
 from __future__ import annotations
@@ -18,15 +12,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.bilinear import Matrix, bilinear
 from loopwright.schedule.convolution import Convolution
 from loopwright.schedule.fill import box
 from loopwright.schedule.nest import Nest, extent
@@ -34,228 +26,17 @@ from loopwright.schedule.plan import Group, finished
 from loopwright.schedule.rewrite import fresh
 from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of, weighted
 from loopwright.schedule.target import Target
+from loopwright.schedule.whole_axis import Axis, Line, Part, Step, Whole, whole
 
 _GAIN = 0.9  # of the products that are no zeros, at most
 _PARTS = 16  # matrix products, each code of its own, at most
 _FILTERS = 128  # at a time, at most
-
-
-@dataclass(frozen=True)
-class Line:
-    """Places on an axis, one for each tile: `first + step * tile`."""
-
-    first: int
-    step: int = 1
-
-    def at(self, tile: Affine) -> Affine:
-        """The place for a tile."""
-        return tile * self.step + self.first
-
-
-Terms = tuple[tuple[Fraction, Line], ...]
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is written for each of some tiles: sums of elements along an axis, with factors."""
-
-    tiles: int
-    sums: tuple[tuple[Line, Terms], ...]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Products along an axis with neighbouring weights: so many rows for each of these."""
-
-    row: int
-    rows: int
-    weight: int
-    weights: int
-
-    @property
-    def count(self) -> int:
-        """Products."""
-        return self.rows * self.weights
-
-
-@dataclass(frozen=True)
-class Whole:
-    """The algorithm of a whole axis: `results ((weights w) ⊙ (data d))`.
-
-    Attributes
-    ----------
-    weights: what the taps are multiplied by, of shape (weights, taps).
-    parts: which rows are multiplied by which weights.
-    data, results: how the rows are made of the data, and the results of the rows.
-    growth: how much larger rounding errors may be than in the sums themselves.
-    """
-
-    weights: Matrix
-    parts: tuple[Part, ...]
-    data: tuple[Step, ...]
-    results: tuple[Step, ...]
-    growth: float
-
-    @property
-    def complete(self) -> bool:
-        """Whether every result is the sum of something."""
-        return all(terms for step in self.results for _, terms in step.sums)
-
-    @property
-    def rows(self) -> int:
-        """Products."""
-        return sum(part.count for part in self.parts)
-
-    @property
-    def span(self) -> range:
-        """The places of the data that are read."""
-        ends = [
-            line.first + line.step * tile
-            for step in self.data
-            for _, terms in step.sums
-            for _, line in terms
-            for tile in (0, step.tiles - 1)
-        ]
-        return range(min(ends), max(ends) + 1)
-
-
-def whole(axis: Axis, size: int) -> Whole | None:
-    """The algorithm of an axis with tiles of `size` results and the fewest products; None if it
-    has none."""
-    left = axis.count % size
-    if left == axis.count or (left and any(len(p) > 2 for p in axis.phases)):
-        return None
-    found = [_Maker(axis, size, before).whole() for before in range(left + 1)]
-    return min((w for w in found if w.complete), key=lambda w: w.rows, default=None)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis of `count` results, of windows of some taps that move by `step`; data outside of
-    `filled` is zero."""
-
-    count: int
-    taps: int
-    step: int
-    filled: range
-
-    @property
-    def phases(self) -> list[range]:
-        """The taps of each phase."""
-        return [range(p, self.taps, self.step) for p in range(min(self.step, self.taps))]
-
-    def meets(self, result: int, tap: int) -> bool:
-        """Whether a product is with more than padding."""
-        return self.step * result + tap in self.filled
-
-    @property
-    def needed(self) -> int:
-        """Products that are no zeros."""
-        return sum(self.meets(i, q) for i in range(self.count) for q in range(self.taps))
-
-
-class _Maker:
-    """Makes the algorithm of an axis with tiles of `size` results, so many results `before` them
-    and the others that are left over behind them."""
-
-    def __init__(self, axis: Axis, size: int, before: int) -> None:
-        self.axis, self.size, self.before = axis, size, before
-        self.tiles = axis.count // size
-        tiled = range(before, before + self.tiles * size)
-        self.singles = [i for i in range(axis.count) if i not in tiled]
-        self.row = 0
-        self.errors = [0.0] * size
-        self.weights: list[tuple[Fraction, ...]] = []
-        self.parts: list[Part] = []
-        self.data: list[Step] = []
-        self.of_tile: list[list[tuple[Fraction, Line]]] = [[] for _ in range(size)]
-        self.of_single: dict[int, list[tuple[Fraction, Line]]] = {i: [] for i in self.singles}
-
-    def whole(self) -> Whole:
-        """The algorithm."""
-        for phase in self.axis.phases:
-            if len(phase) == 1:
-                self._lone(phase[0])
-            else:
-                self._tiled(phase)
-        tile = ((Line(self.before + u, self.size), tuple(t)) for u, t in enumerate(self.of_tile))
-        singles = (Step(1, ((Line(i), tuple(t)),)) for i, t in self.of_single.items())
-        growth = math.sqrt(max(self.errors) / self.axis.taps)
-        results = (Step(self.tiles, tuple(tile)), *singles)
-        return Whole(tuple(self.weights), tuple(self.parts), tuple(self.data), results, growth)
-
-    def _lone(self, tap: int) -> None:
-        """A product for each result, but for those that are left over and meet padding."""
-        axis, row, size = self.axis, self.row, self.size
-        kept = [i for i in range(axis.count) if i not in self.singles or axis.meets(i, tap)]
-        first, one = kept[0], Fraction(1)
-        self._add(self._unit({tap: one}), len(kept))
-        source = Line(axis.step * first + tap, axis.step)
-        self.data.append(Step(len(kept), ((Line(row), ((one, source),)),)))
-        for u, terms in enumerate(self.of_tile):
-            terms.append((one, Line(row + self.before + u - first, size)))
-            self.errors[u] += 1
-        for i, terms in self.of_single.items():
-            if i in kept:
-                terms.append((one, Line(row + i - first)))
-
-    def _tiled(self, phase: range) -> None:
-        """An algorithm for tiles. Its products at 0 and at infinity have the weights of the first
-        tap and the last one, which results that are left over take."""
-        axis, (first, *_, last) = self.axis, phase
-        algorithm = bilinear(self.size, len(phase))
-        sums = []
-        for number, (inner, data) in enumerate(zip(algorithm.inner, algorithm.data, strict=True)):
-            taken = {0: (first, inner[0]), algorithm.products - 1: (last, inner[-1])}
-            tap, scale = taken.get(number, (-1, Fraction(1)))
-            alone = [i for i in self.singles if tap >= 0 and axis.meets(i, tap)]
-            begin = self.row + sum(i < self.before for i in alone)
-            rows = [
-                r
-                for r in range(self.row, self.row + len(alone) + self.tiles)
-                if r not in range(begin, begin + self.tiles)
-            ]
-            for i, row in zip(alone, rows, strict=True):
-                source = Line(axis.step * i + tap)
-                self.data.append(Step(1, ((Line(row), ((1 / scale, source),)),)))
-                self.of_single[i].append((Fraction(1), Line(row)))
-            places = (
-                Line(axis.step * (self.before + k) + first, axis.step * self.size)
-                for k in range(len(data))
-            )
-            terms = tuple((c, place) for c, place in zip(data, places, strict=True) if c)
-            sums.append((Line(begin), terms))
-            for u, outer in enumerate(algorithm.outer):
-                if outer[number]:
-                    self.of_tile[u].append((outer[number], Line(begin)))
-                    self.errors[u] += float(outer[number]) ** 2 * _squares(inner) * _squares(data)
-            self._add(
-                self._unit(dict(zip(phase, inner, strict=True))),
-                len(rows) + self.tiles,
-                number > 0,
-            )
-        self.data.append(Step(self.tiles, tuple(sums)))
-
-    def _unit(self, factors: Mapping[int, Fraction]) -> tuple[Fraction, ...]:
-        return tuple(factors.get(tap, Fraction(0)) for tap in range(self.axis.taps))
-
-    def _add(self, weight: tuple[Fraction, ...], rows: int, joins: bool = False) -> None:
-        """A weight with so many rows, which may join those of the weight before."""
-        if joins and self.parts[-1].rows == rows:
-            last = self.parts.pop()
-            self.parts.append(replace(last, weights=last.weights + 1))
-        else:
-            self.parts.append(Part(self.row, rows, len(self.weights), 1))
-        self.weights.append(weight)
-        self.row += rows
-
-
-def _squares(row: Sequence[Fraction]) -> float:
-    return sum(float(x) ** 2 for x in row)
+_EVEN = 1.1  # times the filters of a thread, at most, where all threads have the same work
 
 
 def _filled(made: Convolution) -> list[range]:
-    """For each window the places of the data that are not padding with zeros."""
+    """For each window the places of the data from the first one that is not padding with zeros to
+    the last one."""
     padding, index = made.padding, made.data.index
     sizes = list(tensor_shape(made.data.tensor))
     spans = {}
@@ -323,15 +104,20 @@ class ByPhase:
             return None
         if math.prod(len(w.parts) for w in wholes) > _PARTS:
             return None
-        lanes = target.vector_bytes // item_bytes(made.data.dtype)
+        lanes = target.lanes(item_bytes(made.data.dtype))
         fitting = [
             program
             for filters in range(lanes, _FILTERS + 1, lanes)
             if extent(made.filters[-1]) % filters == 0
             and (program := ByPhase(made, wholes, filters)).bytes <= target.l2_bytes
         ]
-        even = [p for p in fitting if math.prod(map(extent, p.around)) % target.threads == 0]
-        return max(even or fitting[:1], key=lambda p: extent(p.low), default=None)
+        even = [p for p in fitting if p.share(target.threads) <= _EVEN / target.threads]
+        return max(even, key=lambda p: extent(p.low), default=None)
+
+    def share(self, threads: int) -> float:
+        """The share of the products of the thread that has most of them."""
+        slices = math.prod(map(extent, self.around))
+        return -(-slices // threads) / slices
 
     @property
     def bytes(self) -> int:

@@ -59,8 +59,8 @@ def _near(group: Group, target: Target) -> set[str]:
 
 
 def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
-    """What a row of a nest leaves in the caches for the next nest of its group; of constants every
-    nest reads others."""
+    """What a row of a nest leaves in the caches for the next nest of its group, but for constants:
+    of large ones, every nest reads another part."""
     small = context.target.l2_bytes // 2
     reads = (r for r in nest.reads() if touched(nest, r) <= small)
     return {r.tensor.name for r in reads} - context.known_ahead

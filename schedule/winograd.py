@@ -74,8 +74,8 @@ def winograd(
 def by_phase(
     workload: Workload, results: int, target: Target
 ) -> tuple[tuple[Group, ...], float] | None:
-    """The same with each convolution of which the window moves by more than one element computed
-    by phases (`by_phase`), where that gains; None if there is none."""
+    """The same with each convolution by itself of which the window moves by more than one element
+    computed by phases (`by_phase`), where that gains; None if there is none."""
 
     def computed(found: list[Convolution]) -> tuple[_Phases | ByPhase, bool]:
         apart = ByPhase.of(found[0], results, target) if len(found) == 1 else None

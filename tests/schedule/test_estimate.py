@@ -33,10 +33,12 @@ def test_the_algorithm_that_measurements_prefer_is_the_default(shape, rewrite):
     assert _conv(*shape).sketches[0].rewrite.partition(" ")[0] == rewrite
 
 
-def test_a_tenth_of_products_that_meet_padding_repays_the_tests_for_it():
+def test_small_images_by_two_are_computed_by_phase():
+    """A quarter of the products is saved; without that, a tenth repays the tests for padding."""
     x, w = lw.tensor("x", (1, 256, 14, 14)), lw.tensor("w", (512, 256, 3, 3), constant=True)
-    convolution = lw.workload(lw.ops.conv2d(x, w, stride=2, padding=1))
-    assert space(convolution, AVX512).sketches[0].rewrite == "unpadded"
+    convolution = space(lw.workload(lw.ops.conv2d(x, w, stride=2, padding=1)), AVX512)
+    assert convolution.sketches[0].rewrite == "phases=2"
+    assert convolution.limited(1).sketches[0].rewrite == "unpadded"
 
 
 def test_the_definition_s_own_sums_are_kept_and_can_be_asked_for():
