@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, map_leaves
+from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
@@ -23,7 +23,7 @@ from loopwright.schedule.convolution import Convolution
 from loopwright.schedule.fill import box
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, finished
-from loopwright.schedule.rewrite import fresh
+from loopwright.schedule.rewrite import fresh, moved, placed
 from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of, weighted
 from loopwright.schedule.target import Target
 from loopwright.schedule.whole_axis import Axis, Line, Part, Step, Whole, whole
@@ -54,14 +54,6 @@ def _filled(made: Convolution) -> list[range]:
             start, stop = spans[axis].start, spans[axis].stop
         found.append(range(start - index[d].const, stop - index[d].const))
     return found
-
-
-def _moved(read: Read, values: Mapping[Index, IndexExpr]) -> Read:
-    return Read(read.tensor, tuple(_replaced(p, values) for p in read.index))
-
-
-def _replaced(p: Affine, values: Mapping[Index, IndexExpr]) -> Affine:
-    return p.replace(lambda i: values.get(i, i))
 
 
 def _shifted(step: Step, by: int) -> Step:
@@ -155,7 +147,7 @@ class ByPhase:
         around, inner = places_of(*self.around), places_of(*self.channels, self.low)
 
         def source(at: Place) -> Expr:
-            return _moved(self.made.weight, self.filter | self._at(at))
+            return moved(self.made.weight, self.filter | self._at(at))
 
         def write(at: Place, value: Expr) -> tuple[Place, Expr]:
             return (*around, *at, *inner), value
@@ -177,12 +169,12 @@ class ByPhase:
         made, spans = self.made, [axis.span for axis in self.axes]
         split = Lanes(self.channels)
         before = places_of(*made.shared, *made.batch)
-        lanes = tuple(_replaced(c, split.values) for c in places_of(*self.channels))
+        lanes = tuple(placed(c, split.values) for c in places_of(*self.channels))
         inner = places_of(*split.inner)
 
         def read(at: Place) -> Expr:
             places = tuple(p + span.start for p, span in zip(at, spans, strict=True))
-            return made.element(_moved(made.data, split.values | self._at(places)))
+            return made.element(moved(made.data, split.values | self._at(places)))
 
         source, local = read, []
         nests: list[Nest] = []
@@ -266,18 +258,8 @@ class ByPhase:
 
     def _result(self, at: Place, value: Expr) -> tuple[Place, Expr]:
         """Where a result is written, and what."""
-        nest = self.made.nest
-        values = self.filter | {w.axis: p for w, p in zip(self.made.windows, at, strict=True)}
-
-        def read(r: Read) -> Expr:
-            return value if r.tensor is nest.result else _moved(r, values)
-
-        def position(p: Affine) -> Affine:
-            return _replaced(p, values)
-
-        if nest.epilogue is not None:
-            value = map_leaves(nest.epilogue, read, position)
-        return tuple(map(position, nest.index)), value
+        values = {w.axis: p for w, p in zip(self.made.windows, at, strict=True)}
+        return self.made.written(value, self.filter | values)
 
 
 def _along(

@@ -31,6 +31,16 @@ def simplify(value: Affine) -> Affine:
     return total
 
 
+def placed(position: Affine | Index, values: Mapping[Index, IndexExpr]) -> Affine:
+    """A subscript with values for some of its indices."""
+    return position.affine().replace(lambda i: values.get(i, i))
+
+
+def moved(read: Read, values: Mapping[Index, IndexExpr]) -> Read:
+    """A read with values for some of its indices."""
+    return Read(read.tensor, tuple(placed(p, values) for p in read.index))
+
+
 def substitute_axes(
     nest: Nest,
     axes: tuple[Index, ...],
@@ -40,7 +50,7 @@ def substitute_axes(
     """The same nest over other loops, old indices expressed by new ones."""
 
     def position(p: Affine) -> Affine:
-        return simplify(p.replace(lambda i: values.get(i, i)))
+        return simplify(placed(p, values))
 
     def read(r: Read) -> Expr:
         return Read(r.tensor, tuple(position(p) for p in r.index))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
+from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
@@ -33,7 +33,7 @@ from loopwright.schedule.convolution import Convolution, Window, flattened, merg
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, even_blocks, finished, fused, grouped, names_of
 from loopwright.schedule.relaid import relaid, without_padding
-from loopwright.schedule.rewrite import Program, fresh
+from loopwright.schedule.rewrite import Program, fresh, moved, placed
 from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of
 from loopwright.schedule.target import Target
 
@@ -263,14 +263,14 @@ class _Phases:
         if self.phases[0].lane is not None:
             lanes = (flattened(self.channels),)
         rest = tuple(
-            _replaced(p, split.values)
+            placed(p, split.values)
             for p in (*places_of(*self.shared), *lanes, *places_of(*self.filters))
         )
 
         def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
-                value: Expr = _moved(phase.weight, values)
+                value: Expr = moved(phase.weight, values)
                 for w, place in zip(self.windows, at, strict=True):
                     value = w.guarded(value, place)
                 return value
@@ -287,7 +287,7 @@ class _Phases:
     def _data(self, v: Tensor) -> Group:
         lanes = self._lanes()
         split = Lanes(lanes)
-        rest = tuple(_replaced(a, split.values) for a in (*self.rest, *lanes))
+        rest = tuple(placed(a, split.values) for a in (*self.rest, *lanes))
 
         def sweep(number: int, phase: Convolution) -> Sweep:
             def source(at: Place) -> Expr:
@@ -297,7 +297,7 @@ class _Phases:
                     values[self.channels[-1]] = split.values.get(phase.lane, phase.lane)
                 for w, place in zip(self.windows, at, strict=True):
                     values |= {w.axis: w.base.index, w.tap: place}
-                return phase.element(_moved(phase.data, values))
+                return phase.element(moved(phase.data, values))
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
@@ -314,11 +314,9 @@ class _Phases:
 
     def _results(self, m: Tensor) -> Group:
         split = Lanes(self.filters, most=16)
-        rest = tuple(_replaced(a, split.values) for a in (*self.rest, *self.filters))
+        rest = tuple(placed(a, split.values) for a in (*self.rest, *self.filters))
 
         def sweep(number: int, phase: Convolution) -> Sweep:
-            nest = phase.nest
-
             def source(at: Place) -> Expr:
                 return Read(m, (*self._number(number), *at, *rest))
 
@@ -326,16 +324,7 @@ class _Phases:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 for w, place in zip(self.windows, at, strict=True):
                     values[w.axis] = w.base.index + place
-
-                def read(r: Read) -> Expr:
-                    return value if r.tensor is nest.result else _moved(r, values)
-
-                def position(p: Affine) -> Affine:
-                    return _replaced(p, values)
-
-                after = nest.epilogue
-                result = value if after is None else map_leaves(after, read, position)
-                return tuple(map(position, nest.index)), result
+                return phase.written(value, values)
 
             return Sweep(self.out, source, write)
 
@@ -389,11 +378,3 @@ def _planned(done: list[Nest | Group], outputs: tuple[Tensor, ...]) -> Iterator[
             yield from (g for g in run if isinstance(g, Group))
         else:
             yield from grouped(tuple(n for n in run if isinstance(n, Nest)), program, outputs)
-
-
-def _replaced(p: Affine | Index, values: dict[Index, IndexExpr]) -> Affine:
-    return p.affine().replace(lambda i: values.get(i, i))
-
-
-def _moved(read: Read, values: dict[Index, IndexExpr]) -> Read:
-    return Read(read.tensor, tuple(_replaced(p, values) for p in read.index))
