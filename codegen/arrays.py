@@ -38,7 +38,7 @@ def as_array(value: Any, parameter: Parameter) -> Array:
         if hasattr(value, "__dlpack__"):
             return _from_dlpack(value, parameter.dtype)
         return np.asarray(value, numpy_dtype(parameter.dtype))
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ShapeError(
             f"{parameter.name}: cannot read a {type(value).__name__} as an array: {error}"
         ) from error

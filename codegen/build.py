@@ -99,7 +99,7 @@ def build(
         {"kind": "cuda", "arch": "sm_90"}.
     threads: how many threads parallel loops run on; all that this process may use if None. With
         one, nothing is parallel.
-    name: what an exported library's functions are called.
+    name: what messages call the library; an exported one is called like its file.
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """

@@ -50,6 +50,7 @@ _KINDS = {
 
 
 _MOST_ELEMENTS = 2**31 - 1
+_ALIGNMENT = 64  # bytes, of what we allocate: of every vector
 _SHARES = 32  # of each thread, as in runtime.c, where a turn reverses them
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
@@ -106,8 +107,8 @@ class _Emitter:
         self.values = ValueEmitter(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
         )
-        for b in arguments:
-            self.buffers[b.name] = self._declare(b)
+        for b in arguments:  # the caller's, who may have put them anywhere
+            self.buffers[b.name] = self._declare(b, item_bytes(b.dtype))
 
     def thread(self, body: tuple[Stmt, ...]) -> Any:
         """The code of a thread, behind what lays its stack out."""
@@ -359,15 +360,13 @@ class _Emitter:
         value = strided.strided_load(buffer, base, int(step), lanes)
         return scratch.vector(value, storage_type(x.dtype))
 
-    def _declare(self, b: Buffer) -> Any:
+    def _declare(self, b: Buffer, alignment: int = _ALIGNMENT) -> Any:
         size = int(b.size)
         if size > _MOST_ELEMENTS:
             raise BuildError(
                 f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
                 f"of at most {_MOST_ELEMENTS}"
             )
-        # Arguments may stand anywhere; what we allocate is aligned for every vector.
-        alignment = item_bytes(b.dtype) if b.scope == "argument" else 64
         return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
 
 

@@ -6,6 +6,7 @@ goes by; it carries the hash of NAME.so, so that a damaged or mistaken file is n
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -16,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loopwright.codegen.binary import Binary
-from loopwright.codegen.header import check_name, header, public_symbols, wrapper
+from loopwright.codegen.binary import MAX_THREADS, Binary
+from loopwright.codegen.header import MADE_BY, check_name, header, public_symbols, wrapper
 from loopwright.codegen.library import Library, Origin, functions_of, usable_processors
 from loopwright.codegen.linker import architecture, link, scratch
 from loopwright.codegen.signature import Signature
@@ -66,6 +67,13 @@ def check_place(path: Path) -> None:
     if path.suffix != ".so":
         raise LibraryError(f"{path}: the name of a library ends in .so")
     check_name(path.stem)
+    beside = path.with_suffix(".h")
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # as when there is none
+        if MADE_BY not in beside.read_text().partition("\n")[0]:
+            raise LibraryError(
+                f"{beside} is there, and is no library's header, for which {path.name} needs that "
+                "name: move it, or give the library another name"
+            )
     where = path.with_suffix(".json")
     try:
         found = json.loads(where.read_text())
@@ -163,7 +171,7 @@ def load(path: str | os.PathLike[str]) -> Library:
             return load_exported(file, signature, origin, manifest["gpu"])
     with _loadable(path, code) as file:
         binary = Binary(file, functions_of(signature))
-    binary.threads = min(signature.threads, usable_processors())
+    binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
     return Library(signature, binary, origin, _kept_sources(extra))
 
 

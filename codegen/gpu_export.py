@@ -14,6 +14,7 @@ from loopwright.codegen.export import check_place, describe, write_library
 from loopwright.codegen.gpu_code import GpuCode, Plan
 from loopwright.codegen.gpu_library import GpuLibrary
 from loopwright.codegen.header import (
+    MADE_BY,
     Names,
     arena,
     describe_parameter,
@@ -77,7 +78,7 @@ def header(name: str, signature: Signature, arch: str) -> str:
     everything = (*signature.inputs, *signature.outputs)
     shapes = "\n".join(describe_parameter(p, names) for p in everything)
     guard = f"LOOPWRIGHT_LIBRARY_{name.upper()}_H_"
-    return f"""/* {name}: made by Loopwright for NVIDIA GPUs, {arch} and newer.
+    return f"""/* {name}: {MADE_BY} for NVIDIA GPUs, {arch} and newer.
  *
  * Link with {name}.so, which needs the C library alone, and looks for libcuda.so.1 when it is
  * called.

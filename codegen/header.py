@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,27 +37,50 @@ _KEYWORDS = """
     false float for friend goto if inline int long main mutable namespace new noexcept not nullptr
     operator or private protected public register requires restrict return short signed sizeof
     static struct switch template this throw true try typedef typeid typename typeof union
-    unsigned using virtual void volatile wchar_t while xor"""
+    unsigned using virtual void volatile wchar_t while xor and_eq char8_t char16_t char32_t
+    co_await co_return co_yield const_cast consteval constinit dynamic_cast not_eq or_eq
+    reinterpret_cast static_assert static_cast thread_local xor_eq"""
 _RESERVED = frozenset(_KEYWORDS.split())
 
 _ARENA_ALIGNMENT = 64
 
+MADE_BY = "made by Loopwright"
+"""What a header's first line says."""
+
 
 def is_identifier(name: str) -> bool:
-    """Whether `name` can name a function in C and in C++."""
+    """Whether `name` can name something in C and in C++."""
     return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)) and name not in _RESERVED
+
+
+def is_function(name: str) -> bool:
+    """Whether `name` can name a function of a library's own: none that the C library has, which
+    the library's code, or that of its users, would call instead of it."""
+    return is_identifier(name) and not hasattr(_c_library(), name)
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL | None:
+    """The C library's mathematical part, through which all of it is found."""
+    found = ctypes.util.find_library("m")
+    return ctypes.CDLL(found) if found else None
 
 
 def as_identifier(name: str) -> str:
     """A name that a function in C and in C++ may have, as near as can be to `name`."""
-    if is_identifier(name):
+    if is_function(name):
         return name
     better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return better if is_identifier(better) else f"lw_{better}".rstrip("_")
+    return better if is_function(better) else f"lw_{better}".rstrip("_")
 
 
 def check_name(name: str) -> None:
     """Raises `LibraryError` unless `name` can name a function in C and in C++."""
+    if is_identifier(name) and not is_function(name):
+        raise LibraryError(
+            f"the file's name becomes the name of a C function, and the C library has {name}; "
+            f"try {as_identifier(name)}.so"
+        )
     if not is_identifier(name):
         raise LibraryError(
             f"the file's name becomes the name of a C function, and {name!r} cannot be one; "
@@ -71,7 +97,7 @@ class Names:
     @staticmethod
     def choose(signature: Signature) -> Names:
         """Names that are legal, distinct, and as near as can be to those in Python."""
-        chosen = {"prepared": "", "status": "", "threads": ""}
+        chosen = {"prepared": "", "status": "", "threads": "", "pointers": ""}
         for p in (*signature.inputs, *signature.outputs):
             name = re.sub(r"\W", "_", p.name, flags=re.ASCII)
             name = name if is_identifier(name) else f"x_{name}"
@@ -94,8 +120,8 @@ def header(name: str, signature: Signature) -> str:
     shapes = "\n".join(
         describe_parameter(p, names) for p in (*signature.inputs, *signature.outputs)
     )
-    guard = f"LOOPWRIGHT_LIBRARY_{name.upper()}_H_"
-    return f"""/* {name}: made by Loopwright. Link with {name}.so, which needs the C library alone.
+    guard = f"LOOPWRIGHT_LIBRARY_{name}_H_"
+    return f"""/* {name}: {MADE_BY}. Link with {name}.so, which needs the C library alone.
  *
  * Arrays are dense, in C order:
 {shapes}

@@ -11,8 +11,9 @@ from typing import Any
 
 from loopwright.codegen import arrays, calls
 from loopwright.codegen.arrays import Array
-from loopwright.codegen.binary import Binary, load_objects, raise_for
+from loopwright.codegen.binary import MAX_THREADS, Binary, load_objects, raise_for
 from loopwright.codegen.calls import Call, Located, Slot
+from loopwright.codegen.header import as_identifier
 from loopwright.codegen.linker import is_native
 from loopwright.codegen.signature import Parameter, Signature
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
@@ -98,8 +99,9 @@ class Library:
         origin = Origin(target_triple, target, tuple(cpu_features), objects, dict(extra or {}))
         binary = None
         if is_native(target_triple):
-            binary = load_objects(objects, signature.name, functions_of(signature))
-            binary.threads = min(signature.threads, usable_processors())
+            name = as_identifier(signature.name)
+            binary = load_objects(objects, name, functions_of(signature))
+            binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
         return cls(signature, binary, origin, sources)
 
     def _is_prepared(self, parameter: Parameter) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -168,7 +169,10 @@ def _cached_object(compiler: Compiler, source: str) -> Path:
 
 def _cache_folders() -> Iterator[Path]:
     root = os.environ.get("XDG_CACHE_HOME", "")
-    yield (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "loopwright/runtime"
+    with contextlib.suppress(RuntimeError):  # this user may have no home
+        yield (
+            Path(root) if os.path.isabs(root) else Path.home() / ".cache"
+        ) / "loopwright/runtime"
     yield Path(_own_temporary().name)
 
 

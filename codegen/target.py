@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from loopwright.dsl.errors import TargetError
 from loopwright.schedule.target import Target
 
 _KEYS = {"kind", "mcpu", "mattr", "mtriple", "num-cores"}
+_WIDTHS = ("avx512f", "avx2", "avx", "sve", "neon")
 
 # /proc/cpuinfo's word for a feature, and LLVM's switch for it where the two differ.
 _X86 = {
@@ -62,7 +63,7 @@ def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None
         raise TargetError(f"a target is a name or a mapping, not {type(target).__name__}")
     if target.get("kind") in GPU_KINDS:
         return named_gpu(target)
-    return _explicit(target, _checked(threads))
+    return _explicit(target, threads)
 
 
 def processor(target: str | Mapping[str, Any] | Target, threads: int | None = None) -> Target:
@@ -85,7 +86,7 @@ def cpu_features(target: Target) -> tuple[str, ...]:
     """What the processor must have to run code for a target, in the words of /proc/cpuinfo;
     empty where that is not known (a named `mcpu`)."""
     names = _X86 if architecture(target.triple) == "x86_64" else _ARM
-    return tuple(names[f[1:]] for f in target.features if f[1:] in names)
+    return tuple(names[f[1:]] for f in target.features if f[0] == "+" and f[1:] in names)
 
 
 @functools.cache
@@ -121,11 +122,15 @@ def _host(kind: str, threads: int) -> Target:
         raise TargetError(f"this machine ({platform.system()}, {family}) is not supported yet")
     flags = _cpu_flags()
     names = _X86 if family == "x86_64" else _ARM
-    features = tuple(f"+{llvm}" for llvm, word in names.items() if word in flags)
-    mcpu = _host_cpu(family)
+    triple, mcpu = f"{family}-unknown-linux-gnu", _host_cpu(family)
+    hidden = {llvm for llvm, word in names.items() if flags and word not in flags}
+    features = (
+        *(f"+{llvm}" for llvm, word in names.items() if word in flags),
+        *(f"-{llvm}" for llvm in names if llvm in _features_of(triple, mcpu, (), hidden)),
+    )
     return Target(
         kind,
-        f"{family}-unknown-linux-gnu",
+        triple,
         mcpu,
         features,
         *_vectors(family, set(features)),
@@ -135,13 +140,13 @@ def _host(kind: str, threads: int) -> Target:
 
 
 def _host_cpu(family: str) -> str:
-    """LLVM's name for this processor; the features are ours, since a virtual machine may hide
-    some, and LLVM's table may miss others."""
+    """LLVM's name for this processor. It says more than there may be: a virtual machine may hide
+    features, and LLVM's table may miss others."""
     name = str(tvm.target.codegen.llvm_get_system_cpu())
     return name if family == "x86_64" else ""
 
 
-def _explicit(config: Mapping[str, Any], threads: int) -> Target:
+def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
     unknown = sorted(set(config) - _KEYS)
     if unknown or config.get("kind") not in ("llvm", "c"):
         raise TargetError(
@@ -153,10 +158,10 @@ def _explicit(config: Mapping[str, Any], threads: int) -> Target:
     mcpu = str(config.get("mcpu", ""))
     features = tuple(config.get("mattr", ()))
     _check_cpu(triple, mcpu, features)
-    has = _features_of(triple, mcpu, features)
-    threads = int(config.get("num-cores", threads))
+    has = {f"+{f}" for f in _features_of(triple, mcpu, features, _WIDTHS)}
     family = architecture(triple)
-    return Target(config["kind"], triple, mcpu, features, *_vectors(family, has), threads)
+    count = _checked(config.get("num-cores") if threads is None else threads)
+    return Target(config["kind"], triple, mcpu, features, *_vectors(family, has), count)
 
 
 def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
@@ -176,11 +181,12 @@ def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
             raise TargetError(f'feature {feature!r}: write "+{feature}" or "-{feature}"')
 
 
-def _features_of(triple: str, mcpu: str, features: tuple[str, ...]) -> set[str]:
+def _features_of(
+    triple: str, mcpu: str, features: tuple[str, ...], wanted: Collection[str]
+) -> set[str]:
+    """Those of some features that code for a processor may use."""
     target = _tvm_target(triple, mcpu, features)
-    wanted = ("avx512f", "avx2", "avx", "sve", "neon")
-    codegen = tvm.target.codegen
-    return {f"+{f}" for f in wanted if codegen.llvm_cpu_has_features([f], target)}
+    return {f for f in wanted if tvm.target.codegen.llvm_cpu_has_features([f], target)}
 
 
 def has_avx512(target: Target) -> bool:

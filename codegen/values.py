@@ -147,7 +147,10 @@ class ValueEmitter:
             return _wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
         if not is_float(dtype):
             assert op == "abs", op
-            return value if dtype == "uint8" else self.choose(value < 0, -value, value)
+            if dtype == "uint8":
+                return value
+            negative = self._unary("neg", value, dtype, bind)
+            return self.choose(value < 0, negative, value)
         return self.function(op, value, bind)
 
     def _element(self, x: Load) -> Any:

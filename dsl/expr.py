@@ -245,8 +245,21 @@ def unary(op: str, x: object) -> Expr:
     return Unary(op, value)
 
 
+def refuse_truth(value: object, where: str) -> None:
+    """Raises `NotationError` for a truth value of Python's, which `==` of elements or indices
+    gives: it compares the notation."""
+    if isinstance(value, (bool, np.bool_)):
+        raise NotationError(
+            f"{where} is Python's {value}, and == compares notation: write lw.equal(i, j), or "
+            "~lw.equal(i, j) for !="
+        )
+
+
 def binary(op: str, x: object, y: object) -> Expr:
     """Apply an operator to two sides of one type."""
+    if op in LOGICAL:
+        for side in (x, y):
+            refuse_truth(side, f"a side of {LOGICAL[op]}")
     a, b = sides(x, y)
     sign = {**ARITHMETIC, **COMPARISONS, **LOGICAL}.get(op, op)
     if a.dtype != b.dtype:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import (
@@ -15,6 +13,7 @@ from loopwright.dsl.expr import (
     Select,
     as_expr,
     binary,
+    refuse_truth,
     sides,
     unary,
 )
@@ -26,11 +25,7 @@ def where(cond: object, x: object, y: object) -> Expr:
     Reads on either side may leave their tensor: such a read gives the nearest element, and the
     condition decides that it is not used.
     """
-    if isinstance(cond, (bool, np.bool_)):
-        raise NotationError(
-            f"where: the condition is Python's {cond}, and == compares notation: write "
-            "lw.equal(i, j), or ~lw.equal(i, j) for !="
-        )
+    refuse_truth(cond, "where: the condition")
     test = as_expr(cond)
     if test.dtype != "bool":
         raise NotationError(f"where: the condition is {test.dtype}, not a truth value")
@@ -42,6 +37,7 @@ def where(cond: object, x: object, y: object) -> Expr:
 
 def cast(x: object, dtype: str) -> Expr:
     """Convert to another element type: floats to integers truncate, narrow integers wrap."""
+    refuse_truth(x, "cast: the value")
     value, name = as_expr(x), check_dtype(dtype)
     if value.dtype == name:
         return value

@@ -8,7 +8,16 @@ from typing import Any, SupportsIndex
 
 from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import Accumulation, Binary, Expr, Read, Reduce, as_expr, walk
+from loopwright.dsl.expr import (
+    Accumulation,
+    Binary,
+    Expr,
+    Read,
+    Reduce,
+    as_expr,
+    refuse_truth,
+    walk,
+)
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
@@ -86,6 +95,7 @@ class Tensor:
         own = Read(self, _plain(axes))
         if isinstance(value, Accumulation) and value.read == own:
             value = Reduce("sum", value.x)
+        refuse_truth(value, f"{self.name}: its definition")
         body = as_expr(value)
         if isinstance(body, Binary) and body.op == "add" and body.x == own:
             body = Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
@@ -135,6 +145,8 @@ class Tensor:
                 f"{self.name}: {', '.join(map(str, inner))} only on the right of =; sum with +=, "
                 "or reduce with lw.max, lw.min, lw.prod"
             )
+        if inner and body.dtype == "bool":
+            raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
         self.definition = Definition(outer, inner, reducer if inner else None, body)
         self.shape = tuple(extents[i] for i in axes)

@@ -90,8 +90,9 @@ def _compared(session: Session) -> list[Finalist]:
     heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
     if len(heat) > FINALISTS:
         heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
-    configs = heat[:FINALISTS]
-    configs += [c for c in (session.champion, default) if c in ranked and c not in configs]
+    # Where time is short, the first ones are compared.
+    sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
+    configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
     finalists = _side_by_side(session, configs, ROUNDS)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)

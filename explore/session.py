@@ -171,13 +171,14 @@ class Session:
     def flush(self) -> None:
         """Store what was measured since the last time."""
         with self.timed("storing"):
-            pending, self._pending = self._pending, []
+            pending = list(self._pending)
             self._stored = time.monotonic()
             if self.store is not None and pending:
                 parts = (self.workload, self.device.target, self._machine)
                 self.store.add(
                     Record.of(*parts, m, seed=self.seed, session=self._name) for m in pending
                 )
+            del self._pending[: len(pending)]  # not before: what fails is tried again
 
     # ---- telling ----
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.graph.tensors import to_torch
 
 
 def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -55,7 +56,9 @@ def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
         ):
             return graph.forward(*inputs)
         result = made(*(inputs[n] for n in rest))
-        return result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
+        # Without inputs nothing tells that tensors are wanted.
+        return tuple(to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
 
     return call
 

@@ -13,6 +13,7 @@ of the results (`parts.in_order`) are compared as a whole with that of the faste
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,7 @@ _GAIN = 0.995
 """Of a call's time: a network that takes less is faster as a whole."""
 _LEAST = 0.1
 """What is left of a step's time, at least, where a network gains by it."""
-_ROUNDS, _CALLS = 15, 3
+_ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 3
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
 _SPARED = 1
@@ -91,9 +92,13 @@ def _in_order(session: Session, config: Config) -> bool:
     return in_order(program(session.workload, config, target).tree, target.threads)
 
 
-def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> Iterator[str]:
-    """Measure the candidates of all tasks in the network, and record what they took. Says what it
-    does. The winner of each task is checked against the oracle, and rejected if it is wrong."""
+def compare_in_place(
+    work: Work, target: Target, tasks: Sequence[Compared], seconds: float = math.inf
+) -> Iterator[str]:
+    """Measure the candidates of all tasks in the network, and record what they took, in about so
+    many seconds, but for a few rounds. Says what it does. The winner of each task is checked
+    against the oracle, and rejected if it is wrong."""
+    begin = time.monotonic()
     live = {n for n, said in enumerate(work.imported) if not _is_free(said)}
     tasks = [t for t in tasks if t.configs and live & set(t.task.steps)]
     if not tasks:
@@ -110,27 +115,28 @@ def compare_in_place(work: Work, target: Target, tasks: Sequence[Compared]) -> I
             break
         yield f"built {variant + 1} of {VARIANTS} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
-    for turn in range(_ROUNDS + _SPARED):
+    for turn in _turns(begin + seconds / 2):
         for configs, model in models:
             times = _step_times(model.composed, model.profile(calls=_CALLS))
             for t in tasks if turn >= _SPARED else ():
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 samples[t.key].setdefault(configs[t.key], []).append(mean)
-    if models and target.threads > 1:
+    if models and target.threads > 1 and time.monotonic() < begin + seconds / 2:
         most = len(models)
         models.clear()  # their weights make room for those of as many others
-        yield from _compare_whole(work, target, tasks, samples, most)
+        yield from _compare_whole(work, target, tasks, samples, most, begin + seconds)
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
 
 
 def _compare_whole(
-    work: Work, target: Target, tasks: Sequence[Compared], samples: Samples, most: int
+    work: Work, target: Target, tasks: Sequence[Compared], samples: Samples, most: int, end: float
 ) -> Iterator[str]:
     """Compare the network of the fastest steps with those in which one task has its fastest
-    candidate whose threads write contiguous parts, at most so many networks in all. Where that is
-    faster, the samples of this one become those of the fastest, less what the network gains."""
+    candidate whose threads write contiguous parts, at most so many networks in all, and until
+    `end` but for a few rounds. Where that is faster, the samples of this one become those of the
+    fastest, less what the network gains."""
     fastest: dict[str, Config] = {}
     ordered: dict[str, Config] = {}
     for t in tasks:
@@ -147,7 +153,7 @@ def _compare_whole(
     choices = [fastest, *({**fastest, t.key: ordered[t.key]} for t in changed)]
     models = [TunedModel(work, compose(work, c, target, "model"), target, {}) for c in choices]
     calls: list[list[float]] = [[] for _ in models]
-    for _ in range(_ROUNDS + _SPARED):
+    for _ in _turns(end):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][_SPARED:]
@@ -159,6 +165,14 @@ def _compare_whole(
         left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
         if ratio < _GAIN:
             own[ordered[t.key]] = [left * seconds for seconds in own[fastest[t.key]]]
+
+
+def _turns(end: float) -> Iterator[int]:
+    """The numbers of the rounds, those that do not count among them: all of them, or as many as
+    begin before `end`, and a few."""
+    for turn in range(_ROUNDS + _SPARED):
+        if turn < _LEAST_ROUNDS + _SPARED or time.monotonic() < end:
+            yield turn
 
 
 def _is_free(said: Imported | str) -> bool:

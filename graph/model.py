@@ -32,6 +32,7 @@ from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
+from loopwright.transfer.lookup import hardware
 from loopwright.transfer.record import NETWORK
 from loopwright.transfer.records import Record, RecordStore
 
@@ -241,20 +242,30 @@ def build_work(
 
 
 def best_records(
-    work: Work, target: Target, records: str | os.PathLike[str], policy: str = "exact"
+    work: Work,
+    target: Target,
+    records: str | os.PathLike[str],
+    policy: str = "exact",
+    machine: Mapping[str, str] | None = None,
 ) -> dict[str, Record]:
     """The best record of every task that has one, by the workload's key; one that was measured
-    inside of a network before others."""
-    machine = fingerprint()
+    inside of a network before others of the same machine, by default this one."""
+    machine = fingerprint() if machine is None else machine
     found = {}
     with RecordStore(records, create=False) as store:
         for task in work.tasks:
-            record = store.best(
-                task.workload, target, policy, machine=machine, cache=NETWORK
-            ) or store.best(task.workload, target, policy, machine=machine)
+            record = store.best(task.workload, target, policy, machine=machine)
+            inside = store.best(task.workload, target, policy, machine=machine, cache=NETWORK)
+            if inside is not None and (record is None or _where(inside) == _where(record)):
+                record = inside
             if record is not None:
                 found[task.workload.key] = record
     return found
+
+
+def _where(record: Record) -> tuple[object, ...]:
+    """On what a record was measured."""
+    return record.target, record.threads, hardware(record.machine)
 
 
 def _random(parameter: Parameter) -> Array:

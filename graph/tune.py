@@ -164,7 +164,9 @@ def tune_model(
         device=device,
         tell=tell,
     )
-    return build_work(work, machine, best_records(work, machine, records))
+    measured_on = None if device is None else device.fingerprint()
+    found = best_records(work, machine, records, machine=measured_on)
+    return build_work(work, machine, found)
 
 
 def search(
@@ -195,10 +197,11 @@ def search(
         if tell is not None:
             for note in base.notes:
                 tell(note)
-        states = [_state(task, device, store, budget, seed, base.model) for task in tasks]
         deadline = time.monotonic() + 60 * budget.minutes
+        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes)
+        states = [_state(task, device, store, seed, base.model) for task in tasks]
         try:
-            for line in _rounds(states, budget, deadline):
+            for line in _rounds(states, budget, deadline - comparing):
                 if tell is not None:
                     tell(line)
             if local:
@@ -207,7 +210,7 @@ def search(
                     for s in states
                     if s.compared
                 ]
-                for line in compare_in_place(work, target, best):
+                for line in compare_in_place(work, target, best, comparing):
                     if tell is not None:
                         tell(line)
         except KeyboardInterrupt:
@@ -220,10 +223,10 @@ def search(
 
 
 def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[str]:
+    """Until the trials are used up, or it is time to compare."""
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0:
-        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes)
-        if time.monotonic() + comparing * any(s.compared for s in states) >= deadline:
+        if time.monotonic() >= deadline:
             return
         state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
         if state.expected_gain == -math.inf:
@@ -248,14 +251,12 @@ def _state(
     task: Task,
     device: Device,
     store: RecordStore,
-    budget: Budget,
     seed: int,
     base: StoredModel | None,
 ) -> TaskState:
     points = space(task.workload, device.target)
     tuner = Tuner(points, seed=seed, base=base)
-    unlimited = Budget(minutes=budget.minutes)
-    session = Session(task.workload, points, device, store, unlimited, (), seed)
+    session = Session(task.workload, points, device, store, Budget(), (), seed)
     earlier = session.resume()
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
     curve = [min(session.cost(m.config) for m in earlier)] if earlier else []

@@ -216,9 +216,9 @@ def tune_model(
     click.echo(f"{len(only)} of {len(work.tasks)} tasks, {budget}; on {target}", err=True)
     search(work, target, budget, records, seed=seed, only=only, transfer=transfer, tell=_to_stderr)
     built = build_work(work, target, best_records(work, target, records), model.stem)
+    path = built.export(output)
     say_tasks(built)
     say_end(built)
-    path = built.export(output)
     click.echo(f"saved      {path}; records in {records}")
 
 
@@ -272,7 +272,7 @@ def _largest(work: Work, share: float | None) -> list[int]:
     numbers: list[int] = []
     done = 0
     for number, task in enumerate(work.tasks):
-        if share is not None and done >= share * total:
+        if share is not None and numbers and done >= share * total:
             break
         numbers.append(number)
         done += task.flops

@@ -74,7 +74,7 @@ def say_end(built: TunedModel) -> None:
     """The tuner's estimate and a whole call, side by side."""
     whole = built.measure()
     click.echo(f"measured   {whole * 1e3:.4g} ms for a whole call")
-    if built.estimate is None:
+    if not built.estimate:  # not all tasks have records, or there is no task
         return
     click.echo(f"estimate   {built.estimate * 1e3:.4g} ms, the sum of the tasks' records")
     ratio = whole / built.estimate

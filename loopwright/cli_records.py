@@ -21,6 +21,7 @@ from loopwright.transfer.records import Record, RecordStore
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_SQLITE = b"SQLite format 3\0"
 _HEAD = (
     "id",
     "workload",
@@ -99,14 +100,21 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
     show_details(*_details(record))
 
 
+def _is_store(file: Path) -> bool:
+    with file.open("rb") as found:
+        return found.read(len(_SQLITE)) == _SQLITE
+
+
 @records.command("export")
 @click.argument("file", type=NewFile())
 @click.option("--best", "only_best", is_flag=True, help="The fastest of each workload alone.")
 @_store()
 def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
     """Write records to FILE: JSON lines, or a store if its name ends in .db."""
-    if file.absolute() == store.path:
+    if file.exists() and file.samefile(store.path):
         raise click.UsageError("FILE is the store itself")
+    if file.suffix != ".db" and file.is_file() and _is_store(file):
+        raise click.UsageError("FILE is a record store; give one whose name ends in .db, or none")
     chosen: Iterable[Record] = store.best_of_each() if only_best else store
     if file.suffix != ".db":
         number = store.export_lines(file, chosen)

@@ -166,14 +166,14 @@ def _from_file(what: str) -> Request:
         raise NotationError(f"{path}: there is no such file")
     try:
         found = runpy.run_path(path)
+        value = found.get(name)
+        value = value() if inspect.isfunction(value) else value
     except LoopwrightError:
         raise
     except Exception as error:
         raise NotationError(f"{path} raised {type(error).__name__}: {error}") from error
     if name not in found:
         raise NotationError(f"{path} defines no {name!r}; write {path}:NAME")
-    value = found[name]
-    value = value() if inspect.isfunction(value) else value
     if isinstance(value, Tensor):
         value = workload(value)
     if not isinstance(value, Workload):

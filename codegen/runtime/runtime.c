@@ -19,7 +19,9 @@ int lw_threads(void) {
   if (n) return n;
   n = processors();
   if (&lw_default_threads && lw_default_threads < n) n = lw_default_threads;
-  lw_set_threads(n);
+  if (n > LW_MAX_THREADS) n = LW_MAX_THREADS;
+  int undecided = 0; /* another thread may decide meanwhile */
+  atomic_compare_exchange_strong(&thread_count, &undecided, n);
   return atomic_load(&thread_count);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import loopwright as lw
 from loopwright.codegen.export import load
 from loopwright.codegen.header import header, wrapper
 from loopwright.codegen.signature import Parameter, Signature
@@ -113,11 +115,23 @@ def test_the_header_compiles_as_c_and_as_cpp(tmp_path):
         "int8",
         "uint8",
         "bool",
+        "int32",
+        "int8",
     )
-    inputs = tuple(
-        Parameter(n, (2, 3), d)
-        for n, d in zip(("x", "int", "a b", "a_b", "class", "3", "é", "prepared", "status"), kinds)
+    names = (
+        "x",
+        "int",
+        "a b",
+        "a_b",
+        "class",
+        "3",
+        "é",
+        "prepared",
+        "status",
+        "pointers",
+        "not_eq",
     )
+    inputs = tuple(Parameter(n, (2, 3), d) for n, d in zip(names, kinds, strict=True))
     scalar = Parameter("loss", (), "float32")
     signature = Signature("f", inputs, (scalar,), ("int", "a b"), (Parameter("P", (7,), "int8"),))
     (tmp_path / "f.h").write_text(header("f", signature))
@@ -145,6 +159,41 @@ def test_a_name_that_c_cannot_have_is_refused_with_a_better_one(tmp_path, name, 
     with pytest.raises(LibraryError, match=f"try {hint}"):
         kernels.matmul().export(tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["exp", "free", "div"])
+def test_a_name_that_the_c_library_has_is_refused(tmp_path, name):
+    """The kernel, or a program that links it, would call one for the other."""
+    with pytest.raises(LibraryError, match=f"the C library has {name}; try lw_{name}.so"):
+        kernels.matmul().export(tmp_path / f"{name}.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_header_that_somebody_else_wrote_is_kept(tmp_path):
+    (tmp_path / "matmul.h").write_text("/* by hand */\n")
+    with pytest.raises(LibraryError, match=r"matmul\.h is there"):
+        kernels.matmul().export(tmp_path / "matmul.so")
+    assert [p.name for p in tmp_path.iterdir()] == ["matmul.h"]
+
+
+def test_prepared_constants_may_lie_anywhere(tmp_path):
+    """In C they are in what malloc gives, which is aligned to 16 bytes."""
+    A, W = (lw.tensor(n, s, constant=n == "W") for n, s in (("A", (24, 48)), ("W", (48, 64))))
+    C, (i, j, k) = lw.tensor("C"), lw.indices("i j k")
+    C[i, j] += A[i, k] * W[k, j]
+    path = lw.build(lw.workload(C), threads=1).export(tmp_path / "product.so")
+    code = ctypes.CDLL(str(path))
+    code.product_prepared_bytes.restype = ctypes.c_size_t
+    size = code.product_prepared_bytes()
+    a, w = matrices(24, 64, 48)
+    out = np.zeros((24, 64), np.float32)
+    for offset in (0, 4, 16, 32):
+        block = np.zeros(size + 128, np.uint8)
+        place = block.ctypes.data + -block.ctypes.data % 64 + offset
+        pointer, at = ctypes.c_void_p(place), ctypes.c_void_p
+        assert code.product_prepare(at(w.ctypes.data), pointer) == 0
+        assert code.product_run(at(a.ctypes.data), pointer, at(out.ctypes.data)) == 0
+        np.testing.assert_allclose(out, a @ w, rtol=1e-4, atol=1e-4)
 
 
 def test_a_name_without_so_is_refused(tmp_path):

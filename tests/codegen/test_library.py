@@ -169,6 +169,7 @@ def test_torch_tensors_pass_bfloat16_included(matmul):
         (lambda lib, A, W: lib(A.astype("float64"), W), "A has dtype float64; it must be float32"),
         (lambda lib, A, W: lib(A.T, W), r"A has shape \(12, 24\); .* built for \(24, 12\)"),
         (lambda lib, A, W: lib(A, "no"), "W: cannot read a str"),
+        (lambda lib, A, W: lib(A, [[10**400]]), "W: cannot read a list"),
         (lambda lib, A, W: lib(A, W, out=A), "C has shape"),
         (lambda lib, A, W: lib(A, W, out=[[0.0]]), "C is a list, not an array"),
         (lambda lib, A, W: lib(A, W, out=np.zeros((16, 24), "f4").T), "C is not contiguous"),

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
+from loopwright.codegen import target as machine
+from loopwright.codegen.linker import architecture
+from loopwright.codegen.target import cpu_features, resolve
 from loopwright.dsl.errors import TargetError
 from loopwright.dsl.oracle import random_inputs
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
 
+X86 = architecture() == "x86_64"
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": ["+neon"]}
 
 
@@ -39,6 +42,40 @@ def test_the_code_uses_the_vector_registers_of_this_machine():
         pytest.skip("this machine has no 256-bit registers")
     register = "zmm" if target.vector_bytes == 64 else "ymm"
     assert re.search(rf"vfmadd.*%{register}", lw.build(matmul(), threads=1).source("asm"))
+
+
+@pytest.mark.skipif(not X86, reason="features of x86-64")
+def test_features_that_a_machine_hides_are_not_used(monkeypatch):
+    """A virtual machine may hide what its processor's name implies."""
+    seen = machine._cpu_flags() - {w for w in machine._cpu_flags() if w.startswith("avx512")}
+    monkeypatch.setattr(machine, "_cpu_flags", lambda: seen)
+    monkeypatch.setattr(machine, "_host_cpu", lambda family: "skylake-avx512")
+    target = machine._host.__wrapped__("llvm", 1)
+    assert "-avx512f" in target.features
+    assert target.vector_bytes <= 32
+    assert "zmm" not in lw.build(matmul(), target=target).source("asm")
+    assert "avx512f" not in cpu_features(target)
+
+
+def test_the_threads_that_are_asked_for_come_before_those_of_a_target():
+    target = {"kind": "llvm", "num-cores": 8}
+    assert resolve(target).threads == 8
+    assert resolve(target, 1).threads == 1
+    with pytest.raises(TargetError, match="threads = 'x'"):
+        resolve({"kind": "llvm", "num-cores": "x"})
+
+
+@pytest.mark.skipif(not X86, reason="a processor of x86-64")
+def test_c_source_for_another_processor_has_none_of_this_one_s_instructions(tmp_path):
+    if shutil.which("objdump") is None:
+        pytest.skip("needs objdump")
+    (code,) = lw.build(matmul(), target={"kind": "c", "mcpu": "x86-64"}, threads=1).origin.objects
+    (tmp_path / "kernel.o").write_bytes(code)
+    listed = ["objdump", "-d", tmp_path / "kernel.o"]
+    text = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
+    assert "%xmm" in text
+    assert "%ymm" not in text
+    assert "%zmm" not in text
 
 
 def test_another_processor_of_the_family_gets_its_own_code():

@@ -76,6 +76,9 @@ def test_a_file_that_fails_says_how(tmp_path):
     file.write_text("1 / 0\n")
     with pytest.raises(NotationError, match="ZeroDivisionError"):
         read_workload(str(file), [])
+    file.write_text("def workload(size):\n    return size\n")
+    with pytest.raises(NotationError, match=r"TypeError.*'size'"):
+        read_workload(str(file), [])
 
 
 def test_errors_end_a_command_with_a_message():

@@ -16,11 +16,13 @@ from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
 from loopwright.explore.callbacks import Callback
 from loopwright.explore.outcome import LONGEST
+from loopwright.explore.session import Session
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Measurement
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 from loopwright.schedule.space import space
+from loopwright.transfer.record import RecordError
 from loopwright.transfer.records import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
 
@@ -377,7 +379,26 @@ def test_slow_programs_are_compared_in_less_time():
     device = Slow()
     tuned = run(device)
     assert len(tuned.finalists) >= 2
+    assert matmul_space().default in {f.config for f in tuned.finalists}
     assert device.spent < 2 * 1.5 * LONGEST
+
+
+def test_what_the_store_could_not_take_is_not_lost(tmp_path, monkeypatch):
+    with RecordStore(tmp_path / "r.db") as store:
+        session = Session(matmul(), matmul_space(), MadeUp(), store, Budget(), (), 0)
+        add, failing = store.add, [True]
+
+        def once(records):
+            if failing.pop():
+                raise RecordError("the disk is full")
+            return add(records)
+
+        monkeypatch.setattr(store, "add", once)
+        with pytest.raises(RecordError):
+            session.measure([session.space.default])
+        failing.append(False)
+        session.flush()
+        assert len(store) == 1
 
 
 def test_time_is_booked_by_part():

@@ -39,6 +39,13 @@ def test_a_compiled_model_computes_what_torch_does_and_notices_new_weights():
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
 
 
+def test_a_graph_without_inputs_gives_tensors():
+    weight = torch.nn.Parameter(torch.randn(3, 4))
+    with torch.no_grad():
+        compiled = torch.compile(lambda: weight * 2, backend=backend)
+        torch.testing.assert_close(compiled(), weight * 2)
+
+
 def test_gradients_come_from_torch_which_is_said():
     net, x = _net(), torch.randn(1, 3, 7, 6)
     with pytest.warns(UserWarning, match="no_grad"):

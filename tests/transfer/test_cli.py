@@ -1,6 +1,7 @@
 """The command line's look into record stores."""
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -107,6 +108,16 @@ def test_import_skips_damaged_lines_only_if_told(run):
     assert code == 0
     assert "skipped line 5" in output
     assert "4 new records" in output
+
+
+def test_no_store_is_replaced_by_lines(run, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert "the store itself" in run("export", "link/tuning.db")[1]
+    shutil.copy(tmp_path / "tuning.db", tmp_path / "backup.sqlite")
+    code, said = run("export", "backup.sqlite")
+    assert code == 2
+    assert "FILE is a record store" in said
+    assert len(RecordStore(tmp_path / "backup.sqlite")) == 4
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -49,6 +50,14 @@ def test_a_global_model_ranks_a_workload_that_it_has_not_seen(file, tmp_path):
         (score,) = judged(load_global(file), list(read_groups([new])))
     assert score.accuracy > 0.8
     assert score.regret[1] < 1.2
+
+
+def test_a_base_is_no_model_of_records_that_are_too_few(file, groups):
+    few = [
+        dataclasses.replace(groups[0], features=groups[0].features[:3], costs=groups[0].costs[:3])
+    ]
+    with pytest.raises(ModelError, match="3 records of 1 workloads are too few"):
+        train(few, base=load_global(file))
 
 
 def test_a_model_remembers_what_it_learned_from(file, groups):
