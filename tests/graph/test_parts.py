@@ -1,5 +1,7 @@
 """Which part of a result each thread writes."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,12 @@ def test_a_candidate_wins_where_the_network_gains_by_it(monkeypatch):
     monkeypatch.setattr(in_place, "compose", lambda work, configs, *_: configs)
     samples = {workload.key: {columns: [3e-3] * 5, rows: [3.1e-3] * 5}}
     compared = [Compared(task, session, (columns, rows))]
-    (line,) = in_place._compare_whole(None, target, compared, samples, 2)
+    (line,) = in_place._compare_whole(None, target, compared, samples, 2, math.inf)
     assert "0.900 of a call's time" in line
     np.testing.assert_allclose(samples[workload.key][rows], 2e-3)
     np.testing.assert_allclose(samples[workload.key][columns], 3e-3)
+
+
+def test_slow_networks_are_compared_in_few_rounds():
+    assert list(in_place._turns(-math.inf)) == [0, 1, 2, 3]  # the first one does not count
+    assert len(list(in_place._turns(math.inf))) == 16
