@@ -22,7 +22,7 @@ import click
 import contenders
 import numpy as np
 from contenders.reference import reference
-from contenders.tuning import Tuning
+from contenders.tuning import FIRST, LAST, Tuning
 from outcomes import Outcome, load, merged, outcome, save
 from peers import Processes
 from rich.console import Console
@@ -103,6 +103,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--also", type=int, multiple=True, help="And the winner of so many trials, as ours@N; again."
 )
+@click.option(
+    "--layout",
+    type=click.Choice([FIRST, LAST]),
+    help="Ours with channels there alone, where both can be.  [default: both]",
+)
 @click.option("--records", type=_FILE, default="operators.db", show_default=True)
 @click.option(
     "--peers",
@@ -123,6 +128,7 @@ def main(
     trials: int,
     default: bool,
     also: tuple[int, ...],
+    layout: str | None,
     records: Path,
     peers: list[str],
     rounds: int,
@@ -142,7 +148,7 @@ def main(
     if max(counts) > len(os.sched_getaffinity(0)):
         raise click.UsageError(f"--threads {max(counts)}: there are not as many processors")
     peaks = {count: peak(resolve("cpu", count)) for count in counts}
-    tuning = Tuning(0 if default else trials, records, also)
+    tuning = Tuning(0 if default else trials, records, also, [layout] if layout else (FIRST, LAST))
     found = load(json_) if json_ else []
     known = {(o.key, o.threads) for o in found} if missing else set()
     work = [(row, [n for n in counts if (row.key, n) not in known]) for row in chosen]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from contenders import OURS, OURS_LAST
 from outcomes import Outcome, mean
 from suites import SUITES, goal
 
@@ -66,14 +67,19 @@ def comparisons(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def _by_trials(group: list[Outcome]) -> Iterator[str]:
-    """What fewer trials found, beside the most that were asked for."""
-    names = {"ours": group[0].trials}
-    names |= {n: int(n[5:]) for o in group for n in o.seconds if n.startswith("ours@")}
-    most = max(names, key=lambda n: names[n])
-    for name in sorted(names.keys() - {most}, key=lambda n: names[n]):
-        pairs = [(o.seconds.get(most), o.seconds.get(name)) for o in group]
-        speed = mean(a / b for a, b in pairs if a and b)
-        yield f"{names[name]} trials give {speed:.0%} of the speed of {names[most]} (goal 90%)"
+    """What fewer trials found in each layout, beside the most that were asked for."""
+    for most, layout in ((OURS, ""), (OURS_LAST, " with channels last")):
+        every = {n for o in group for n in o.seconds if n.startswith(f"{most}@")}
+        for name in sorted(every, key=_count):
+            pairs = [(o.seconds.get(most), o.seconds.get(name)) for o in group]
+            speed = mean(a / b for a, b in pairs if a and b)
+            more = f"{_count(name)} trials give {speed:.0%} of the speed of {group[0].trials}"
+            yield f"{more}{layout} (goal 90%)"
+
+
+def _count(name: str) -> int:
+    """The trials of a contender called NAME@TRIALS."""
+    return int(name.partition("@")[2])
 
 
 def _ratios(group: list[Outcome], names: tuple[str, ...]) -> list[float]:
@@ -95,7 +101,8 @@ def _row(o: Outcome, names: list[str]) -> list[str]:
     low, high = o.interval
     share = f"{o.share:.0%} {o.bound}"
     cells = [o.row, _ms(o.seconds.get("ours")), f"{o.ratio:.2f}", f"{low:.2f} to {high:.2f}"]
-    cells += [share, f"{o.errors.get('ours', math.nan):.0e}"]
+    ours = (error for name, error in o.errors.items() if name.startswith(OURS))
+    cells += [share, f"{max(ours, default=math.nan):.0e}"]
     for name in names:
         text = _ms(o.seconds.get(name))
         cells.append(f"**{text}**" if name == o.best else text)

@@ -50,7 +50,7 @@ def blocked(workload: Workload, rows: int) -> tuple[Group, ...] | None:
     if not found:
         return None
     names = names_of(program, workload)
-    made = {key: padded.group(rows, names) for key, padded in found.items()}
+    made = {key: [padded.group(rows, names)] for key, padded in found.items()}
     gone = {padded.padding.out for padded in found.values()}
     return with_groups(program, made, gone, workload.outputs)
 

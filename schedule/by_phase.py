@@ -23,7 +23,7 @@ from loopwright.schedule.convolution import Convolution
 from loopwright.schedule.fill import box
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, finished
-from loopwright.schedule.rewrite import fresh, moved, placed
+from loopwright.schedule.rewrite import fresh, moved, placed, written
 from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of, weighted
 from loopwright.schedule.target import Target
 from loopwright.schedule.whole_axis import Axis, Line, Part, Step, Whole, whole
@@ -259,7 +259,7 @@ class ByPhase:
     def _result(self, at: Place, value: Expr) -> tuple[Place, Expr]:
         """Where a result is written, and what."""
         values = {w.axis: p for w, p in zip(self.made.windows, at, strict=True)}
-        return self.made.written(value, self.filter | values)
+        return written(self.made.nest, value, self.filter | values)
 
 
 def _along(

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select, map_leaves
-from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
+from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.bilinear import Bilinear, bilinear
@@ -22,8 +22,8 @@ from loopwright.schedule.fill import box
 from loopwright.schedule.fuse import inlined
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base
-from loopwright.schedule.rewrite import fresh, moved, placed
-from loopwright.schedule.sweep import Place, places_of
+from loopwright.schedule.rewrite import fresh, moved
+from loopwright.schedule.sweep import places_of
 
 _MOST_WINDOWS = 2
 _MOST_PRODUCTS = 7  # of one axis: registers, and the rounding of large tiles
@@ -96,19 +96,6 @@ class Convolution:
         """An element of the data."""
         value = read if self.padding is None else inlined(read, self.padding)
         return within(read, value)
-
-    def written(self, value: Expr, values: Mapping[Index, IndexExpr]) -> tuple[Place, Expr]:
-        """Where a result is written whose axes have some values, and what is made of it."""
-        nest = self.nest
-
-        def read(r: Read) -> Expr:
-            return value if r.tensor is nest.result else moved(r, values)
-
-        def position(p: Affine) -> Affine:
-            return placed(p, values)
-
-        made = value if nest.epilogue is None else map_leaves(nest.epilogue, read, position)
-        return tuple(map(position, nest.index)), made
 
     def padded_by(self, nest: Nest) -> bool:
         """Whether a nest does nothing but put constants around something with channels last, to

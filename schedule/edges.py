@@ -54,7 +54,7 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
     split = {id(w.nest): w for w in _windows(program, workload.outputs) if w.pays(target)}
     if not split:
         return None
-    made = {key: window.group(target) for key, window in split.items()}
+    made = {key: [window.group(target)] for key, window in split.items()}
     padded = {window.producer.out for window in split.values()}
     return with_groups(program, made, padded, workload.outputs)
 

@@ -125,7 +125,7 @@ def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tupl
 
 def with_groups(
     program: Program,
-    made: Mapping[int, Group],
+    made: Mapping[int, Sequence[Group]],
     gone: Collection[Tensor],
     outputs: tuple[Tensor, ...],
 ) -> tuple[Group, ...]:
@@ -135,7 +135,7 @@ def with_groups(
     run: list[Nest] = []
     for nest in program:
         if id(nest) in made:
-            done += [*grouped(tuple(run), program, outputs), made[id(nest)]]
+            done += [*grouped(tuple(run), program, outputs), *made[id(nest)]]
             run = []
         elif nest.out not in gone:
             run.append(nest)

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.expr import Expr, Read, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, Remainder
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
@@ -39,6 +39,21 @@ def placed(position: Affine | Index, values: Mapping[Index, IndexExpr]) -> Affin
 def moved(read: Read, values: Mapping[Index, IndexExpr]) -> Read:
     """A read with values for some of its indices."""
     return Read(read.tensor, tuple(placed(p, values) for p in read.index))
+
+
+def written(
+    nest: Nest, value: Expr, values: Mapping[Index, IndexExpr]
+) -> tuple[tuple[Affine, ...], Expr]:
+    """Where a nest writes a result whose axes have some values, and what it makes of it."""
+
+    def read(r: Read) -> Expr:
+        return value if r.tensor is nest.result else moved(r, values)
+
+    def position(p: Affine) -> Affine:
+        return placed(p, values)
+
+    made = value if nest.epilogue is None else map_leaves(nest.epilogue, read, position)
+    return tuple(map(position, nest.index)), made
 
 
 def substitute_axes(

@@ -26,6 +26,7 @@ from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.settle import settled
 from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
+from loopwright.schedule.strassen import LEVELS, rows_at_once, strassen
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
 from loopwright.schedule.winograd import RESULTS, blocks_of, by_phase, winograd
@@ -157,6 +158,13 @@ def _space(named: _Named, target: Target) -> Space:
     nearest = clamped(workload)
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
+    for levels in LEVELS:
+        for rows in rows_at_once(workload, levels, target):
+            fewer = strassen(workload, levels, rows)
+            if fewer is not None:
+                groups, growth = fewer
+                name = f"strassen={levels} rows={rows} "
+                rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
     for results in RESULTS:
         for block in (None, *blocks_of(workload, results, target)):
             faster = winograd(workload, results, block)

@@ -33,7 +33,7 @@ from loopwright.schedule.convolution import Convolution, Window, flattened, merg
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import Base, Group, even_blocks, finished, fused, grouped, names_of
 from loopwright.schedule.relaid import relaid, without_padding
-from loopwright.schedule.rewrite import Program, fresh, moved, placed
+from loopwright.schedule.rewrite import Program, fresh, moved, placed, written
 from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of
 from loopwright.schedule.target import Target
 
@@ -324,7 +324,7 @@ class _Phases:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 for w, place in zip(self.windows, at, strict=True):
                     values[w.axis] = w.base.index + place
-                return phase.written(value, values)
+                return written(phase.nest, value, values)
 
             return Sweep(self.out, source, write)
 

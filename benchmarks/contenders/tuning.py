@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.sketch import Config
 
+FIRST, LAST = "first", "last"
+"""Where the channels are."""
+
 _TRIALS = 256
 """MetaSchedule's where ours is the default schedule; it has no default."""
 
@@ -30,17 +34,22 @@ class Tuning:
     trials: 0 for the default schedule.
     records: the store. MetaSchedule's databases are in a folder beside it.
     also: other numbers of trials, whose winners are compared too.
+    layouts: of these which: FIRST, LAST, or both. A row that has no other layout keeps its own.
     """
 
     trials: int
     records: Path
     also: tuple[int, ...] = ()
+    layouts: Sequence[str] = (FIRST, LAST)
 
     def ours(self, row: Row, threads: int, expected: str) -> list[Peer]:
         """Loopwright's contenders for a row, in each layout: what `tune` returns after each number
         of trials, asked now, unless it was before with the same store."""
-        both = {contenders.OURS: row, contenders.OURS_LAST: row.last}
-        forms = {name: form for name, form in both.items() if form is not None}
+        forms = {}
+        if row.last is None or FIRST in self.layouts:
+            forms[contenders.OURS] = row
+        if row.last is not None and LAST in self.layouts:
+            forms[contenders.OURS_LAST] = row.last
         if not self.trials:
             return [contenders.peer(name, row, threads, expected) for name in forms]
         winners = {}

@@ -1,0 +1,168 @@
+"""Matrix products in halved blocks equal the oracle."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from loopwright.schedule.space import space as space_on
+from loopwright.schedule.strassen import ALGORITHM
+from loopwright.schedule.target import Target
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+RANDOM_CONFIGS = 2
+
+
+def tensor(name, *shape, constant=False, dtype="float32"):
+    return lw.tensor(name, shape, dtype=dtype, constant=constant)
+
+
+def halved(workload, **where):
+    return [s for s in lw.space(workload, **where).sketches if s.rewrite.startswith("strassen")]
+
+
+def test_seven_products_of_blocks_are_the_product_of_the_matrices_exactly():
+    rng = np.random.default_rng(0)
+    x, y = ([[Fraction(int(v)) for v in row] for row in rng.integers(-9, 9, (2, 2))] for _ in "xy")
+
+    def sums(matrix, values):
+        flat = list(itertools.chain(*values))
+        return [sum(f * v for f, v in zip(row, flat, strict=True)) for row in matrix]
+
+    products = [
+        a * b for a, b in zip(sums(ALGORITHM.data, x), sums(ALGORITHM.inner, y), strict=True)
+    ]
+    found = [sum(f * p for f, p in zip(row, products, strict=True)) for row in ALGORITHM.outer]
+    assert len(products) == 7
+    assert found == [sum(x[i][k] * y[k][j] for k in (0, 1)) for i in (0, 1) for j in (0, 1)]
+
+
+def pointwise(size, channels, filters, dtype="float32"):
+    x = tensor("x", 1, size, size, channels, dtype=dtype)
+    w = tensor("w", 1, 1, channels, filters, constant=True, dtype=dtype)
+    return ops.conv2d(x, w, layout="NHWC")
+
+
+def with_bias_relu_and_residual():
+    y = ops.add(pointwise(6, 128, 192), tensor("b", 192, constant=True))
+    return ops.relu(ops.add(y, tensor("r", 1, 6, 6, 192)))
+
+
+def products(m, n, k, transposed=False, constant=True):
+    shape = (n, k) if transposed else (k, n)
+    i, j, q = lw.indices("i j q")
+    x, y, out = tensor("x", m, k), tensor("y", *shape, constant=constant), lw.tensor("out")
+    out[i, j] += x[i, q] * (y[j, q] if transposed else y[q, j])
+    return out
+
+
+def batched():
+    b, i, j, q = lw.indices("b i j q")
+    x, y, out = tensor("x", 3, 10, 128), tensor("y", 3, 128, 128, constant=True), lw.tensor("out")
+    out[b, i, j] += x[b, i, q] * y[b, q, j]
+    return out
+
+
+def rows_of_two_axes():
+    h, i, j, q = lw.indices("h i j q")
+    x, y, out = tensor("x", 5, 12, 128), tensor("y", 128, 128, constant=True), lw.tensor("out")
+    out[i, h, j] += x[h, i, q] * y[q, j]
+    return out
+
+
+def depth_of_two_axes():
+    i, j, p, q = lw.indices("i j p q")
+    x, y, out = tensor("x", 12, 3, 128), tensor("y", 3, 128, 128, constant=True), lw.tensor("out")
+    out[i, j] += x[i, p, q] * y[p, q, j]
+    return out
+
+
+def columns_of_two_axes():
+    i, j, h, q = lw.indices("i j h q")
+    x, y, out = tensor("x", 12, 128), tensor("y", 128, 3, 128, constant=True), lw.tensor("out")
+    out[h, i, j] += x[i, q] * y[q, h, j]
+    return out
+
+
+def after_a_product():
+    """What is halved is made by another product, which is halved too."""
+    q, k, i, j = lw.indices("q k i j")
+    x, made, out = tensor("x", 24, 128), lw.tensor("made"), lw.tensor("out")
+    y, z = (tensor(name, 128, 128, constant=True) for name in "yz")
+    made[i, k] += x[i, q] * y[q, k]
+    out[i, j] += lw.relu(made[i, k]) * z[k, j]
+    return out
+
+
+CASES = {
+    "channels last": lambda: pointwise(6, 128, 128),
+    "rows that do not halve": lambda: pointwise(7, 128, 128),
+    "64 bits": lambda: pointwise(5, 128, 128, "float64"),
+    "bias, ReLU and residual": with_bias_relu_and_residual,
+    "a product": lambda: products(40, 128, 256),
+    "three rows": lambda: products(3, 128, 256),
+    "the other operand by columns": lambda: products(24, 128, 256, transposed=True),
+    "nothing known ahead": lambda: products(160, 192, 160, constant=False),
+    "several products": batched,
+    "two axes of rows": rows_of_two_axes,
+    "two axes of terms": depth_of_two_axes,
+    "two axes of columns": columns_of_two_axes,
+    "one after the other": after_a_product,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_halved_products_equal_the_oracle(name):
+    workload = lw.workload(CASES[name]())
+    sketches, rng = halved(workload, threads=2), np.random.default_rng(0)
+    assert sketches
+    configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
+    for _ in range(RANDOM_CONFIGS):
+        sketch = sketches[rng.integers(len(sketches))]
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def test_eight_products_become_seven_and_sixty_four_forty_nine():
+    workload = lw.workload(products(64, 128, 256))
+    counted = {}
+    for sketch in halved(workload, threads=2):
+        (product,) = (n.nest for n in sketch.nests if n.nest.reducer == "sum")
+        blocks = -(-64 // 2 ** int(sketch.rewrite[9])) // int(sketch.rewrite.partition("rows=")[2])
+        counted[sketch.rewrite[:10]] = product.steps * max(1, blocks) / (64 * 128 * 256)
+    assert counted == {"strassen=1": 7 / 8, "strassen=2": 49 / 64}
+
+
+def test_what_cannot_gain_is_left_as_it_is():
+    assert halved(lw.workload(products(64, 32, 256)), threads=2) == []  # few columns
+    assert halved(lw.workload(products(64, 256, 32)), threads=2) == []  # short sums
+    assert halved(lw.workload(products(1, 256, 256)), threads=2) == []  # one row
+    assert halved(lw.workload(products(64, 129, 256)), threads=2) == []  # odd columns
+    assert halved(lw.workload(products(8, 256, 256, constant=False)), threads=2) == []
+    window = ops.conv2d(tensor("x", 1, 8, 8, 128), tensor("w", 3, 3, 128, 128), layout="NHWC")
+    assert halved(lw.workload(window), threads=2) == []
+
+
+def test_errors_grow_with_every_halving_and_who_wants_exact_sums_gets_them():
+    workload = lw.workload(products(64, 128, 256))
+    growth = {s.rewrite[:10]: s.growth for s in halved(workload, threads=2)}
+    assert 1 < growth["strassen=1"] < 3 < growth["strassen=2"] < 8
+    exact = lw.space(workload, threads=2).limited(1)
+    assert not any(s.rewrite.startswith("strassen") for s in exact.sketches)
+
+
+def test_blocks_of_rows_leave_no_thread_idle_and_fit_its_cache():
+    workload = lw.workload(products(196, 512, 512))
+
+    def rows(threads, l2_bytes):
+        target = Target(threads=threads, l2_bytes=l2_bytes, vector_bytes=64)
+        found = (s.rewrite for s in space_on(workload, target).sketches)
+        return {int(r.partition("rows=")[2]) for r in found if r.startswith("strassen=1")}
+
+    assert rows(2, 1 << 20) == {25, 49}  # of 98; 7 KB + 7 KB each
+    assert rows(1, 16 << 20) == {98}
+    assert rows(8, 16 << 20) == {13}
+    assert rows(2, 1 << 17) == {3, 17}  # 51 for a thread, of which it would have 49
