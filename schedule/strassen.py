@@ -52,7 +52,8 @@ from loopwright.schedule.target import Target
 LEVELS = (1, 2)
 """How often blocks that are worth it are halved."""
 
-_CACHES = (0.5, 2)  # second-level caches that what a block of rows makes may fill
+_CACHES = 2  # second-level caches that what a block of rows makes may fill
+_FEW = 6  # rows of a register tile
 _EVEN = 1.05  # times the rows of a thread, at most, where all threads have the same work
 _DEEP = 32  # terms of a product's sums, and elements of its rows, at least
 
@@ -106,8 +107,9 @@ def strassen(workload: Workload, levels: int, rows: int) -> tuple[tuple[Group, .
 
 
 def rows_at_once(workload: Workload, levels: int, target: Target) -> Iterator[int]:
-    """How many rows of blocks `strassen` may compute at a time: the most with which all threads
-    are busy and what they make stays in a cache, or so in half of one."""
+    """How many rows of blocks `strassen` may compute at a time, all threads being busy: those of a
+    register tile, so that what they make stays in the nearest cache, and as many as the next one
+    has room for, where the right operand's sums are read less often."""
     products = [product for _, product in _found(workload, fused(workload), levels)]
     if not products:
         return
@@ -120,8 +122,9 @@ def rows_at_once(workload: Workload, levels: int, target: Target) -> Iterator[in
 
     sizes = {-(-largest.tiles // count) for count in range(1, largest.tiles + 1)}
     even = [n for n in sizes if busiest(n) <= _EVEN * busiest(1)]
-    most = [share * target.l2_bytes / largest.bytes for share in _CACHES]
-    yield from sorted({max((n for n in even if n <= size), default=1) for size in most})
+    fewest = min((n for n in even if n >= _FEW), default=max(even))
+    fitting = (n for n in even if n * largest.bytes <= _CACHES * target.l2_bytes)
+    yield from sorted({fewest, max((fewest, *fitting))})
 
 
 def _found(workload: Workload, program: Program, levels: int) -> Iterator[tuple[Nest, _Product]]:

@@ -162,7 +162,7 @@ def test_blocks_of_rows_leave_no_thread_idle_and_fit_its_cache():
         found = (s.rewrite for s in space_on(workload, target).sketches)
         return {int(r.partition("rows=")[2]) for r in found if r.startswith("strassen=1")}
 
-    assert rows(2, 1 << 20) == {25, 49}  # of 98; 7 KB + 7 KB each
-    assert rows(1, 16 << 20) == {98}
+    assert rows(2, 1 << 20) == {7, 49}  # of 98; 7 KB + 7 KB each
+    assert rows(1, 16 << 20) == {6, 98}
     assert rows(8, 16 << 20) == {13}
-    assert rows(2, 1 << 17) == {3, 17}  # 51 for a thread, of which it would have 49
+    assert rows(2, 1 << 17) == {7, 17}  # 51 for a thread, of which it would have 49
