@@ -60,28 +60,30 @@ def tune(
     """Search the space of a workload for its fastest program on a machine.
 
     The default schedule is the first candidate, so the result is never slower than that. Every
-    measurement goes to the record store; the same call again goes on from there, and counts what
-    was done. Ctrl-C ends the search and returns what was found.
+    measurement goes to the record store; the same call again goes on from there, counting the
+    trials that were done, so that after all of them it compares the best once more. Ctrl-C ends
+    the search and returns what was found.
 
     Parameters
     ----------
     workload: or one defined tensor.
     target, threads: as for `codegen.build.build`; ignored if a device is given.
     trials, minutes: the budget; either, both (whichever ends first), or the preset `effort`:
-        "quick", "normal" or "thorough". "instant" measures what a global model thinks the best
-        few, in seconds; with trials=0 nothing is measured, and the result is the best of earlier
-        sessions, or the global model's choice.
+        "quick" (256 trials or 2 minutes), "normal" (1000 or 15) or "thorough" (4000 or 120).
+        "instant" measures what a global model thinks the best few, in seconds; with trials=0
+        nothing is measured, and the result is the best of earlier sessions, or the global
+        model's choice.
     records: path of the record store, None to keep nothing.
     seed: decides everything random; on a replayed device, the whole search.
     device: what measures, by default this machine. One that is given is not closed.
     strategy, model: see `Tuner`.
-    callbacks: who is told how it goes; see `callbacks.display`.
+    callbacks: who is told how it goes, such as `loopwright.explore.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
         shipped for the target, trained further on the store's records of other workloads, for
-        model="gbt" on a real device. What is used is said.
+        model="gbt" on a real device. Callbacks are told what is used.
     growth: how much larger rounding errors may be than those of the definition's own sums; any
-        if None. With 1, Winograd's algorithms are left out.
+        if None. With 1, Winograd's and Strassen's algorithms are left out.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
     schedule: its ε, λ and α, and the annealing's numbers.
 

@@ -6,15 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopwright.graph.apply import apply
     from loopwright.graph.model import TunedModel, build_model
+    from loopwright.graph.relax_pass import apply
     from loopwright.graph.tir import from_tir
     from loopwright.graph.tune import tune_model
 
 # All of it needs TVM, which takes its time to import.
 _LATER = {
     "TunedModel": "model",
-    "apply": "apply",
+    "apply": "relax_pass",
     "build_model": "model",
     "from_tir": "tir",
     "tune_model": "tune",
@@ -24,9 +24,7 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'loopwright.graph' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"loopwright.graph.{_LATER[name]}"), name)
-    globals()[name] = value  # before the sub-module of the same name is found
-    return value
+    return getattr(importlib.import_module(f"loopwright.graph.{_LATER[name]}"), name)
 
 
 __all__ = ["TunedModel", "apply", "build_model", "from_tir", "tune_model"]

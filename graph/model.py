@@ -198,7 +198,7 @@ def build_model(
     target, threads: as for `lw.build`.
     records: path of a record store.
     policy: whose records may serve, see `transfer.lookup.POLICIES`.
-    name: what the C functions of an export are called.
+    name: what messages call the library; an exported one is called like its file.
     layout: "auto" lays images between steps out as suits the steps (`graph.layout`), "given" as
         the model says.
     check: whether to run the model once as compiled and once where it comes from, torch, or for

@@ -23,7 +23,7 @@ from loopwright.codegen.export import write_together
 from loopwright.codegen.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
-from loopwright.graph.apply import apply
+from loopwright.graph.relax_pass import apply
 from loopwright.graph.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.schedule.target import Target
 

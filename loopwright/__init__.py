@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from loopwright import graph
 from loopwright.dsl import ops
 from loopwright.dsl.einsum import einsum
 from loopwright.dsl.errors import LoopwrightError
@@ -77,6 +78,7 @@ __all__ = [
     "exp",
     "floor",
     "from_tir",
+    "graph",
     "indices",
     "load",
     "log",

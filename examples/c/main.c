@@ -1,5 +1,14 @@
 /* Calls a matrix product that Loopwright made. With matmul.so and matmul.h here, exported from
- * Python by lib.export("matmul.so"):
+ * Python by
+ *
+ *     import loopwright as lw
+ *     i, j, k = lw.indices("i j k")
+ *     A, W = lw.tensor("A", (24, 12)), lw.tensor("W", (12, 16), constant=True)
+ *     C = lw.tensor("C")
+ *     C[i, j] += A[i, k] * W[k, j]
+ *     lw.build(lw.workload(C)).export("matmul.so")
+ *
+ * compile and run it:
  *
  *     cc main.c ./matmul.so -o main -Wl,-rpath,'$ORIGIN' && ./main
  *

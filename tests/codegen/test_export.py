@@ -76,6 +76,14 @@ def test_the_c_example_runs(tmp_path):
     build_and_run("cc", tmp_path)
 
 
+def test_the_c_example_runs_with_the_library_that_it_tells_to_make(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = EXAMPLE.read_text().partition("*/")[0]
+    lines = [line[7:] for line in text.splitlines() if line.startswith(" *     ")]
+    exec("\n".join(line for line in lines if not line.startswith("cc ")), {})
+    build_and_run("cc", tmp_path)
+
+
 def build_and_run(compiler, folder, *runner):
     program = folder / "main"
     flags = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{folder}")

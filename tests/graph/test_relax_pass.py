@@ -5,8 +5,9 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+import loopwright as lw
 from loopwright.codegen.target import resolve, tvm_target
-from loopwright.graph.apply import apply
+from loopwright.graph.relax_pass import apply
 from loopwright.graph.tir import import_function
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
@@ -47,6 +48,12 @@ def _run(module, x, tmp_path):
 def _tir(module):
     names = [v.name_hint for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)]
     return sorted(names)
+
+
+def test_the_pass_is_where_the_documentation_says_also_once_models_are_imported():
+    """A sub-module of its name would stand before it then."""
+    assert lw.build_model
+    assert lw.graph.apply is apply
 
 
 def test_functions_that_can_be_said_become_ours_and_the_others_stay(module, tmp_path):
