@@ -63,13 +63,13 @@ class StoredModel(CostModel):
         """The share of each feature in what the model predicts, by name; they sum to 1, or it is
         empty."""
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         if not self.ready:
             raise ModelError("this model has not learned anything yet: fit it before saving it")
         write_model(path, self.kind, packed(self))
 
     @classmethod
-    def load(cls: type[Model], path: Path) -> Model:
+    def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
         model = _unpacked(path, cls.kind, read_model(path, cls.kind)[1])
         assert isinstance(model, cls)
         return model
@@ -103,7 +103,7 @@ def unpacked(data: Mapping[str, Any]) -> StoredModel:
     return model
 
 
-def _unpacked(path: Path, kind: str, data: Mapping[str, Any]) -> StoredModel:
+def _unpacked(path: str | os.PathLike[str], kind: str, data: Mapping[str, Any]) -> StoredModel:
     try:
         if data["kind"] != kind:
             raise ValueError(f"a model of kind {data['kind']!r} in a file of {kind!r}")
@@ -114,10 +114,10 @@ def _unpacked(path: Path, kind: str, data: Mapping[str, Any]) -> StoredModel:
         ) from error
 
 
-def write_model(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+def write_model(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
     """Write a model's content, whole or not at all; `kind` says which class reads it. Raises
     `ModelError` where that cannot be done."""
-    text = json.dumps(content)
+    path, text = Path(path), json.dumps(content)
     header = {"format": _FORMAT, "schema": _SCHEMA, "kind": kind, "sha256": _digest(text)}
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -128,11 +128,13 @@ def write_model(path: Path, kind: str, content: Mapping[str, Any]) -> None:
         raise ModelError(f"cannot write the model {path}: {error.strerror}") from error
 
 
-def read_model(path: Path, kind: str | None = None) -> tuple[str, dict[str, Any]]:
+def read_model(
+    path: str | os.PathLike[str], kind: str | None = None
+) -> tuple[str, dict[str, Any]]:
     """The kind and the content that `write_model` wrote; `ModelError` for anything else, and for
     another kind if one is given."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(Path(path).read_text())
         if data["format"] != _FORMAT or data["schema"] != _SCHEMA:
             raise ModelError(
                 f"{path} is of format {data['format']!r}, schema {data['schema']}; this version "

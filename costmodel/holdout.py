@@ -17,19 +17,20 @@ _SHARE = 0.2
 def split(
     features: Floats, groups: Integers, rng: np.random.Generator, least: int = 100
 ) -> tuple[Index, Index]:
-    """The places of records to learn from, and of those that are held out: a fifth, or no more
-    than one program where there are fewer than the `least` records, too few to stop by.
+    """The places of records to learn from, and of those that are held out: a fifth, or none where
+    there are fewer than the `least` records, too few to stop by.
 
     Records of one program (equal features) stay together, since one that was seen says nothing
     about how well others are predicted; in a bootstrap sample most are repeated. Of many groups
     whole ones are held out: what is learned then is for workloads that are not among them.
     """
+    if len(features) < least:
+        return np.arange(len(features)), np.arange(0)
     units = _first_seen(groups[:, None])
     if units.max(initial=0) + 1 < _MANY:
         units = _first_seen(features)
     order = rng.permutation(units.max(initial=-1) + 1)
-    count = int(_SHARE * len(order)) if len(features) >= least else 1
-    held_out = np.isin(units, order[: max(count, 1)])
+    held_out = np.isin(units, order[: max(int(_SHARE * len(order)), 1)])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

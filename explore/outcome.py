@@ -90,6 +90,7 @@ def _compared(session: Session) -> list[Finalist]:
     heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
     if len(heat) > FINALISTS:
         heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
+        ranked = session.ranked()
     # Where time is short, the first ones are compared.
     sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
     configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
@@ -121,7 +122,7 @@ def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[
     with session.timed("comparing"):
         samples = session.device.compare(session.workload, configs, rounds)
     for config, seconds in zip(configs, samples, strict=True):
-        if not all(map(math.isfinite, seconds)):
+        if not seconds or not all(map(math.isfinite, seconds)):
             session.reject(config, Failure("run", "it failed when it was measured again"))
     return judge(configs, samples, session.space.default)
 
@@ -152,11 +153,15 @@ def _again(device: Device, finalist: Finalist) -> Measurement:
 def unmeasured(session: Session, tuner: Tuner) -> Tuned:
     """The best of earlier sessions, or what the strategy would try first, nothing measured: the
     global model's choice, or the default config where there is no such model."""
-    session.resume()
+    earlier = session.resume()
     if session.ranked():
         return _result(session, _uncompared(session), "nothing was measured")
+    config, end = session.space.default, "the default schedule, nothing was measured"
     if isinstance(tuner.strategy, Instant):
         with session.timed("choosing"):
+            tuner.tell([m.config for m in earlier], [math.inf for _ in earlier])
             (config,) = tuner.strategy.domain.configs(tuner.strategy.choose(1))
-        return _result(session, config, "chosen by a global model, nothing was measured")
-    return _result(session, session.space.default, "the default schedule, nothing was measured")
+        end = "chosen by a global model, nothing was measured"
+    if any(m.config == config for m in earlier):  # all of these failed
+        raise session.nothing_worked(end)
+    return _result(session, config, end)

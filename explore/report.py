@@ -93,7 +93,7 @@ def _roofline(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
 
 def _finalists(tuned: Tuned) -> str:
     if not tuned.finalists:
-        return "<p>None: the search was interrupted.</p>"
+        return f"<p>None: the best were not compared ({escape(tuned.end)}).</p>"
     rows = [
         (f"{f.cost * 1e3:.4g} ms", f"{f.p:.2g}", "tied" if f.tied and i else "", str(f.config))
         for i, f in enumerate(tuned.finalists)

@@ -23,7 +23,7 @@ from loopwright.explore.points import Mask, Points
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike, Tuner, check_seed
-from loopwright.measure.device import Device
+from loopwright.measure.device import Device, Measurement
 from loopwright.measure.replay import ReplayedDevice
 from loopwright.measure.timing import Timing
 from loopwright.schedule.space import Space, space
@@ -80,8 +80,8 @@ def tune(
     callbacks: who is told how it goes, such as `loopwright.explore.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
-        shipped for the target, trained further on the store's records of other workloads, for
-        model="gbt" on a real device. Callbacks are told what is used.
+        shipped for the target, trained further on the store's records of other workloads (but in
+        a hurry), for model="gbt" on a real device. Callbacks are told what is used.
     growth: how much larger rounding errors may be than those of the definition's own sums; any
         if None. With 1, Winograd's and Strassen's algorithms are left out.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
@@ -127,10 +127,12 @@ def tune(
     return result
 
 
-def algorithm_1(session: Session, tuner: Tuner, batch: int | None = None) -> str:
+def algorithm_1(
+    session: Session, tuner: Tuner, earlier: Sequence[Measurement], batch: int | None = None
+) -> str:
     """Algorithm 1 of Chen et al. 2018, *Learning to optimize tensor programs*; why it ended.
 
-    D ← ∅                                            (here: the records of earlier sessions)
+    D ← ∅                                            (here: what `earlier` sessions measured)
     while n_trials < max_n_trials do
       Q ← run parallel simulated annealing to collect candidates in S_e, by energy f̂
       S ← run greedy submodular optimization to pick a (1-ε)b-subset from Q, by Eq. 3
@@ -140,7 +142,6 @@ def algorithm_1(session: Session, tuner: Tuner, batch: int | None = None) -> str
       n_trials ← n_trials + b
     s* ← argmin of c over D
     """
-    earlier = session.resume()
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
     while left := session.trials_left:
         b = batch or min(max(int(SHARE * len(session.history)), LEAST), MOST)
@@ -160,14 +161,14 @@ def _base(
     session: Session, transfer: Transfer, strategy: StrategyLike, model: str | CostModel
 ) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
-    fits = strategy == "annealing" and isinstance(model, str)
+    fits = strategy == "annealing" and isinstance(model, str) and model != "random"
     if transfer == AUTO:
         if not fits or model != "gbt" or isinstance(session.device, ReplayedDevice):
             return None
     elif transfer is not None and not fits:
         raise TuningError(
             f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' and a model that is "
-            "named: leave it out, or give base= to the model that you make"
+            "named and learns: leave it out, or give base= to the model that you make"
         )
     with session.timed("starting"):
         store = None if session.budget.hasty else session.store
@@ -189,11 +190,12 @@ def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -
 
 def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
+    earlier = session.resume()  # an interrupt from now on leaves what was found before
     try:
         if session.preparing is None:
             with session.timed("starting"):
                 session.device.check()
-        return algorithm_1(session, tuner, batch)
+        return algorithm_1(session, tuner, earlier, batch)
     except KeyboardInterrupt:
         return "interrupted"
 

@@ -25,7 +25,7 @@ StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
 
 STRATEGIES = ("annealing", "random", "grid", "genetic")
 _SEEDS = 1 << 63
-"""The first one that a record store cannot hold."""
+"""The first one that is refused."""
 
 
 def check_seed(seed: int) -> None:

@@ -54,8 +54,8 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
 @click.option(
     "--effort",
     type=click.Choice(["instant", "quick", "normal", "thorough"]),
-    help="The budget where none is given: about 8 trials in seconds, 256 or 2 minutes, 1000 or 15, "
-    "4000 or 120; normal, or quick if nothing is named.",
+    help="The budget where none is given: 8 trials in seconds, 256 or 2 minutes, 1000 or 15, 4000 "
+    "or 120. Normal, or quick if nothing is named.",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is random."

@@ -220,7 +220,7 @@ class Config:
         try:
             values = tuple((str(k), tuple(int(n) for n in v)) for k, v in data["values"].items())
             return Config(str(data["sketch"]), values)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ConfigError(f"a damaged config: {error!r} in {data!r}") from error
 
     def __str__(self) -> str:

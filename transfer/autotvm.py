@@ -93,7 +93,7 @@ def _row(line: bytes) -> Row:
         raise RecordError(f"version {data.get('version')}")
     try:
         return _parsed(data)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError) as error:
         raise RecordError("a field is missing or of another type") from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.kinds import kind
 from loopwright.transfer.lookup import Setting, comparable, family, hardware
+from loopwright.transfer.record import workload_of
 from loopwright.transfer.records import RecordStore
 from loopwright.transfer.targets import target_of
 
@@ -121,7 +121,7 @@ def _group(
     target = target_of(first.target, first.machine, first.threads)
     if target is None:
         return None
-    workload = Workload.from_json(json.loads(first.workload))
+    workload = workload_of(first.workload)
     points = space(workload, target)
     costs = _costs(store, members)
     known = {config: cost for config, cost in costs.items() if _fits(points, config)}

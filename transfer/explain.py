@@ -25,7 +25,10 @@ def explain(
     same = [s for s in settings if s.workload_key == wanted.workload_key]
     usable = [s for s in same if wanted.allows(s)]
     if any(s.measured for s in usable):
-        return f"{store} has records of {wanted.workload_key} that serve: this is no miss."
+        return (
+            f"all records of {wanted.workload_key} in {store} that have a cost are of programs "
+            "that gave wrong results or crashed another time, or were timed inside of a network."
+        )
     if usable:
         failed = sum(s.failed for s in usable)
         return (

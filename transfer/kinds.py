@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select, Unary, children
 from loopwright.dsl.tensor import Definition
 from loopwright.dsl.workload import Workload, defined
+from loopwright.transfer.record import workload_of
 
 
 def kind(workload: Workload) -> str:
@@ -42,4 +42,4 @@ def _text(x: Expr) -> str:
 @functools.lru_cache(maxsize=1024)
 def kind_of_text(text: str) -> str:
     """The kind of a workload in JSON, as records have it."""
-    return kind(Workload.from_json(json.loads(text)))
+    return kind(workload_of(text))

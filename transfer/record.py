@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from loopwright.dsl.errors import ConfigError, LoopwrightError
+from loopwright.dsl.errors import ConfigError, LoopwrightError, NotationError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure, Measurement
 from loopwright.measure.timing import typical
@@ -133,13 +133,13 @@ class Record:
         )
 
     def computation(self) -> Workload:
-        """The workload, read from its text. Raises `NotationError` if that is damaged."""
-        return Workload.from_json(json.loads(self.workload))
+        """The workload, read from its text. Raises `RecordError` if that is damaged."""
+        return workload_of(self.workload)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for one JSON line; `id` stays behind."""
         data = {name: getattr(self, name) for name in FIELDS}
-        data["workload"] = json.loads(self.workload)
+        data["workload"] = _plain(self.workload)
         data["seconds"] = list(self.seconds)
         data["config"] = self.config.to_json()
         data["failure"] = self.failure.to_json() if self.failure else None
@@ -161,6 +161,21 @@ class Record:
 
 
 FIELDS = tuple(name for name in Record.__dataclass_fields__ if name != "id")
+
+
+def workload_of(text: str) -> Workload:
+    """The workload of a record's text. Raises `RecordError` if that is damaged."""
+    try:
+        return Workload.from_json(_plain(text))
+    except NotationError as error:
+        raise RecordError(f"a damaged workload: {error}") from error
+
+
+def _plain(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"a damaged workload: {error} in {text[:80]!r}") from error
 
 
 def check_schema(found: object, what: str) -> None:
@@ -265,4 +280,5 @@ def mapping(value: Any) -> dict[str, str]:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < math.inf
+    number = isinstance(value, (int, float)) and type(value) is not bool
+    return number and 0 <= value <= sys.float_info.max  # an integer may be larger

@@ -115,10 +115,12 @@ class RecordStore:
 
         Of the settings that `policy` allows (see `lookup.POLICIES`), the nearest that has costs
         decides. There, what was measured before the last comparison at the end of a search does
-        not count, since the best of it was in that comparison, and costs of other times say less.
+        not count, since the best of it was in that comparison, and costs of other times say less;
+        but for an earlier comparison whose best was in none of the later ones, that of another
+        store, say, which has been merged with this one.
         The fastest config is that with the lowest median over its records, so a lucky record does
-        not beat the later ones of the same config. A config that ever gave wrong results is never
-        the best. `threads` are the target's if not given; `cache` limits
+        not beat the later ones of the same config. A config that ever gave wrong results, or
+        crashed, is never the best. `threads` are the target's if not given; `cache` limits
         the choice to such times; if it is None, times inside of a network are left out.
         """
         if cache not in (None, *CACHES):
@@ -129,8 +131,11 @@ class RecordStore:
 
     def best_of_each(self) -> Iterator[Record]:
         """The best record of every workload, target, machine and number of threads."""
+        return self._best_of_each(None)
+
+    def _best_of_each(self, *caches: str | None) -> Iterator[Record]:
         groups = comparable(self.settings())
-        return filter(None, (self._best_of(group, None) for group in groups))
+        return filter(None, (self._best_of(g, cache) for g in groups for cache in caches))
 
     def explain_miss(
         self,
@@ -142,6 +147,8 @@ class RecordStore:
         threads: int | None = None,
     ) -> str:
         """Why `best` finds nothing: the nearest records, and the fields in which they differ."""
+        if self.best(workload, target, policy, machine=machine, threads=threads) is not None:
+            return f"{self.path} has records of {workload.key} that serve: this is no miss."
         wanted = _wanted(workload, target, machine, threads, policy)
         return explain(self.settings(), wanted, workload.to_json(), str(self.path))
 
@@ -152,8 +159,8 @@ class RecordStore:
         machine: Mapping[str, str],
         threads: int | None = None,
     ) -> dict[Config, float]:
-        """The configs that need not be measured again, with their last cost in seconds, infinite
-        for a failure; in the order in which they were first measured. A search resumes here."""
+        """The configs that have been measured, with their last cost in seconds, infinite for a
+        failure; in the order in which they were first measured."""
         wanted = _wanted(workload, target, machine, threads, "exact")
         ids, marks = _ids(s for s in self.settings() if wanted.allows(s))
         found = self._database.read(
@@ -191,7 +198,8 @@ class RecordStore:
         return new
 
     def export_best(self, path: str | os.PathLike[str]) -> int:
-        """Write a new store with `best_of_each` alone, small enough to ship; its records.
+        """Write a new store with `best_of_each` alone, and what was the best inside of networks,
+        small enough to ship; its records.
 
         Raises `RecordError` if there is such a file already. Leaves none where it fails.
         """
@@ -199,7 +207,7 @@ class RecordStore:
             raise RecordError(f"{os.fspath(path)!r} is there already; give the path of a new file")
         try:
             with RecordStore(path) as store:
-                return store.merge(self.best_of_each())
+                return store.merge(self._best_of_each(None, NETWORK))
         except BaseException:  # a part of it would stand in the way of the next attempt
             if os.path.exists(path):
                 os.unlink(path)
@@ -253,17 +261,18 @@ class RecordStore:
         ids, marks = _ids(group)
         some = f"setting IN ({marks}) AND cost IS NOT NULL"
         some += f" AND cache = coalesce(?, nullif(cache, '{NETWORK}'))"
-        wrong = f"SELECT config FROM records WHERE setting IN ({marks}) AND failure = 'wrong'"
+        wrong = f"""SELECT config FROM records
+            WHERE setting IN ({marks}) AND failure IN ('wrong', 'crash')"""
         some += f" AND config NOT IN ({wrong})"
         given = (*ids, cache, *ids)
-        ((since,),) = self._database.read(
-            f"""SELECT min(created) FROM records WHERE {some} AND session = (
-                SELECT session FROM records WHERE {some} AND session IN (
-                    SELECT id FROM sessions WHERE session LIKE '%{FINALS}')
-                ORDER BY created DESC LIMIT 1)""",
-            given * 2,
+        compared = self._database.read(
+            f"""SELECT session, config, min(created), min(cost) FROM records
+            WHERE {some} AND session IN (
+                SELECT id FROM sessions WHERE session LIKE '%{FINALS}')
+            GROUP BY session, config""",
+            given,
         )
-        if since is not None:
+        if since := _since(compared):
             some, given = f"{some} AND created >= ?", (*given, since)
         floors = self._database.read(
             f"""SELECT config, min(cost) FROM records WHERE {some}
@@ -282,6 +291,21 @@ class RecordStore:
             if median < lowest:
                 lowest, best = median, max(records, key=lambda r: (len(r.seconds), r.created))
         return best
+
+
+def _since(compared: Sequence[tuple[int, str, float, float]]) -> float | None:
+    """From when on records count, given the sessions of comparisons, what each compared, when and
+    at which cost: from the last one, or from an earlier one whose best is in none of the later."""
+    sessions: dict[int, list[tuple[int, str, float, float]]] = {}
+    for row in compared:
+        sessions.setdefault(row[0], []).append(row)
+    since, seen = None, set[str]()
+    for rows_ in sorted(sessions.values(), key=lambda found: -max(row[2] for row in found)):
+        best = min(rows_, key=lambda row: row[3])[1]
+        if best not in seen:
+            since = min(row[2] for row in rows_)
+        seen |= {row[1] for row in rows_}
+    return since
 
 
 def _ids(settings: Iterable[Setting]) -> tuple[tuple[int, ...], str]:

@@ -35,8 +35,12 @@ def train(
         )
     before = {} if base is None else base.about
     made.about |= provenance(groups, made.reads)
-    made.about["workloads"] = sorted({*made.about["workloads"], *before.get("workloads", ())})
-    made.about["kinds"] = dict(Counter(before.get("kinds", {})) + Counter(made.about["kinds"]))
+    for name in ("workloads", "threads", "targets"):
+        made.about[name] = sorted({*made.about[name], *before.get(name, ())})
+    for name in ("kinds", "processors"):
+        made.about[name] = dict(Counter(before.get(name, {})) + Counter(made.about[name]))
+    for name in ("records", "failures", "groups"):
+        made.about[name] += before.get(name, 0)
     return made
 
 

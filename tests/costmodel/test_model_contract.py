@@ -198,10 +198,10 @@ class TestLearning:
     def test_a_loaded_model_is_the_same(self, make, records, tmp_path):
         model, x, *_ = self.fitted(make, records)
         model.about["machine"] = "a typewriter"
-        model.save(tmp_path / "model.json")
+        model.save(str(tmp_path / "model.json"))
         for loaded in (
             load_model(tmp_path / "model.json"),
-            type(model).load(tmp_path / "model.json"),
+            type(model).load(str(tmp_path / "model.json")),
         ):
             assert np.array_equal(loaded.predict(x), model.predict(x))
             assert (loaded.reads, loaded.describe()) == (model.reads, model.describe())

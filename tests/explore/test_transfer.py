@@ -12,9 +12,9 @@ from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import TuningError
 from loopwright.explore.callbacks import Callback
 from loopwright.explore.tune import tune
-from loopwright.measure.device import Device, Measurement
+from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.transfer.dataset import read_groups
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records import Record, RecordStore
 from loopwright.transfer.training import train
 from tests.transfer.examples import MACHINE, matmul
 from tests.transfer.learned import AVX2, costs, filled, points
@@ -133,6 +133,33 @@ def test_without_trials_the_best_of_earlier_sessions_is_chosen(file, tmp_path):
     run(Featured(), trials=0, records=store, transfer=file)
     with RecordStore(store) as opened:
         assert len(opened) == count
+
+
+def test_without_trials_what_failed_before_is_not_handed_out(tmp_path):
+    device, default = Featured(), points(*NEW).default
+    wrong = Measurement(default, (), Failure("wrong", "C[0, 0] is 1"), 0.0, 0.0, "warm", 2, 1e9)
+    facts = (matmul(*NEW), device.target, device.fingerprint())
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(*facts, wrong, seed=0, session="before")])
+    with pytest.raises(TuningError, match=r"C\[0, 0\] is 1"):
+        run(device, trials=0, records=tmp_path / "r.db")
+
+
+def test_a_damaged_record_of_another_workload_does_not_stop_a_search(tmp_path):
+    path = filled(tmp_path / "r.db", count=60)
+    with RecordStore(path) as store, store._database.write() as connection:
+        connection.execute("UPDATE texts SET text = '{' WHERE text LIKE '%tensors%'")
+    notes = Notes()
+    tuned = run(
+        Featured(), trials=8, records=path, transfer="auto", model="gbt", callbacks=[notes]
+    )
+    assert tuned.seconds > 0
+    assert any("leaves other workloads' records out" in note for note in notes.heard)
+
+
+def test_a_model_that_learns_nothing_takes_no_global_model(file):
+    with pytest.raises(TuningError, match="named and learns"):
+        run(Featured(), trials=8, transfer=file, model="random")
 
 
 def test_an_instant_search_measures_eight_and_compares_nothing(file):

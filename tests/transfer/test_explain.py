@@ -60,6 +60,12 @@ def test_a_hit_is_no_miss(store):
     assert "this is no miss" in explained(store)
 
 
+def test_costs_of_what_was_wrong_another_time_are_no_hit(store):
+    store.add([record(0), failed(0, "wrong", created=2e9)])
+    assert store.best(matmul(), AVX512, machine=MACHINE) is None
+    assert "gave wrong results or crashed another time" in explained(store)
+
+
 def test_another_shape_names_the_nearest_first(store):
     shapes = [(64, 64, 64), (4, 5, 8), (4, 10, 6)]
     store.add(record(n, workload=matmul(*s, names="P Q R")) for n, s in enumerate(shapes))

@@ -114,3 +114,14 @@ def test_damaged_json_is_refused(change, message):
 def test_other_json_is_refused(data):
     with pytest.raises(RecordError, match="not a record"):
         Record.from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"seconds": [0.001', '"seconds": [1' + "0" * 400), ('"tile0": [4,', '"tile0": [1e999,')],
+)
+def test_numbers_that_no_float_holds_are_refused(old, new):
+    text = json.dumps(record(4).to_json())
+    assert old in text
+    with pytest.raises(RecordError, match="not a record|not a tuple of times"):
+        Record.from_json(json.loads(text.replace(old, new)))

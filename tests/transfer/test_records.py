@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loopwright.measure.device import Failure
 from loopwright.transfer import schema
-from loopwright.transfer.record import FINALS
+from loopwright.transfer.record import FINALS, NETWORK
 from loopwright.transfer.records import RecordError, RecordStore
 from tests.transfer.examples import (
     AVX512,
@@ -153,6 +153,17 @@ def test_what_lost_the_last_comparison_is_not_the_best_however_lucky_its_record(
     assert store.best(matmul(), AVX512, machine=MACHINE).config == config(2)
 
 
+def test_the_winner_of_a_store_that_was_merged_counts_beside_that_of_a_later_comparison(store):
+    for session, created, costs in (("here", 2e9, (1.0, 2.0)), ("there", 3e9, (1.3, 1.4))):
+        finals = {"session": f"{session}{FINALS}", "created": created}
+        first = 0 if session == "here" else 2
+        store.add(record(first + n, cost, **finals) for n, cost in enumerate(costs))
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(0)
+    finals = {"session": f"later{FINALS}", "created": 4e9}
+    store.add([record(0, 1.6, **finals), record(2, 1.5, **finals)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(2)
+
+
 def test_a_winner_that_proved_wrong_leaves_the_others_of_its_comparison(store):
     finals = {"session": f"a session{FINALS}", "created": 2e9}
     store.add([record(0, 1.0, **finals), record(1, 2.0, **finals), record(2, 0.5)])
@@ -168,6 +179,11 @@ def test_the_best_record_of_a_config_is_the_most_thorough(store):
 def test_a_config_that_was_ever_wrong_is_not_the_best(store):
     wrong = Failure("wrong", "C[0, 0] is 1, not 2")
     store.add([record(0, 1.0), record(1, 2.0), record(0, 1.0, failure=wrong)])
+    assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
+
+
+def test_a_config_that_crashed_is_not_the_best(store):
+    store.add([record(0, 1.0), record(1, 2.0), failed(0, "crash")])
     assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
 
 
@@ -216,11 +232,13 @@ def test_merging_adds_what_is_new(store, tmp_path):
 def test_the_best_of_each_make_a_small_file(store, tmp_path):
     store.add(record(n, 1.0 + n) for n in range(300))
     store.add(record(n, 1.0 + n, matmul(8, 8, 8)) for n in range(300))
-    store.add([record(7, 5.0, machine=OTHER)])
+    store.add([record(7, 5.0, machine=OTHER), record(5, 9.0, cache=NETWORK)])
     path = tmp_path / "best.db"
-    assert store.export_best(path) == 3
+    assert store.export_best(path) == 4
     with RecordStore(path, create=False) as small:
-        assert [r.config for r in small] == [config(0), config(7), config(0)]
+        assert [r.config for r in small] == [config(n) for n in (0, 5, 7, 0)]
+        network = small.best(matmul(), AVX512, machine=MACHINE, cache=NETWORK)
+        assert network.config == config(5)
         assert small.best(matmul(), AVX512, machine=OTHER) == record(7, 5.0, machine=OTHER)
     store.close()
     assert path.stat().st_size < store.path.stat().st_size / 2
@@ -231,11 +249,11 @@ def test_the_best_of_each_make_a_small_file(store, tmp_path):
 def test_a_copy_that_fails_leaves_no_file(store, tmp_path, monkeypatch):
     store.add([record(0)])
 
-    def interrupted(self):
+    def interrupted(self, *caches):
         yield record(0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RecordStore, "best_of_each", interrupted)
+    monkeypatch.setattr(RecordStore, "_best_of_each", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.export_best(tmp_path / "best.db")
     assert not (tmp_path / "best.db").exists()
