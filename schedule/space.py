@@ -42,6 +42,7 @@ _SHARES = {
     "unpadded": 0.88,
     "winograd": 0.85,
     "phases": 0.82,
+    "strassen": 0.73,
 }
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most

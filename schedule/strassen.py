@@ -2,14 +2,14 @@
 
     O[i, j] += X[i, k] * Y[k, j]
      ↦  S[p, t, q] = Σ L[p, (a, h)] X[2*t + a, h*K/2 + q]
-        T[p, q, c] = Σ R[p, (h, b)] Y[h*K/2 + q, b*J/2 + c]          ahead of time, if Y is known
+        T[p, q, c] = Σ R[p, (h, b)] Y[h*K/2 + q, b*J/2 + c]          ahead of time
         M[p, t, c] += S[p, t, q] * T[p, q, c]                        seven products for eight
         O[2*t + a, b*J/2 + c] = Σ C[(a, b), p] M[p, t, c]
 
-with a, b, h < 2 (Strassen 1969). What the sums take is a share of the products that falls with the
-extents; for the operand that is known ahead they take nothing. Blocks that are halved twice need
-49 products for 64. Rows that are added to each other are neighbours, so that a block of rows goes
-from data to results while it is in a thread's cache, as in `winograd`.
+with a, b, h < 2 (Strassen 1969), where Y is known ahead of time. Blocks that are halved twice need
+49 products for 64. What the sums take, against the products that are saved, falls as the extents
+grow. Rows that are added to each other are neighbours, so that a block of rows goes from data to
+results while it is in a thread's cache, as in `winograd`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from loopwright.schedule.target import Target
 LEVELS = (1, 2)
 """How often blocks that are worth it are halved."""
 
-_CACHES = 2  # second-level caches that what a block of rows makes may fill
+_GAIN = 5  # products that are saved for an element that is moved, at least
 _FEW = 6  # rows of a register tile
 _EVEN = 1.05  # times the rows of a thread, at most, where all threads have the same work
 _DEEP = 32  # terms of a product's sums, and elements of its rows, at least
@@ -123,7 +123,7 @@ def rows_at_once(workload: Workload, levels: int, target: Target) -> Iterator[in
     sizes = {-(-largest.tiles // count) for count in range(1, largest.tiles + 1)}
     even = [n for n in sizes if busiest(n) <= _EVEN * busiest(1)]
     fewest = min((n for n in even if n >= _FEW), default=max(even))
-    fitting = (n for n in even if n * largest.bytes <= _CACHES * target.l2_bytes)
+    fitting = (n for n in even if n * largest.bytes <= target.l2_bytes)
     yield from sorted({fewest, max((fewest, *fitting))})
 
 
@@ -153,7 +153,6 @@ class _Product:
     depth: Index
     columns: Index
     levels: int
-    ahead: frozenset[str]
 
     @staticmethod
     def of(nest: Nest, levels: int, ahead: frozenset[str]) -> _Product | None:
@@ -171,10 +170,11 @@ class _Product:
             both = set(nest.reduce) <= set(_axes(left)) & set(_axes(right))
             if not (rows and columns and nest.reduce and every and both):
                 continue
-            if left.tensor.name in ahead or _axes(left)[-1] in rows:
+            known = right.tensor.name in ahead and left.tensor.name not in ahead
+            if not known or _axes(left)[-1] in rows:
                 continue
             row, depth, column = (max(axes, key=extent) for axes in (rows, nest.reduce, columns))
-            made = _Product(nest, left, right, row, depth, column, levels, ahead)
+            made = _Product(nest, left, right, row, depth, column, levels)
             if stride(nest.out, nest.index, made.columns) == 1 and made._gains():
                 return made
         return None
@@ -213,18 +213,17 @@ class _Product:
         return sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.nest.out.dtype)
 
     def _gains(self) -> bool:
-        """Whether fewer products are saved than elements are read and written for the sums."""
+        """Whether many more products are saved than elements are read and written for sums."""
         if any(extent(a) % self.parts for a in (self.depth, self.columns)):
             return False
         if min(map(extent, (self.depth, self.columns))) < _DEEP * self.parts:
             return False
         if extent(self.rows) < self.parts:
             return False
-        sources = (r for r in (self.left, self.right) if r.tensor.name not in self.ahead)
-        moved = sum(math.prod(map(extent, _axes(r))) * (1 + self.more) for r in sources)
+        moved = math.prod(map(extent, _axes(self.left))) * (1 + self.more)
         moved += self.nest.size * (1 + 2 * self.more)
         saved = self.nest.steps * (1 - (7 / 8) ** self.levels)
-        return moved <= saved
+        return _GAIN * moved <= saved
 
     def groups(self, rows: int, names: set[str]) -> Iterator[Group]:
         """Transform the right operand, and for so many rows of blocks at a time the left one;

@@ -280,5 +280,6 @@ def mapping(value: Any) -> dict[str, str]:
 
 
 def _is_time(value: object) -> bool:
-    number = isinstance(value, (int, float)) and type(value) is not bool
-    return number and 0 <= value <= sys.float_info.max  # an integer may be larger
+    if not isinstance(value, (int, float)) or type(value) is bool:
+        return False
+    return 0 <= value <= sys.float_info.max  # an integer may be larger

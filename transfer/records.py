@@ -264,7 +264,7 @@ class RecordStore:
         wrong = f"""SELECT config FROM records
             WHERE setting IN ({marks}) AND failure IN ('wrong', 'crash')"""
         some += f" AND config NOT IN ({wrong})"
-        given = (*ids, cache, *ids)
+        given: tuple[Any, ...] = (*ids, cache, *ids)
         compared = self._database.read(
             f"""SELECT session, config, min(created), min(cost) FROM records
             WHERE {some} AND session IN (
@@ -272,7 +272,8 @@ class RecordStore:
             GROUP BY session, config""",
             given,
         )
-        if since := _since(compared):
+        since = _since(compared)
+        if since is not None:
             some, given = f"{some} AND created >= ?", (*given, since)
         floors = self._database.read(
             f"""SELECT config, min(cost) FROM records WHERE {some}

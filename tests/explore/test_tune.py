@@ -380,7 +380,7 @@ def test_slow_programs_are_compared_in_less_time():
     tuned = run(device)
     assert len(tuned.finalists) >= 2
     assert matmul_space().default in {f.config for f in tuned.finalists}
-    assert device.spent < 2 * 1.5 * LONGEST
+    assert device.spent < 2 * 2 * LONGEST  # where two configs take longer, they are compared yet
 
 
 def test_what_the_store_could_not_take_is_not_lost(tmp_path, monkeypatch):

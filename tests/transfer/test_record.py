@@ -123,5 +123,5 @@ def test_other_json_is_refused(data):
 def test_numbers_that_no_float_holds_are_refused(old, new):
     text = json.dumps(record(4).to_json())
     assert old in text
-    with pytest.raises(RecordError, match="not a record|not a tuple of times"):
+    with pytest.raises(RecordError, match=r"not a record|not a tuple of times"):
         Record.from_json(json.loads(text.replace(old, new)))
