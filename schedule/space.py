@@ -26,7 +26,7 @@ from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.settle import settled
 from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
-from loopwright.schedule.strassen import LEVELS, rows_at_once, strassen
+from loopwright.schedule.strassen import strassen
 from loopwright.schedule.target import Target
 from loopwright.schedule.verify import legal
 from loopwright.schedule.winograd import RESULTS, blocks_of, by_phase, winograd
@@ -48,7 +48,7 @@ _SHARES = {
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact, and copies that make axes merge leave them as they are; edges spare the nearest caches,
 whose time no estimate has, and what tests for padding cost none either; Winograd's take no longer
-than is estimated."""
+than is estimated, and Strassen's less, whose weights come while products are formed."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,8 @@ def _space(named: _Named, target: Target) -> Space:
     nearest = clamped(workload)
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
-    for levels in LEVELS:
-        for rows in rows_at_once(workload, levels, target):
-            fewer = strassen(workload, levels, rows)
-            if fewer is not None:
-                groups, growth = fewer
-                name = f"strassen={levels} rows={rows} "
-                rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
+    for name, groups, growth in strassen(workload, target):
+        rewrites.append(_sketches(workload, groups, target, f"{name} ", growth, _MINOR))
     for results in RESULTS:
         for block in (None, *blocks_of(workload, results, target)):
             faster = winograd(workload, results, block)

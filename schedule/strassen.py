@@ -37,7 +37,6 @@ from loopwright.schedule.plan import (
     with_groups,
 )
 from loopwright.schedule.rewrite import (
-    Program,
     drop_units,
     fresh,
     merge_axes,
@@ -49,11 +48,13 @@ from loopwright.schedule.rewrite import (
 from loopwright.schedule.sweep import Lanes, Place, Sweep, places_of
 from loopwright.schedule.target import Target
 
-LEVELS = (1, 2)
+_LEVELS = (1, 2)
 """How often blocks that are worth it are halved."""
 
 _GAIN = 5  # products that are saved for an element that is moved, at least
 _FEW = 6  # rows of a register tile
+_READ = 4  # and for an element of the sums that is read in the place of one of the right operand
+_LARGEST = (1 << 31) - 1  # elements of a tensor
 _EVEN = 1.05  # times the rows of a thread, at most, where all threads have the same work
 _DEEP = 32  # terms of a product's sums, and elements of its rows, at least
 
@@ -92,48 +93,29 @@ ALGORITHM = Bilinear(
 """The product of two matrices of 2 × 2 blocks, these in rows: `data` is that of the left one."""
 
 
-def strassen(workload: Workload, levels: int, rows: int) -> tuple[tuple[Group, ...], float] | None:
-    """The groups of a workload with each matrix product that gains in blocks that are halved so
-    often, so many rows of blocks at a time, and the growth of rounding errors; None if there is
-    none."""
+def strassen(workload: Workload, target: Target) -> Iterator[tuple[str, tuple[Group, ...], float]]:
+    """The groups of a workload with each matrix product that gains in blocks that are halved once
+    or twice, some rows of blocks at a time, each with its name, and the growth of rounding errors.
+
+    That is of rows which are of one size: what is added up are neighbours, also of two images, so
+    that an infinity, or the rounding of large numbers, reaches the row beside it. Rows that are in
+    two tiles are written twice, with other last bits.
+    """
     program = fused(workload)
-    found = {id(nest): product for nest, product in _found(workload, program, levels)}
-    if not found:
-        return None
-    names = names_of(program, workload)
-    made = {key: list(product.groups(rows, names)) for key, product in found.items()}
-    growth = max(product.growth for product in found.values())
-    return with_groups(program, made, set(), workload.outputs), growth
-
-
-def rows_at_once(workload: Workload, levels: int, target: Target) -> Iterator[int]:
-    """How many rows of blocks `strassen` may compute at a time, all threads being busy: those of a
-    register tile, so that what they make stays in the nearest cache, and as many as the next one
-    has room for, where the right operand's sums are read less often."""
-    products = [product for _, product in _found(workload, fused(workload), levels)]
-    if not products:
-        return
-    largest = max(products, key=lambda p: p.nest.steps)
-    images = math.prod(map(extent, largest.around))
-
-    def busiest(rows: int) -> int:
-        """Rows that the thread with the most of them computes."""
-        return -(-images * -(-largest.tiles // rows) // target.threads) * rows
-
-    sizes = {-(-largest.tiles // count) for count in range(1, largest.tiles + 1)}
-    even = [n for n in sizes if busiest(n) <= _EVEN * busiest(1)]
-    fewest = min((n for n in even if n >= _FEW), default=max(even))
-    fitting = (n for n in even if n * largest.bytes <= target.l2_bytes)
-    yield from sorted({fewest, max((fewest, *fitting))})
-
-
-def _found(workload: Workload, program: Program, levels: int) -> Iterator[tuple[Nest, _Product]]:
-    """The nests that are matrix products that gain."""
     ahead = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
-    for nest in program:
-        product = _Product.of(nest, levels, ahead)
-        if product is not None:
-            yield nest, product
+    for levels in _LEVELS:
+        products = {id(n): p for n in program if (p := _Product.of(n, levels, ahead)) is not None}
+        largest = max(products.values(), key=lambda p: p.nest.steps, default=None)
+        for rows in () if largest is None else largest.rows_at_once(target):
+            names = names_of(program, workload)
+            made = {key: list(p.groups(rows, names)) for key, p in products.items()}
+            groups = with_groups(program, made, set(), workload.outputs)
+            yield f"strassen={levels} rows={rows}", groups, _growth(levels)
+
+
+def _growth(levels: int) -> float:
+    # That of the algorithm is relative to one product for each factor; sums here have two.
+    return (ALGORITHM.growth * math.sqrt(2)) ** levels
 
 
 @dataclass(frozen=True)
@@ -157,26 +139,30 @@ class _Product:
     @staticmethod
     def of(nest: Nest, levels: int, ahead: frozenset[str]) -> _Product | None:
         """The product of a nest, if it is one that gains."""
-        if nest.also or nest.out.name in ahead or nest.out.dtype not in ("float32", "float64"):
-            return None
         nest = merge_axes(split_divisions(drop_units(nest)))
         sides = factors(nest)
+        types = {nest.result.dtype, *(read.dtype for read in sides)}
         if len(sides) != 2 or not all(map(_plain, sides)):
             return None
+        if types not in ({"float32"}, {"float64"}):
+            return None
         for left, right in (sides, sides[::-1]):
-            rows = [a for a in nest.axes if a in _axes(left) and a not in _axes(right)]
-            columns = [a for a in nest.axes if a in _axes(right) and a not in _axes(left)]
+            known = right.tensor.name in ahead and left.tensor.name not in ahead
             every = {*_axes(left), *_axes(right)} == {*nest.axes, *nest.reduce}
             both = set(nest.reduce) <= set(_axes(left)) & set(_axes(right))
-            if not (rows and columns and nest.reduce and every and both):
+            if not (known and every and both) or _axes(left)[-1] not in nest.reduce:
                 continue
-            known = right.tensor.name in ahead and left.tensor.name not in ahead
-            if not known or _axes(left)[-1] in rows:
-                continue
-            row, depth, column = (max(axes, key=extent) for axes in (rows, nest.reduce, columns))
-            made = _Product(nest, left, right, row, depth, column, levels)
-            if stride(nest.out, nest.index, made.columns) == 1 and made._gains():
-                return made
+            rows = [a for a in nest.axes if a not in _axes(right)]
+            columns = [
+                a
+                for a in nest.axes
+                if a not in _axes(left) and stride(nest.out, nest.index, a) == 1
+            ]
+            if rows and columns:
+                row, depth = max(rows, key=extent), max(nest.reduce, key=extent)
+                made = _Product(nest, left, right, row, depth, columns[0], levels)
+                if made._gains():
+                    return made
         return None
 
     @property
@@ -199,35 +185,48 @@ class _Product:
         """The axes of the left operand, and of the result, that are not halved."""
         return tuple(a for a in self.nest.axes if a in _axes(self.left) and a != self.rows)
 
-    @property
-    def growth(self) -> float:
-        """How much larger rounding errors may be than in the sums themselves."""
-        # Relative to one product for each factor of a row, of which the sums here have two.
-        return (ALGORITHM.growth * math.sqrt(2)) ** self.levels
-
-    @property
-    def bytes(self) -> float:
-        """Of what is made for one row of blocks."""
+    def rows_at_once(self, target: Target) -> list[int]:
+        """How many rows of blocks may be computed at a time, all threads being busy: those of a
+        register tile, so that what they make stays in the nearest cache, and as many as the next
+        one has room for, where the right operand's sums are read less often."""
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
-        return sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.nest.out.dtype)
+        row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)
+        most = max(_FEW + 1, int(target.l2_bytes / row))
+
+        def busiest(rows: int) -> int:
+            """Rows that the thread with the most of them computes."""
+            return -(-images * -(-self.tiles // rows) // target.threads) * rows
+
+        even = [
+            n
+            for n in range(1, min(self.tiles, 2 * most) + 1)
+            if n == self._even(n) and busiest(n) <= _EVEN * busiest(1)
+        ]
+        fewest = min((n for n in even if n >= _FEW), default=max(even))
+        return sorted({fewest, max((fewest, *(n for n in even if n <= most)))})
+
+    def _even(self, rows: int) -> int:
+        """Rows of as many blocks, as even as they can be."""
+        return -(-self.tiles // -(-self.tiles // rows))
 
     def _gains(self) -> bool:
-        """Whether many more products are saved than elements are read and written for sums."""
+        """Whether many more products are saved than elements are moved for sums."""
         if any(extent(a) % self.parts for a in (self.depth, self.columns)):
             return False
         if min(map(extent, (self.depth, self.columns))) < _DEEP * self.parts:
             return False
-        if extent(self.rows) < self.parts:
+        left, right = (math.prod(map(extent, _axes(r))) for r in (self.left, self.right))
+        if extent(self.rows) < self.parts or right * self.more > _LARGEST:
             return False
-        moved = math.prod(map(extent, _axes(self.left))) * (1 + self.more)
-        moved += self.nest.size * (1 + 2 * self.more)
+        sums = left * (1 + self.more) + self.nest.size * (1 + 2 * self.more)
         saved = self.nest.steps * (1 - (7 / 8) ** self.levels)
-        return _GAIN * moved <= saved
+        return saved >= max(_GAIN * sums, _READ * right * (self.more - 1))
 
     def groups(self, rows: int, names: set[str]) -> Iterator[Group]:
-        """Transform the right operand, and for so many rows of blocks at a time the left one;
-        multiply; transform the results."""
+        """Transform the right operand, and for about so many rows of blocks at a time the left
+        one; multiply; transform the results."""
+        rows = self._even(min(rows, self.tiles))
         each = tuple(Index(f"product.{n}", 7) for n in range(self.levels))
         deep, column = (
             Index(f"{a.name}.part", extent(a) // self.parts) for a in (self.depth, self.columns)
@@ -243,12 +242,13 @@ class _Product:
         bases = (Base(first, number, self.parts),)
 
         cut = {self.rows: tile, self.depth: deep, self.columns: column}
+        others = (a for a in self.nest.axes if a not in (*self.around, self.columns))
         left, right, made, reduce = (
             tuple(cut.get(a, a) for a in axes)
             for axes in (
                 [a for a in _axes(self.left) if a not in self.around],
                 _axes(self.right),
-                [a for a in self.nest.axes if a not in self.around],
+                (*others, self.columns),
                 self.nest.reduce,
             )
         )
@@ -281,9 +281,8 @@ class _Product:
         high = low = Affine((), 0)
         for digit in digits:
             high, low = high * 2 + digit // 2, low * 2 + digit % 2
-        step = {self.rows: 1}
         return {
-            a: at[a] + place * step.get(a, extent(a) // self.parts)
+            a: at[a] + place * (1 if a == self.rows else extent(a) // self.parts)
             for a, place in ((first, high), (second, low))
         }
 
@@ -327,8 +326,8 @@ class _Product:
 
         def write(digits: Place, value: Expr) -> tuple[Place, Expr]:
             values = self._at(at, digits, self.rows, self.columns)
-            moved = {a: placed(p.affine(), split.values) for a, p in values.items()}
-            return written(self.nest, value, {**split.values, **moved})
+            lanes = {a: placed(p.affine(), split.values) for a, p in values.items()}
+            return written(self.nest, value, {**split.values, **lanes})
 
         sweep = Sweep(self.nest.out, source, write)
         return self._swept(ALGORITHM.outer, sweep, split, axes[:-1], bases, names)

@@ -66,7 +66,8 @@ class Sweep:
             if window:
                 shape = [_rows_of(m, other >= window) for other, m in enumerate(matrices)]
                 shape += [extent(a) for a in inner]
-                target = Tensor(fresh(f"{target.name}_rows", names), tuple(shape), target.dtype)
+                name, dtype = fresh(f"{target.name}_rows", names), source(places(0)).dtype
+                target = Tensor(name, tuple(shape), dtype)
                 local.append(target)
             writes = []
             for number, row in enumerate(matrices[window]):

@@ -148,7 +148,7 @@ def test_without_trials_what_failed_before_is_not_handed_out(tmp_path):
 def test_a_damaged_record_of_another_workload_does_not_stop_a_search(tmp_path):
     path = filled(tmp_path / "r.db", count=60)
     with RecordStore(path) as store, store._database.write() as connection:
-        connection.execute("UPDATE texts SET text = '{' WHERE text LIKE '%tensors%'")
+        connection.execute("UPDATE texts SET text = '{' || text WHERE text LIKE '%tensors%'")
     notes = Notes()
     tuned = run(
         Featured(), trials=8, records=path, transfer="auto", model="gbt", callbacks=[notes]

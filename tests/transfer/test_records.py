@@ -236,7 +236,7 @@ def test_the_best_of_each_make_a_small_file(store, tmp_path):
     path = tmp_path / "best.db"
     assert store.export_best(path) == 4
     with RecordStore(path, create=False) as small:
-        assert [r.config for r in small] == [config(n) for n in (0, 5, 7, 0)]
+        assert sorted(str(r.config) for r in small) == [str(config(n)) for n in (0, 0, 5, 7)]
         network = small.best(matmul(), AVX512, machine=MACHINE, cache=NETWORK)
         assert network.config == config(5)
         assert small.best(matmul(), AVX512, machine=OTHER) == record(7, 5.0, machine=OTHER)
