@@ -53,7 +53,7 @@ _LEVELS = (1, 2)
 
 _GAIN = 5  # products that are saved for an element that is moved, at least
 _FEW = 6  # rows of a register tile
-_READ = 4  # and for an element of the sums that is read in the place of one of the right operand
+_READ = 8  # and for an element of the sums that is read in the place of one of the right operand
 _LARGEST = (1 << 31) - 1  # elements of a tensor
 _EVEN = 1.05  # times the rows of a thread, at most, where all threads have the same work
 _DEEP = 32  # terms of a product's sums, and elements of its rows, at least
