@@ -42,13 +42,13 @@ _SHARES = {
     "unpadded": 0.88,
     "winograd": 0.85,
     "phases": 0.82,
-    "strassen": 0.73,
+    "strassen": 0.8,
 }
 """The estimates of the definition's own sums, in blocks or without copies, and of Winograd's
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact, and copies that make axes merge leave them as they are; edges spare the nearest caches,
 whose time no estimate has, and what tests for padding cost none either; Winograd's take no longer
-than is estimated, and Strassen's less, whose weights come while products are formed."""
+than is estimated. Strassen's gain little, and are left to the search unless by far the shortest."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class _Product:
             known = right.tensor.name in ahead and left.tensor.name not in ahead
             every = {*_axes(left), *_axes(right)} == {*nest.axes, *nest.reduce}
             both = set(nest.reduce) <= set(_axes(left)) & set(_axes(right))
-            if not (known and every and both) or _axes(left)[-1] not in nest.reduce:
+            if not (known and every and both and {*_axes(left)[-1:]} & {*nest.reduce}):
                 continue
             rows = [a for a in nest.axes if a not in _axes(right)]
             columns = [

@@ -182,6 +182,7 @@ def test_what_cannot_gain_is_left_as_it_is():
         lw.einsum(
             "kib,bkj->bij", tensor("x", 512, 64, 3), tensor("w", 3, 512, 512, constant=True)
         ),
+        lw.einsum("i,i->i", tensor("x", 1), tensor("w", 1, constant=True)),  # no sum at all
         ops.conv2d(x, window, layout="NHWC"),
     ):
         assert halved(lw.workload(made), threads=2) == []
