@@ -48,7 +48,7 @@ _SHARES = {
 programs count so much of that of another algorithm. The former are the simplest and the most
 exact, and copies that make axes merge leave them as they are; edges spare the nearest caches,
 whose time no estimate has, and what tests for padding cost none either; Winograd's take no longer
-than is estimated. Strassen's gain little, and are left to the search unless by far the shortest."""
+than is estimated. Strassen's gain little: the search finds them, unless by far the shortest."""
 
 
 @dataclass(frozen=True)
