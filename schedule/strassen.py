@@ -52,10 +52,10 @@ _LEVELS = (1, 2)
 """How often blocks that are worth it are halved."""
 
 _GAIN = 5  # products that are saved for an element that is moved, at least
-_FEW = 6  # rows of a register tile
+_FEW = 4  # rows of a register tile
 _READ = 8  # and for an element of the sums that is read in the place of one of the right operand
 _LARGEST = (1 << 31) - 1  # elements of a tensor
-_EVEN = 1.05  # times the rows of a thread, at most, where all threads have the same work
+_EVEN = 1.02  # times the rows of a thread, at most, where all threads have the same work
 _DEEP = 32  # terms of a product's sums, and elements of its rows, at least
 
 
@@ -91,6 +91,14 @@ ALGORITHM = Bilinear(
     ),
 )
 """The product of two matrices of 2 × 2 blocks, these in rows: `data` is that of the left one."""
+
+
+def _power(matrix: Matrix, levels: int) -> Matrix:
+    """That of blocks of blocks: the Kronecker product of so many of it."""
+    if levels == 1:
+        return matrix
+    rest = _power(matrix, levels - 1)
+    return tuple(tuple(a * b for a in outer for b in inner) for outer in matrix for inner in rest)
 
 
 def strassen(workload: Workload, target: Target) -> Iterator[tuple[str, tuple[Group, ...], float]]:
@@ -186,25 +194,25 @@ class _Product:
         return tuple(a for a in self.nest.axes if a in _axes(self.left) and a != self.rows)
 
     def rows_at_once(self, target: Target) -> list[int]:
-        """How many rows of blocks may be computed at a time, all threads being busy: those of a
-        register tile, so that what they make stays in the nearest cache, and as many as the next
-        one has room for, where the right operand's sums are read less often."""
+        """How many rows of blocks may be computed at a time, all threads being busy: from those
+        of a register tile, what they make staying near, to twice as many as the second-level
+        cache has room for, where the right operand's sums are read less often."""
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
         row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)
-        most = max(_FEW + 1, int(target.l2_bytes / row))
+        most = max(2 * _FEW, int(2 * target.l2_bytes / row))
 
         def busiest(rows: int) -> int:
             """Rows that the thread with the most of them computes."""
             return -(-images * -(-self.tiles // rows) // target.threads) * rows
 
-        even = [
-            n
-            for n in range(1, min(self.tiles, 2 * most) + 1)
-            if n == self._even(n) and busiest(n) <= _EVEN * busiest(1)
-        ]
-        fewest = min((n for n in even if n >= _FEW), default=max(even))
-        return sorted({fewest, max((fewest, *(n for n in even if n <= most)))})
+        last = min(self.tiles, most)
+        even = [n for n in range(min(_FEW, last), last + 1) if n == self._even(n)]
+        near: dict[int, int] = {}  # the best of each doubling
+        for n in sorted(even, key=busiest):
+            if not near or busiest(n) <= _EVEN * busiest(1):
+                near.setdefault(n.bit_length(), n)
+        return sorted(near.values())
 
     def _even(self, rows: int) -> int:
         """Rows of as many blocks, as even as they can be."""
@@ -227,7 +235,7 @@ class _Product:
         """Transform the right operand, and for about so many rows of blocks at a time the left
         one; multiply; transform the results."""
         rows = self._even(min(rows, self.tiles))
-        each = tuple(Index(f"product.{n}", 7) for n in range(self.levels))
+        each = Index("product", 7**self.levels)
         deep, column = (
             Index(f"{a.name}.part", extent(a) // self.parts) for a in (self.depth, self.columns)
         )
@@ -253,11 +261,11 @@ class _Product:
             )
         )
         s, t, m = (
-            self._tensor(role, (*each, *axes), names)
+            self._tensor(role, (each, *axes), names)
             for role, axes in (("left", left), ("right", right), ("products", made))
         )
-        x, y = (Read(of, places_of(*each, *axes)) for of, axes in ((s, left), (t, right)))
-        axes = (*each, *made)
+        x, y = (Read(of, places_of(each, *axes)) for of, axes in ((s, left), (t, right)))
+        axes = (each, *made)
         product = Nest(m, places_of(*axes), axes, reduce, "sum", Binary("mul", x, y), m)
 
         at = {self.rows: first, self.depth: deep, self.columns: column}
@@ -274,12 +282,13 @@ class _Product:
         return Tensor(name, tuple(map(extent, axes)), self.left.dtype)
 
     def _at(
-        self, at: Mapping[Index, Index], digits: Place, first: Index, second: Index
+        self, at: Mapping[Index, Index], block: Place, first: Index, second: Index
     ) -> dict[Index, IndexExpr]:
-        """The two axes that a matrix of blocks is cut along, at the block whose number has these
-        digits, each the number of one of 2 × 2."""
-        high = low = Affine((), 0)
-        for digit in digits:
+        """The two axes that a matrix of blocks is cut along, at the block of this number, each
+        digit of which is that of one of 2 × 2."""
+        ((number,), high, low) = block, 0, 0
+        for level in reversed(range(self.levels)):
+            digit = number.const // 4**level % 4
             high, low = high * 2 + digit // 2, low * 2 + digit % 2
         return {
             a: at[a] + place * (1 if a == self.rows else extent(a) // self.parts)
@@ -301,8 +310,8 @@ class _Product:
         left = read is self.left
         cut = (self.rows, self.depth) if left else (self.depth, self.columns)
 
-        def source(digits: Place) -> Expr:
-            return moved(moved(read, self._at(at, digits, *cut)), split.values)
+        def source(block: Place) -> Expr:
+            return moved(moved(read, self._at(at, block, *cut)), split.values)
 
         def write(number: Place, value: Expr) -> tuple[Place, Expr]:
             return (*number, *rest), value
@@ -324,8 +333,8 @@ class _Product:
         def source(number: Place) -> Expr:
             return Read(m, (*number, *rest))
 
-        def write(digits: Place, value: Expr) -> tuple[Place, Expr]:
-            values = self._at(at, digits, self.rows, self.columns)
+        def write(block: Place, value: Expr) -> tuple[Place, Expr]:
+            values = self._at(at, block, self.rows, self.columns)
             lanes = {a: placed(p.affine(), split.values) for a, p in values.items()}
             return written(self.nest, value, {**split.values, **lanes})
 
@@ -341,8 +350,9 @@ class _Product:
         bases: tuple[Base, ...],
         names: set[str],
     ) -> Group:
-        nests, local = sweep.nests([matrix] * self.levels, split.inner, names)
-        return finished(Group((*rows, *split.outer), tuple(nests), tuple(local), bases))
+        # All levels at once: what two sweeps share is less than what goes through memory between.
+        nests, _ = sweep.nests([_power(matrix, self.levels)], split.inner, names)
+        return finished(Group((*rows, *split.outer), tuple(nests), (), bases))
 
 
 def _plain(read: Read) -> bool:
