@@ -21,7 +21,7 @@ from fractions import Fraction
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Read
-from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.index import Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
