@@ -33,7 +33,7 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.record import NETWORK
 
-VARIANTS = 6
+VARIANTS = 8
 """Candidates of a task that are compared, and networks that are built."""
 _SLOWER = 1.6
 """Of other algorithms than the best one, and of candidates whose threads write contiguous parts,
@@ -71,16 +71,16 @@ class Compared:
 
 def contenders(session: Session) -> tuple[Config, ...]:
     """The best config of a search, the default one, the one that won in a network before, the best
-    of every other algorithm that comes near, the best one whose threads write contiguous parts,
-    then the next best ones. The default is there so that noise makes nothing slower than it was
-    without tuning."""
+    one whose threads write contiguous parts, the best of every other rewrite that comes near, then
+    the next best ones. The default is there so that noise makes nothing slower than it was without
+    tuning."""
     ranked = list(dict.fromkeys(session.ranked()))
     if not ranked:
         return ()
     near = [c for c in ranked if session.cost(c) <= _SLOWER * session.cost(ranked[0])]
     first: dict[str, Config] = {}
     for config in near:
-        first.setdefault(session.space.sketch(config.sketch).algorithm, config)
+        first.setdefault(session.space.sketch(config.sketch).rewrite, config)
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
     ordered = itertools.islice((c for c in near[:_LOOKED_AT] if _in_order(session, c)), 1)
     chosen = [ranked[0], *sure, *ordered, *first.values(), *ranked]
