@@ -87,10 +87,13 @@ def _check_kept(graph: Any, examples: Sequence[Any], weights: list[int]) -> None
         )
     # What is written to a view reaches its base, be it after the graph: ours would be a copy.
     nodes = list(graph.graph.nodes)
-    given = {_storage(node) for node in nodes if node.op == "placeholder"}
+    seen = {_storage(node) for node in nodes if node.op == "placeholder"} - {None}
     for node in nodes[-1].all_input_nodes:
-        if _storage(node) in given - {None}:
-            raise LoopwrightError(f"its output {node.name} is a view of an input")
+        storage = _storage(node)
+        if storage in seen:
+            raise LoopwrightError(f"its output {node.name} is a view of an input or output")
+        if storage is not None:
+            seen.add(storage)
 
 
 def _storage(node: Any) -> int | None:

@@ -24,9 +24,7 @@ from loopwright.explore.session import Session
 from loopwright.graph.compose import Composed, compose
 from loopwright.graph.model import TunedModel
 from loopwright.graph.parts import in_order
-from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tasks import Task, Work
-from loopwright.graph.tir import Imported
 from loopwright.measure.device import Measurement
 from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
@@ -99,12 +97,14 @@ def compare_in_place(
     many seconds, but for a few rounds. Says what it does. The winner of each task is checked
     against the oracle, and rejected if it is wrong."""
     begin = time.monotonic()
-    live = {n for n, said in enumerate(work.imported) if not _is_free(said)}
-    tasks = [t for t in tasks if t.configs and live & set(t.task.steps)]
+    tasks = [t for t in tasks if t.configs]
     if not tasks:
         return
     models = []
-    for variant in range(max(len(t.configs) for t in tasks)):
+    variants = max(len(t.configs) for t in tasks)
+    for variant in range(variants):
+        if len(models) > 1 and time.monotonic() > begin + seconds / 2:
+            break
         configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
         composed = compose(work, configs, target, "model")
         if composed.notes:  # a candidate that cannot be built has its default in its place
@@ -113,7 +113,7 @@ def compare_in_place(
         models.append((configs, TunedModel(work, composed, target, {})))
         if sum(m.composed.weight_bytes for _, m in models) > _MOST_WEIGHTS:
             break
-        yield f"built {variant + 1} of {VARIANTS} variants of the network"
+        yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
     for turn in _turns(begin + seconds / 2):
         for configs, model in models:
@@ -173,11 +173,6 @@ def _turns(end: float) -> Iterator[int]:
     for turn in range(_ROUNDS + _SPARED):
         if turn < _LEAST_ROUNDS + _SPARED or time.monotonic() < end:
             yield turn
-
-
-def _is_free(said: Imported | str) -> bool:
-    """Whether a step is no entry of the plan."""
-    return isinstance(said, Imported) and only_reshapes(said.workload)
 
 
 def _step_times(composed: Composed, profile: Sequence[tuple[str, float]]) -> dict[int, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.arrays import Array, address, empty
+from loopwright.codegen.arrays import Array, address, as_array, check, empty
 from loopwright.codegen.library import Library
 from loopwright.codegen.linker import is_native
 from loopwright.codegen.signature import Parameter
@@ -113,12 +113,14 @@ class TunedModel:
         library = self.library
         parameters = library.signature.main_parameters
         wanted = library.signature.inputs
+        if any_tensor(inputs):
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
         given = list(inputs) or [_random(p) for p in wanted]
-        if [np.shape(x) for x in given] != [p.shape for p in wanted]:
-            shapes = ", ".join(str(np.shape(x)) for x in given)
-            raise ShapeError(
-                f"inputs of {shapes} given; the model takes {', '.join(map(str, wanted))}"
-            )
+        if len(given) != len(wanted):
+            takes = ", ".join(map(str, wanted))
+            raise ShapeError(f"{len(given)} inputs given; the model takes {takes}")
+        for value, parameter in zip(given, wanted):
+            check(as_array(value, parameter), parameter)
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -104,7 +105,7 @@ def _inputs(model: Any) -> list[Any]:
 def _from_onnx(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
-    shapes = {name: _shape(x) for name, x in given.items()}
+    shapes = {name: _shape(name, x) for name, x in given.items()}
     for value in values:
         if value.name not in shapes:
             _check_fixed(value)
@@ -134,10 +135,19 @@ def _check_several(inputs: Any) -> None:
         raise ModelError(f"inputs is an array of {tuple(inputs.shape)}: give a tuple, inputs=(x,)")
 
 
-def _shape(x: Any) -> tuple[int, ...]:
-    """The shape of an array, or what is one."""
-    shape: Any = x.shape if hasattr(x, "shape") else x
-    return tuple(int(n) for n in shape)
+def _shape(name: str, x: Any) -> tuple[int, ...]:
+    """The shape of an array, or what is one. Raises `ModelError` for anything else."""
+    given: Any = x.shape if hasattr(x, "shape") else x
+    try:
+        shape = tuple(map(operator.index, given))
+    except TypeError:
+        shape = (0,)
+    if any(n < 1 for n in shape):
+        raise ModelError(
+            f"input {name}: {given!r} is no shape: give an array, or extents of at least 1, such "
+            "as (1, 3, 224, 224)"
+        )
+    return shape
 
 
 def _check_fixed(value: Any) -> None:

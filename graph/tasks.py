@@ -10,6 +10,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError, NotSayable
 from loopwright.graph.layout import channels_last
 from loopwright.graph.network import Network, Step
+from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tir import Imported, import_function
 
 
@@ -87,7 +88,7 @@ def work_of(network: Network, layout: str = "auto") -> Work:
     laid_out = channels_last(network, imported) if layout == "auto" else tuple(imported)
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
-        if isinstance(said, Imported):
+        if isinstance(said, Imported) and not only_reshapes(said.workload):  # which costs nothing
             groups.setdefault(said.workload.key, []).append(number)
     tasks = []
     for numbers in groups.values():

@@ -25,15 +25,17 @@ from loopwright.graph.model import (
 from loopwright.graph.read import Inputs
 from loopwright.graph.tasks import Task, Work
 from loopwright.measure.device import Device
+from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.base import AUTO, Transfer, find_base
+from loopwright.transfer.record import NETWORK
 from loopwright.transfer.records import RecordStore
 
 BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
 COMPARED = BATCH
-"""Candidates of a task from which on its best ones are measured again, inside of the network."""
+"""New candidates of a task from which on its best are measured again, inside of the network."""
 COMPARING, MOST_COMPARING = 60.0, 0.3
 """Seconds that this takes, about; a budget in minutes keeps them back, but no more than that share
 of it."""
@@ -50,6 +52,7 @@ class TaskState:
     curve: the lowest cost in seconds after each batch; infinite while nothing worked.
     exhausted: whether nothing is left to measure.
     measured: how many candidates this search measured.
+    before: the best config of earlier searches.
     """
 
     task: Task
@@ -58,6 +61,7 @@ class TaskState:
     curve: list[float] = field(default_factory=list)
     exhausted: bool = False
     measured: int = 0
+    before: Config | None = None
 
     @property
     def best(self) -> float:
@@ -71,8 +75,14 @@ class TaskState:
 
     @property
     def compared(self) -> bool:
-        """Whether enough was measured to compare the best of it."""
-        return self.measured >= COMPARED
+        """Whether there is something to compare in the network: many new candidates, a better
+        one, or those of earlier searches that were interrupted before they compared them."""
+        if self.measured >= COMPARED:
+            return True
+        if self.before is None or len(self.session.history) < COMPARED:
+            return False
+        waiting = self.session.best_known(NETWORK) is None
+        return waiting or _best(self.session) != self.before
 
     @property
     def expected_gain(self) -> float:
@@ -182,6 +192,12 @@ def search(
     tell: Tell | None = None,
 ) -> list[TaskState]:
     """Spend a budget on the tasks of a network; what became of each."""
+    if budget.hasty:
+        raise TuningError(
+            'trials=0 and effort="instant" are for single operators: give a model trials or '
+            "minutes, or compile it by records and default schedules, which takes seconds "
+            "(lw.build_model, loopwright build)"
+        )
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
         return []
@@ -198,7 +214,7 @@ def search(
             for note in base.notes:
                 tell(note)
         deadline = time.monotonic() + 60 * budget.minutes
-        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes)
+        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if local else 0.0
         states = [_state(task, device, store, seed, base.model) for task in tasks]
         try:
             for line in _rounds(states, budget, deadline - comparing):
@@ -260,7 +276,11 @@ def _state(
     earlier = session.resume()
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
     curve = [min(session.cost(m.config) for m in earlier)] if earlier else []
-    return TaskState(task, session, tuner, curve, tuner.exhausted)
+    return TaskState(task, session, tuner, curve, tuner.exhausted, before=_best(session))
+
+
+def _best(session: Session) -> Config | None:
+    return next(iter(session.ranked()), None)
 
 
 def _ms(seconds: float) -> str:

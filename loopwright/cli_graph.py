@@ -243,11 +243,11 @@ def _parsed(shapes: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
     for text in shapes:
         name, equals, value = text.rpartition("=")
         try:
-            found[name] = tuple(int(n) for n in value.split(",") if n)
+            found[name] = tuple(map(int, value.split(",")))
         except ValueError:
             equals = ""
-        if not (name and equals and found.get(name)):
-            raise click.UsageError(f"--shape {text}: write NAME=1,3,224,224")
+        if not (name and equals and min(found[name]) > 0):
+            raise click.UsageError(f"--shape {text}: write NAME=1,3,224,224, extents from 1 up")
     return found or None
 
 

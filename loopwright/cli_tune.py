@@ -97,7 +97,8 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
     default="auto",
     show_default=True,
     metavar="[auto|none|FILE]",
-    help="The global model to begin with: the shipped one and the store's records, none, or FILE.",
+    help="The global model to begin with: the shipped one (for an operator with the store's "
+    "records), none, or FILE.",
 )
 @click.option(
     "--growth",

@@ -235,7 +235,7 @@ class _Product:
         """Transform the right operand, and for about so many rows of blocks at a time the left
         one; multiply; transform the results."""
         rows = self._even(min(rows, self.tiles))
-        each = Index("product", 7**self.levels)
+        each = Index("products.at", 7**self.levels)
         deep, column = (
             Index(f"{a.name}.part", extent(a) // self.parts) for a in (self.depth, self.columns)
         )

@@ -116,6 +116,17 @@ def test_a_view_of_an_input_is_none_of_a_copy():
     torch.testing.assert_close(y, torch.ones(2, 3))
 
 
+def test_outputs_that_share_memory_still_do():
+    def shared(y):
+        made = y + 1
+        return made, made.view(-1)
+
+    first, _ = _left_to_torch(shared)
+    one, other = first(torch.zeros(2, 3))
+    one.zero_()
+    torch.testing.assert_close(other, torch.zeros(6))
+
+
 def test_dropout_and_batch_norm_of_a_model_in_training_come_from_torch():
     first, _ = _left_to_torch(torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.ReLU()))
     norm, wanted = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)

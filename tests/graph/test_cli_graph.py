@@ -112,6 +112,8 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
         (["tune", "net.onnx", "-o", "my-net.so"], "cannot be one; try my_net.so"),
         (["build", "net.onnx", "--shape", "x=7,13", "-o", "net.lib"], "ends in .so"),
         (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
+        (["tasks", "net.onnx", "--shape", "x=7,,13"], "NAME=1,3,224,224"),
+        (["tasks", "net.onnx", "--shape", "x=0,13"], "extents from 1 up"),
         (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "3"], "tasks 1 to 2"),
     ],
 )

@@ -59,7 +59,7 @@ def built(net):
 
 
 def test_a_model_is_shown_in_one_line(built):
-    assert repr(built) == "<TunedModel: 8 steps, 0 of 7 tasks tuned>"
+    assert repr(built) == "<TunedModel: 8 steps, 0 of 5 tasks tuned>"
     assert len(repr(built.work)) < 80
 
 
@@ -99,6 +99,10 @@ def test_a_profile_has_every_step(built):
     assert all(seconds >= 0 for _, seconds in profile)
     with pytest.raises(ShapeError, match=r"\(1, 3, 15, 16\) given; the model takes"):
         built.profile(np.zeros((1, 3, 15, 16), np.float32))
+    with pytest.raises(ShapeError, match="float64"):
+        built.profile(np.zeros((1, 3, 15, 17)))
+    torch = pytest.importorskip("torch")
+    assert built.profile(torch.zeros(1, 3, 15, 17, requires_grad=True), calls=1)
 
 
 def test_one_array_is_no_list_of_inputs(net):
@@ -241,6 +245,9 @@ def test_an_open_shape_is_an_error_that_says_how_to_close_it():
     model = _convolution(("N", 3, 9, 7))
     with pytest.raises(ModelError, match=r'\(N, 3, 9, 7\).*inputs=\{"x": \(1, 3, 9, 7\)\}'):
         build_model(model)
+    for wrong in (5, (None, 3, 9, 7), (0, 3, 9, 7)):
+        with pytest.raises(ModelError, match=r"input x: .* is no shape: give an array"):
+            build_model(model, {"x": wrong})
     x = np.ones((2, 3, 9, 7), np.float32)
     got = build_model(model, {"x": (2, 3, 9, 7)}, threads=1)(x)
     np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)

@@ -63,6 +63,35 @@ def test_a_task_in_which_nothing_works_does_not_hold_up_the_others():
     assert _state(1, math.inf, math.inf).expected_gain == 0
 
 
+def test_what_an_interrupted_search_measured_is_compared_by_the_next_one():
+    class Session:
+        def __init__(self, count, *, network):
+            self.history, self.network = list(range(count)), network
+
+        def ranked(self):
+            return self.history[:1]
+
+        def best_known(self, cache):
+            return "won" if self.network else None
+
+    def compared(count, *, network, measured=0, before=0):
+        session = Session(count, network=network)
+        return TaskState(_Task(1), session, None, measured=measured, before=before).compared
+
+    assert compared(BATCH, network=False)
+    assert not compared(BATCH, network=True)
+    assert compared(BATCH, network=True, before="slower than what was found")
+    assert not compared(BATCH - 1, network=False)
+    assert compared(BATCH, network=True, measured=BATCH)
+
+
+def test_a_budget_without_a_search_is_refused_for_models(net, tmp_path):
+    model, x = net
+    for budget in ({"trials": 0}, {"effort": "instant"}):
+        with pytest.raises(TuningError, match=r"single operators.*lw.build_model"):
+            tune_model(model, (x,), threads=1, records=tmp_path / "r.db", **budget)
+
+
 def test_the_default_is_compared_in_the_network_however_it_did_alone():
     a, b = lw.tensor("a", (64, 64)), lw.tensor("b", (64, 64))
     points = space(lw.workload(lw.ops.matmul(a, b)), resolve("cpu", 1))

@@ -59,8 +59,8 @@ def products(m, n, k, transposed=False, constant=True):
     return out
 
 
-def batched():
-    b, i, j, q = lw.indices("b i j q")
+def batched(name="b"):
+    b, i, j, q = lw.indices(f"{name} i j q")
     x, y, out = tensor("x", 3, 56, 320), tensor("y", 3, 320, 320, constant=True), lw.tensor("out")
     out[b, i, j] += x[b, i, q] * y[b, q, j]
     return out
@@ -136,6 +136,7 @@ CASES = {
     "an odd number of rows": lambda: products(53, 320, 512),
     "the other operand by columns": lambda: products(64, 320, 512, transposed=True),
     "several products": batched,
+    "an axis called as the rewrite might call its own": lambda: batched("product"),
     "two axes of rows": rows_of_two_axes,
     "two axes of terms": depth_of_two_axes,
     "two axes of columns": columns_of_two_axes,
