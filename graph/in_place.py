@@ -100,7 +100,7 @@ def compare_in_place(
     tasks = [t for t in tasks if t.configs]
     if not tasks:
         return
-    models = []
+    models: list[tuple[dict[str, Config], TunedModel]] = []
     variants = max(len(t.configs) for t in tasks)
     for variant in range(variants):
         if len(models) > 1 and time.monotonic() > begin + seconds / 2:
