@@ -34,7 +34,7 @@ from loopwright.transfer.record import NETWORK
 VARIANTS = 8
 """Candidates of a task that are compared, and networks that are built."""
 _SLOWER = 1.6
-"""Of other algorithms than the best one, and of candidates whose threads write contiguous parts,
+"""Of other rewrites than the best one, and of candidates whose threads write contiguous parts,
 those that are slower than the best one by no more are compared."""
 _LOOKED_AT = 64
 """Candidates among which one is looked for whose threads write contiguous parts."""

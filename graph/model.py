@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.arrays import Array, address, as_array, check, empty
+from loopwright.codegen.arrays import Array, address, as_array, empty
+from loopwright.codegen.arrays import check as check_array
 from loopwright.codegen.library import Library
 from loopwright.codegen.linker import is_native
 from loopwright.codegen.signature import Parameter
@@ -120,7 +121,7 @@ class TunedModel:
             takes = ", ".join(map(str, wanted))
             raise ShapeError(f"{len(given)} inputs given; the model takes {takes}")
         for value, parameter in zip(given, wanted):
-            check(as_array(value, parameter), parameter)
+            check_array(as_array(value, parameter), parameter)
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)
