@@ -6,14 +6,18 @@ workloads, and a longer list begins like a shorter one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+import loopwright as lw
+from loopwright.dsl.workload import tensor_shape
 from suites.row import Row
 
-LEAST, MOST = 1e5, 5e8
-"""FLOPs of a drawn workload: what one call does in less than a tenth of a second or so."""
+LEAST, MOST = 1e4, 5e8
+"""FLOPs of a drawn workload, or elements of its result where these are more: what one call does in
+less than a tenth of a second or so."""
 
 Draw = Callable[["Sizes"], tuple[str, tuple[str, ...]]]
 
@@ -42,10 +46,14 @@ def drawn(count: int, seed: int, others: Sequence[Row] = ()) -> list[Row]:
         if len(rows) == count:
             break
         work = row.request.workload
-        if work.key not in known and LEAST <= work.flops <= MOST:
+        if work.key not in known and LEAST <= _size(work) <= MOST:
             known.add(work.key)
             rows.append(row)
     return rows
+
+
+def _size(work: lw.Workload) -> int:
+    return max(work.flops, *(math.prod(tensor_shape(out)) for out in work.outputs), 0)
 
 
 def _endless(rng: np.random.Generator) -> Iterator[Row]:
@@ -76,11 +84,29 @@ def _stem(s: Sizes) -> tuple[str, tuple[str, ...]]:
     return "conv2d", _with(settings, stride=2, padding=window // 2)
 
 
-def _last(s: Sizes) -> tuple[str, tuple[str, ...]]:
-    """Channels last, with a bias."""
-    h, i, o, window = s.of(7, 14, 20, 28, 40, 56), s.about(16, 256), s.about(16, 256), s.of(1, 3)
+def _last(s: Sizes, windows: Sequence[int]) -> tuple[str, tuple[str, ...]]:
+    """Channels last, with a bias, and mostly with what follows it in networks."""
+    h, i, o, window = (
+        s.of(7, 14, 20, 28, 40, 56),
+        s.about(16, 512),
+        s.about(16, 512),
+        s.of(*windows),
+    )
     settings = (f"x=1,{h},{h},{i}", f"w={window},{window},{i},{o}:constant", f"bias={o}:constant")
-    return "conv2d", _with(settings, stride=1, padding=window // 2, layout="NHWC")
+    made = _with(settings, stride=s.of(1, 1, 2), padding=window // 2, layout="NHWC")
+    return "conv2d", (*made, *_function(s))
+
+
+def _depthwise_last(s: Sizes) -> tuple[str, tuple[str, ...]]:
+    h, c, window = s.of(7, 10, 14, 19, 20, 28, 40, 56, 80, 112), s.about(16, 1024), s.of(3, 3, 5)
+    settings = (f"x=1,{h},{h},{c}", f"w={window},{window},1,{c}:constant", f"bias={c}:constant")
+    made = _with(settings, stride=s.of(1, 1, 2), padding=window // 2, layout="NHWC")
+    return "depthwise_conv2d", (*made, *_function(s))
+
+
+def _function(s: Sizes) -> tuple[str, ...]:
+    chosen = ("", "relu", "relu", "silu", "sigmoid", "gelu")[s.of(*range(6))]
+    return (f"then={chosen}",) if chosen else ()
 
 
 def _grouped(s: Sizes) -> tuple[str, tuple[str, ...]]:
@@ -110,7 +136,8 @@ def _conv1d(s: Sizes) -> tuple[str, tuple[str, ...]]:
 
 def _dense(s: Sizes, n: int) -> tuple[str, tuple[str, ...]]:
     k, o = s.about(64, 4096), s.about(32, 4096)
-    return "dense", (f"x={n},{k}", f"w={o},{k}:constant", f"bias={o}:constant")
+    settings = (f"x={n},{k}", f"w={o},{k}:constant", f"bias={o}:constant")
+    return "dense", (*settings, *_function(s))
 
 
 def _matmul(s: Sizes) -> tuple[str, tuple[str, ...]]:
@@ -168,6 +195,20 @@ def _elementwise(s: Sizes) -> tuple[str, tuple[str, ...]]:
     return name, (f"x={s.about(16, 1024)},{s.about(64, 4096)}",)
 
 
+def _turned(s: Sizes) -> tuple[str, tuple[str, ...]]:
+    """A copy to another layout."""
+    equation = ("ab->ba", "abc->acb", "abc->bac", "abc->cab", "abcd->acbd")[s.of(*range(5))]
+    most = {2: 2048, 3: 128, 4: 48}[equation.index("-")]
+    return equation, tuple(f"{c}={s.about(4, most)}" for c in equation[: equation.index("-")])
+
+
+def _two(s: Sizes) -> tuple[str, tuple[str, ...]]:
+    """Two tensors of one shape, and functions of their sum or product."""
+    name, shape = ("add", "mul")[s.of(0, 1)], f"{s.of(1, 1, s.about(4, 512))},{s.about(512, 8192)}"
+    then = ("sigmoid", "tanh", "relu", "sigmoid,tanh")[s.of(0, 1, 2, 3)]
+    return name, (f"x={shape}", f"y={shape}", f"then={then}")
+
+
 def _bias(s: Sizes) -> tuple[str, tuple[str, ...]]:
     c, h = s.about(16, 512), s.of(7, 14, 28, 56, 80)
     return "bias_add", (f"x=1,{c},{h},{h}", f"bias={c}:constant")
@@ -192,15 +233,20 @@ KINDS: tuple[tuple[str, Draw], ...] = (
     ("elementwise", _elementwise),
     ("depthwise", _depthwise),
     ("matmul", _matmul),
+    ("turned", _turned),
+    ("conv 1x1 last", lambda s: _last(s, (1,))),
     ("conv stem", _stem),
     ("avg pool", lambda s: _pool(s, "avg_pool2d")),
     ("contraction", _contraction),
     ("conv 5x5", lambda s: ("conv2d", _conv(s, 5))),
-    ("conv last", _last),
+    ("depthwise last", _depthwise_last),
+    ("two", _two),
+    ("conv last", lambda s: _last(s, (3,))),
     ("global pool", _global),
     ("attention", _attention),
     ("conv grouped", _grouped),
     ("bias add", _bias),
     ("conv1d", _conv1d),
+    ("turned", _turned),
 )
 """Kinds, in the order of their turns; common ones come twice."""

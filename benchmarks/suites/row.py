@@ -23,13 +23,14 @@ LAST = {
     "global_avg_pool2d": {"x": (0, 2, 3, 1)},
 }
 """Operators that have a layout with channels last, and the order of their inputs' axes in it."""
-_RESULT = "result="
+_OURS = (_RESULT, _THEN) = ("result=", "then=")
 
 
 @dataclass(frozen=True)
 class Row:
-    """`loopwright tune WHAT SETTINGS` tunes the same. Weights are constant, activations not. A
-    setting `result=DTYPE` is ours: the result is cast."""
+    """`loopwright tune WHAT SETTINGS` tunes the same. Weights are constant, activations not. Two
+    settings are ours: with `result=DTYPE` the result is cast, and `then=FUNCTION,...` applies
+    element-wise functions to it, one after the other."""
 
     name: str
     suite: str
@@ -38,9 +39,14 @@ class Row:
 
     @functools.cached_property
     def request(self) -> Request:
-        own = [s.removeprefix(_RESULT) for s in self.settings if s.startswith(_RESULT)]
-        found = read_workload(self.what, [s for s in self.settings if not s.startswith(_RESULT)])
-        return replace(found, workload=_cast(found.workload, own[0])) if own else found
+        found = read_workload(self.what, [s for s in self.settings if not s.startswith(_OURS)])
+        work = found.workload
+        for setting in self.settings:
+            if setting.startswith(_RESULT):
+                work = _cast(work, setting.removeprefix(_RESULT))
+            elif setting.startswith(_THEN):
+                work = _then(work, setting.removeprefix(_THEN).split(","))
+        return replace(found, workload=work)
 
     @property
     def last(self) -> Row | None:
@@ -90,6 +96,12 @@ def _cast(made: lw.Workload, dtype: str) -> lw.Workload:
     result = lw.tensor("result")
     result[tuple(axes)] = lw.cast(out[tuple(axes)], dtype)
     return lw.workload(result)
+
+
+def _then(made: lw.Workload, functions: list[str]) -> lw.Workload:
+    """The same workload with its result passed through element-wise operators."""
+    (out,) = made.outputs
+    return lw.workload(functools.reduce(lambda x, name: getattr(lw.ops, name)(x), functions, out))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
