@@ -110,14 +110,14 @@ class Waiting:
 
 
 def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
-    """What the next visit of a workload measures: at first what the search would begin with, then
-    half of it what the search would go on with, and half of it random."""
+    """What the next visit of a workload measures: half of it what the search would begin, or go
+    on, with, and half of it random."""
     workload, target = job.row.request.workload, resolve("cpu", job.threads)
     known = store.measured(workload, target, fingerprint())
     seed = len(known)
     tuner = Tuner(space(workload, target), seed=seed)
     tuner.tell(list(known), known.values())
-    asked = tuner.ask(size // 2 if known else size)
+    asked = tuner.ask(size // 2)
     domain, taken = tuner.strategy.domain, Seen()
     taken.add(domain.points([*known, *asked]))
     rest = domain.fresh(size - len(asked), taken, np.random.default_rng(seed))
