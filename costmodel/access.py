@@ -15,7 +15,9 @@ from loopwright.costmodel.column import (
     most,
     only,
     real,
+    remainder,
     times,
+    total,
     where,
 )
 from loopwright.dsl.dtypes import item_bytes
@@ -82,6 +84,8 @@ class Access:
     rate: vector operations per distinct element: 1 / width where neighbours share a vector.
     gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0; on a GPU, the
         transactions of memory that one operation of a warp takes (`lanes`).
+    loose: the share of its vectors that lie across two cache lines: not 0 where another loop than
+        the vectorized one moves it by anything but whole vectors.
     alive: 0 for configs in which a loop around has no iterations, else 1.
     elements, lines: distinct elements, and the cache lines that hold them.
     """
@@ -93,6 +97,7 @@ class Access:
     axes: tuple[Axis, ...]
     rate: Real = 1.0
     gathers: Real = 0.0
+    loose: Real = 0.0
     alive: Real = 1.0
     elements: Real = 1.0
     lines: Real = 1.0
@@ -115,7 +120,14 @@ class Access:
         step = new.stride(lane)
         new.rate = where(step == 1.0, 1.0 / width, 1.0)
         new.gathers = where(step > 1.0, most(least(width - 1.0, 1.0), 0.0), 0.0)
+        if lane is not None and not (isinstance(step, float) and step != 1.0):
+            new.loose = only(step == 1.0, new._loose(lane, width))
         return new
+
+    def _loose(self, lane: Var, width: Real) -> Real:
+        others = {var for axis in self.axes for var in axis.slopes if var != lane}
+        left = total(remainder(self.stride(var), width) for var in others)
+        return only(left > 0.0, width * (self.item / LINE))
 
     def stride(self, var: Var | None) -> Real:
         """By how many elements one iteration of a loop moves the access; 0 for no loop."""
@@ -143,7 +155,8 @@ class Access:
         """What has been touched, by `uses` accesses, in one run of the loop `var`."""
         vectors = times(self.rate, self.elements)
         gathers = times(self.gathers, vectors)
-        return Touch(self.elements, self.lines, vectors, gathers, uses, ((self, var),))
+        loose = times(self.loose, vectors)
+        return Touch(self.elements, self.lines, vectors, gathers, loose, uses, ((self, var),))
 
     def _measure(self, first: int) -> None:
         """Elements, and cache lines: runs of contiguous elements, each starting anywhere.
@@ -186,6 +199,7 @@ class Touch:
     lines: cache lines that hold them.
     vectors: the vector, broadcast or scalar operations that access each of them once.
     gathers: those of them that move one element of a vector at a time; on a GPU, transactions.
+    loose: those of them that lie across two cache lines.
     uses: accesses.
     moved: the accesses, and the loop.
     """
@@ -194,6 +208,7 @@ class Touch:
     lines: Real = 0.0
     vectors: Real = 0.0
     gathers: Real = 0.0
+    loose: Real = 0.0
     uses: Real = 0.0
     moved: tuple[tuple[Access, Var | None], ...] = ()
 
@@ -229,6 +244,7 @@ class Touch:
             join(self.lines, other.lines),
             join(self.vectors, other.vectors),
             join(self.gathers, other.gathers),
+            join(self.loose, other.loose),
             self.uses + other.uses,
             self.moved + other.moved,
         )

@@ -69,6 +69,11 @@ def only(mask: Mask, a: Real) -> Real:
     return times(real(mask), a)
 
 
+def remainder(a: Real, b: Real) -> Real:
+    """What is left of `a` when whole `b` are taken away."""
+    return a % b if isinstance(a, float) and isinstance(b, float) else np.remainder(a, b)
+
+
 def magnitude(a: Real) -> Real:
     """|a|."""
     return abs(a) if isinstance(a, float) else np.abs(a)

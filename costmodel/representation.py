@@ -16,6 +16,7 @@ from loopwright.costmodel.column import Array, Real, most, rows
 from loopwright.costmodel.context import Walk, contexts, loops, text, text_names, vector
 from loopwright.costmodel.context import names as context_names
 from loopwright.costmodel.gpu_summary import gpu_summary, gpu_summary_names
+from loopwright.costmodel.inner import Inner, inner, inner_names
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.relation import relation_names, relations
 from loopwright.costmodel.summary import Totals, summary, summary_names, totals
@@ -40,11 +41,13 @@ class Representation(ABC):
     A representation has no state that matters: the same config gives the same features, alone or
     in a batch. All sketches of a space give vectors of one length; if `transferable`, so do all
     spaces, and column i means the same everywhere, so that what is learned on some workloads says
-    something about others. `features` is called for many thousands of configs at a time and loops
-    over none of them.
+    something about others. If it `grows`, new versions add columns at the end alone, and a model
+    of an earlier one reads as many as there were. `features` is called for many thousands of
+    configs at a time and loops over none of them.
     """
 
     transferable = False
+    grows = False
 
     @abstractmethod
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
@@ -70,6 +73,7 @@ class _Part:
 
     relations: list[Real]
     nests: tuple[Totals, ...]
+    inner: tuple[Inner, ...]
 
 
 class Known:
@@ -85,7 +89,8 @@ class Known:
         if key not in self._parts:
             nodes, _ = Walk(target).block((stmt,), 1.0)
             nests = tuple(totals(node, target) for node in nodes)
-            self._parts[key] = _Part(relations(nodes), nests)
+            inside = tuple(map(Inner.of, nodes, nests))
+            self._parts[key] = _Part(relations(nodes), nests, inside)
         return self._parts[key]
 
 
@@ -126,8 +131,8 @@ class _Recorded(Representation):
 
 class ContextRelation(_Recorded):
     """Context relation features (Chen et al. 2018, section 4) and a summary of the program: the
-    modules `relation` and `summary`, or `gpu_summary` for GPUs, define the columns. All spaces of
-    processors have the same ones, and all of GPUs. The default.
+    modules `relation`, `summary` and `inner`, or `gpu_summary` for GPUs, define the columns. All
+    spaces of processors have the same ones, and all of GPUs. The default.
 
     Every column comes twice: as it is, and less what it is for the space's default config. The
     columns are logarithms, so these are ratios: three times the lines fetched, say, of a good
@@ -135,6 +140,7 @@ class ContextRelation(_Recorded):
     """
 
     transferable = True
+    grows = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,12 +158,20 @@ class ContextRelation(_Recorded):
         return [
             *(functools.reduce(most, columns) for columns in related),
             *summary(nests, tree, target, flops),
+            *inner([nest for part in parts for nest in part.inner]),
         ]
 
     def _completed(self, space: Space, found: Array) -> Array:
         relative = found - self._default(space)
         relative[np.abs(relative) < _SAME] = 0.0
-        return np.concatenate([found, relative], axis=1)
+        return self.both(found, relative, space.target.gpu is not None)
+
+    @staticmethod
+    def both(found: Array, relative: Array, gpu: bool) -> Array:
+        """The columns as they are and relative to the default, in the order of their names."""
+        end = found.shape[1] - (0 if gpu else len(inner_names()))
+        parts = (found[:, :end], relative[:, :end], found[:, end:], relative[:, end:])
+        return np.concatenate(parts, axis=1)
 
     def names(self, space: Space) -> tuple[str, ...]:
         return self.column_names(space.target.gpu is not None)
@@ -165,8 +179,10 @@ class ContextRelation(_Recorded):
     @staticmethod
     def column_names(gpu: bool) -> tuple[str, ...]:
         """What the columns are called, on GPUs or processors."""
-        own = (*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))
-        return (*own, *(f"{name} to default" for name in own))
+        parts = [(*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))]
+        if not gpu:
+            parts.append(inner_names())
+        return tuple(c for own in parts for c in (*own, *(f"{name} to default" for name in own)))
 
 
 class FlattenedTree(_Recorded):
@@ -322,9 +338,10 @@ def names_of(reads: str, width: int) -> tuple[str, ...]:
     """What `width` columns of a representation are called, as far as it does not depend on the
     space: by number where it does."""
     if reads == "relation":
-        for gpu in (False, True):
-            if width == len(names := ContextRelation.column_names(gpu)):
-                return names
+        for gpu in (True, False):
+            names = ContextRelation.column_names(gpu)
+            if width == len(names) or (not gpu and width < len(names)):
+                return names[:width]
     if reads in ("tree", "text"):
         names = context_names() if reads == "tree" else text_names()
         return tuple(f"loop {k // len(names)} {names[k % len(names)]}" for k in range(width))

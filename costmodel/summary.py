@@ -72,7 +72,8 @@ TILE = ("tile", "pressure", "chain", "issue")
 WHOLE = ("parallel", "idle", "heap", "nests", "stores", "threads", "lanes", "registers")
 _MEMORY = slice(COUNTS.index(ROLES[0]), COUNTS.index("gathers") + 1)
 _REGISTER = ROLES.index("register")
-_ITERATIONS, _CODE = COUNTS.index("iterations"), COUNTS.index("code")
+_ITERATIONS, _CODE, _FLOPS = map(COUNTS.index, ("iterations", "code", "flops"))
+_LOOSE = len(COUNTS)  # counted like these, and no column of this module's
 _FUNCTION_COST = 8.0  # operations on vectors, about
 
 
@@ -91,7 +92,7 @@ def summary(nests: Sequence[Totals], tree: Tree, target: Target, flops: int) -> 
     """
     shared = zip(*([c * nest.share for c in nest.counts] for nest in nests), strict=True)
     named = dict(zip(COUNTS, map(total, shared), strict=True))
-    named["flops"] = total(nest.counts[-1] for nest in nests)
+    named["flops"] = total(nest.counts[_FLOPS] for nest in nests)
     lines = np.zeros_like(_betas(target)) + total(nest.lines * nest.share for nest in nests)
     fetched = total(nest.fetched * nest.share for nest in nests)
     tile = functools.reduce(most, (nest.tile for nest in nests))
@@ -146,6 +147,7 @@ class Totals:
     share: what the busiest thread does of the work.
     runs: whether it has iterations.
     stores: in the text.
+    loose: vectors that are loaded or stored across two cache lines, all threads.
     """
 
     counts: Sequence[Real]
@@ -156,6 +158,13 @@ class Totals:
     share: Real
     runs: Mask
     stores: Real
+    loose: Real
+
+    @property
+    def operations(self) -> Real:
+        """What its busiest thread does: arithmetic, loads of vectors and stores."""
+        kinds = (COUNTS.index(name) for name in ("arithmetic", "vector", "written"))
+        return total(self.counts[k] for k in kinds) * self.share
 
 
 def totals(node: Context, target: Target) -> Totals:
@@ -168,7 +177,8 @@ def totals(node: Context, target: Target) -> Totals:
     share = -(-parallel // float(target.threads)) / most(parallel, 1.0)
     counts, tile = _count(node)
     lines, fetched = traffic(node, _betas(target)), traffic(node, float(target.l2_bytes))
-    return Totals(counts, lines, fetched, tile, parallel, share, _runs(node), _stores(node))
+    own, loose = counts[:_LOOSE], counts[_LOOSE]
+    return Totals(own, lines, fetched, tile, parallel, share, _runs(node), _stores(node), loose)
 
 
 def _betas(target: Target) -> Array:
@@ -193,24 +203,28 @@ def _count(node: Context, kept: bool = False) -> tuple[list[Real], Real]:
         return counts, inner[0][1]
     tile = only(_runs(node), functools.reduce(most, (tile for _, tile in inner)))
     if flat:
-        counts[_MEMORY] = _accesses(node)
+        counts[_MEMORY], counts[_LOOSE] = _accesses(node), _loose(node)
         tile = node.touch[_REGISTER].vectors
     return counts, tile
 
 
 def _of_store(store: StoreContext, kept: bool) -> list[Real]:
     one = 1.0 / store.width
-    counts: list[Real] = [0.0] * len(COUNTS)
+    counts: list[Real] = [0.0] * (len(COUNTS) + 1)
     counts[0], counts[1] = store.arithmetic * one, store.functions * one
-    counts[_CODE], counts[-1] = one, store.arithmetic
+    counts[_CODE], counts[_FLOPS] = one, store.arithmetic
     if not kept:
-        counts[_MEMORY] = _accesses(store)
+        counts[_MEMORY], counts[_LOOSE] = _accesses(store), _loose(store)
     return counts
 
 
 def _accesses(node: Context) -> list[Real]:
     """The columns `written` to `gathers`."""
     return [*(t.vectors for t in node.touch), total(t.gathers for t in node.touch)]
+
+
+def _loose(node: Context) -> Real:
+    return total(t.loose for t in node.touch)
 
 
 def heap(body: Iterable[Stmt]) -> Real:

@@ -9,6 +9,7 @@ import loopwright as lw
 from loopwright.costmodel.alike import likeness
 from loopwright.costmodel.column import rows
 from loopwright.costmodel.context import contexts
+from loopwright.costmodel.inner import Inner, inner
 from loopwright.costmodel.relation import relations
 from loopwright.costmodel.representation import ContextRelation
 from loopwright.costmodel.summary import summary, totals
@@ -64,6 +65,7 @@ def test_features_by_statements_are_those_of_the_whole_tree():
         tree = lower(sketch, TARGET, np.array([sketch.default]))
         nodes = contexts(tree, TARGET)
         nests = [totals(node, TARGET) for node in nodes]
-        whole = [*relations(nodes), *summary(nests, tree, TARGET, 1000)]
+        inside = list(map(Inner.of, nodes, nests))
+        whole = [*relations(nodes), *summary(nests, tree, TARGET, 1000), *inner(inside)]
         got = ContextRelation().of_tree(tree, TARGET, 1000)
         np.testing.assert_array_equal(got, np.ascontiguousarray(rows(whole, 1).T))

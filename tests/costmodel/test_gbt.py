@@ -270,3 +270,18 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     with pytest.raises(ModelError, match=r"cannot write the model .*nowhere/m\.json"):
         write_model(tmp_path / "nowhere" / "m.json", "gbt", {})
     assert not list(tmp_path.iterdir())
+
+
+def test_columns_that_were_added_since_are_not_read():
+    x, costs, groups = data(200)
+    model = GBTModel(seed=1)
+    model.fit(x, costs, groups)
+    wider = np.concatenate([x, np.ones((200, 3), np.float32)], axis=1)
+    assert np.array_equal(model.predict(wider), model.predict(x))
+    local = GBTModel(seed=1, base=model)
+    local.fit(wider, costs, groups)
+    assert local.predict(wider).shape == (200,)
+    config = GBTModel(seed=1, reads="config")
+    config.fit(x, costs, groups)
+    with pytest.raises(ModelError, match="features of shape"):
+        config.predict(wider)

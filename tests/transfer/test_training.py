@@ -78,6 +78,13 @@ def test_a_model_of_other_features_is_refused_with_a_remedy(groups, tmp_path):
     assert not same_features("relation", None)
     assert not same_features("relation", "damaged")
     assert not same_features("relation", probe("relation")[1:])
+    assert not same_features("relation", [])
+
+
+def test_a_model_of_the_first_columns_is_one_of_an_earlier_version():
+    assert same_features("relation", probe("relation")[:-10])
+    assert not same_features("relation", [*probe("relation"), 0.0])
+    assert not same_features("tree", probe("tree")[:-10])
 
 
 def test_a_model_that_goes_on_from_another_remembers_what_that_one_learned_from(groups):
