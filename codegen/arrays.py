@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.signature import Parameter
-from loopwright.dsl.dtypes import numpy_dtype
+from loopwright.dsl.dtypes import is_float, numpy_dtype
 from loopwright.dsl.errors import ShapeError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -37,6 +37,10 @@ def as_array(value: Any, parameter: Parameter) -> Array:
     try:
         if hasattr(value, "__dlpack__"):
             return _from_dlpack(value, parameter.dtype)
+        found = np.asarray(value)
+        takes = "biuf" if is_float(parameter.dtype) else "biu"
+        if found.dtype.kind in "fc" and found.dtype.kind not in takes and found.size:
+            raise TypeError(f"its elements are {found.dtype}, and must be {parameter.dtype}")
         return np.asarray(value, numpy_dtype(parameter.dtype))
     except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ShapeError(

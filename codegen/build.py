@@ -39,11 +39,18 @@ from loopwright.schedule.verify import verify
 
 _T = TypeVar("_T")
 
-# TVM writes infinities and float16 by these names.
+# TVM writes infinities and float16 by these names, we the bits of constants.
 _C_PRELUDE = """#include <math.h>
+#include <stdint.h>
 #define inff INFINITY
 #define inf ((double)INFINITY)
 #define half _Float16
+static inline float lw_as_float(int32_t bits) {
+  return ((union { int32_t bits; float value; }){bits}).value;
+}
+static inline double lw_as_double(int64_t bits) {
+  return ((union { int64_t bits; double value; }){bits}).value;
+}
 """
 
 

@@ -21,7 +21,7 @@ from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, n
 from loopwright.codegen.loops import decides, overflows, reads_back, stored
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.transposed import Group, Tile, together, transposes
-from loopwright.codegen.values import ValueEmitter, storage_type
+from loopwright.codegen.values import CValues, ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.schedule.context import LINE
@@ -104,7 +104,7 @@ class _Emitter:
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: Group | None = None  # of neighbouring rows, where they are stored together
         functions = (apply_scaling if has_avx512(target) else apply) if vectors else libm
-        self.values = ValueEmitter(
+        self.values = (ValueEmitter if vectors else CValues)(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
         )
         for b in arguments:  # the caller's, who may have put them anywhere

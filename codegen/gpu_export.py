@@ -23,7 +23,6 @@ from loopwright.codegen.header import (
 from loopwright.codegen.library import Library, Origin
 from loopwright.codegen.linker import link_launcher, scratch
 from loopwright.codegen.signature import Parameter, Signature
-from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import LibraryError
 
 _WIDEST = 16  # bytes of the widest load of a kernel
@@ -77,14 +76,14 @@ def header(name: str, signature: Signature, arch: str) -> str:
     names = Names.choose(signature)
     everything = (*signature.inputs, *signature.outputs)
     shapes = "\n".join(describe_parameter(p, names) for p in everything)
-    guard = f"LOOPWRIGHT_LIBRARY_{name.upper()}_H_"
+    guard = f"LOOPWRIGHT_LIBRARY_{name}_H_"
     return f"""/* {name}: {MADE_BY} for NVIDIA GPUs, {arch} and newer.
  *
  * Link with {name}.so, which needs the C library alone, and looks for libcuda.so.1 when it is
  * called.
  *
  * Arrays are dense, in C order, in the memory of the GPU, aligned to {_WIDEST} bytes (shorter ones
- * to an element):
+ * to the largest power of two that is no longer):
 {shapes}
  *
  * `stream` is a CUstream or cudaStream_t, null for the default stream; the work is started on it,
@@ -195,8 +194,8 @@ def _plan_table(function: str, plan: Plan, parameters: Sequence[Parameter]) -> s
 
 
 def _alignment(p: Parameter) -> int:
-    """Of an argument: what is shorter than a wide load is loaded by elements."""
-    return _WIDEST if p.nbytes >= _WIDEST else item_bytes(p.dtype)
+    """Of an argument, which no load is wider than."""
+    return _WIDEST if p.nbytes >= _WIDEST else 1 << (p.nbytes.bit_length() - 1)
 
 
 def _functions(name: str, signature: Signature) -> str:

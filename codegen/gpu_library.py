@@ -171,9 +171,9 @@ class GpuLibrary(Library):
         constants = self.signature.constants
         if not ready and all(name in held for name in constants):
             made = self._laid_out(program, held)
-            program.finish()
             held = {name: m for name, m in held.items() if name not in constants} | made
             ready = True
+        program.finish()  # other streams may read what was written
         prepared = ready and bool(self.signature.prepared)
         return GpuLibrary(
             self.signature, self.code, program, self.origin, self._sources, held, prepared

@@ -97,7 +97,8 @@ class Names:
     @staticmethod
     def choose(signature: Signature) -> Names:
         """Names that are legal, distinct, and as near as can be to those in Python."""
-        chosen = {"prepared": "", "status": "", "threads": "", "pointers": ""}
+        taken = ("prepared", "status", "threads", "pointers", "stream", "block")
+        chosen = dict.fromkeys(taken, "")
         for p in (*signature.inputs, *signature.outputs):
             name = re.sub(r"\W", "_", p.name, flags=re.ASCII)
             name = name if is_identifier(name) else f"x_{name}"

@@ -23,6 +23,7 @@ class Known:
 
 
 ZERO = Known(0, 0, 0, 0)
+_MOST = (1 << 31) - 1
 
 
 class Indices:
@@ -53,6 +54,10 @@ class Indices:
         remainder = isinstance(term, Remainder)
         if isinstance(value, int):
             return value % divisor if remainder else value // divisor
+        if self._greatest(term.value) > _MOST:
+            divide = tirx.floormod if remainder else tirx.floordiv
+            wide = divide(self._wide(term.value), tirx.IntImm("int64", divisor))
+            return tirx.Cast("int32", wide)
         return self.divided(value, divisor, remainder, self.range(term.value)[0])
 
     def divided(self, value: Any, divisor: int, remainder: bool, low: int = 0) -> Any:
@@ -63,6 +68,20 @@ class Indices:
         else:
             divide = tirx.floormod if remainder else tirx.floordiv
         return divide(value, number(divisor))
+
+    def _greatest(self, x: Linear) -> int:
+        """What no part of the sum exceeds."""
+        sizes = (max(map(abs, self._term_range(term))) * abs(int(c)) for term, c in x.terms)
+        return sum(sizes, abs(int(x.const)))
+
+    def _wide(self, x: Linear) -> Any:
+        """An index expression that 32 bits may not hold; its variables and quotients they do."""
+        total: Any = tirx.IntImm("int64", int(x.const))
+        for term, coefficient in x.terms:
+            value = self.known[term].value if isinstance(term, Var) else self._divided(term)
+            value = tirx.Cast("int64", expression(value))
+            total = tirx.Add(tirx.Mul(value, tirx.IntImm("int64", int(coefficient))), total)
+        return total
 
     def range(self, x: Linear) -> tuple[int, int]:
         """The least and the greatest value that it may have."""

@@ -15,6 +15,7 @@ from loopwright.codegen.binary import MAX_THREADS, Binary, load_objects, raise_f
 from loopwright.codegen.calls import Call, Located, Slot
 from loopwright.codegen.header import as_identifier
 from loopwright.codegen.linker import is_native
+from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.codegen.signature import Parameter, Signature
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 
@@ -90,15 +91,15 @@ class Library:
     ) -> Library:
         """Links and loads the object file (or files) that TVM made, with its asserts off.
 
-        `target_triple` is LLVM's (None: this machine); code for another processor can only be
-        exported. `target` describes it in the manifest. `cpu_features` are checked when an
-        exported file is loaded. `sources` compute the texts that `source` shows, when asked.
+        `target_triple` is LLVM's (None: this machine); code for another processor, or for one with
+        `cpu_features` that this one lacks, can only be exported. `target` describes it in the
+        manifest. `sources` compute the texts that `source` shows, when asked.
         `extra` is kept in the manifest. Raises `BuildError`, `TargetError`.
         """
         objects = (code,) if isinstance(code, bytes) else tuple(code)
         origin = Origin(target_triple, target, tuple(cpu_features), objects, dict(extra or {}))
         binary = None
-        if is_native(target_triple):
+        if is_native(target_triple) and not missing_features(cpu_features):
             name = as_identifier(signature.name)
             binary = load_objects(objects, name, functions_of(signature))
             binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
@@ -117,9 +118,11 @@ class Library:
     @property
     def _loaded(self) -> Binary:
         if self._binary is None:
+            missing = missing_features(self.origin.cpu_features)
+            lacks = f"lacks {', '.join(missing)} and " if missing else ""
             raise TargetError(
-                f"{self.signature.name} was built for {self.origin.triple}, which this machine "
-                "cannot run; export it and call it there"
+                f"{self.signature.name} was built for {self.origin.triple}; this machine {lacks}"
+                "cannot run it: export it and call it there"
             )
         return self._binary
 
@@ -270,8 +273,3 @@ def functions_of(signature: Signature) -> dict[str, Sequence[Parameter]]:
     if signature.prepared:
         functions["prepare"] = signature.prepare_parameters
     return functions
-
-
-def usable_processors() -> int:
-    """How many processors this process may run on."""
-    return len(os.sched_getaffinity(0))

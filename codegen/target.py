@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import Any
 
 import tvm
 
+from loopwright.codegen.binary import MAX_THREADS
 from loopwright.codegen.gpu_target import GPU_KINDS, named_gpu, this_gpu
 from loopwright.codegen.linker import architecture
+from loopwright.codegen.processors import cpu_flags, usable_processors
 from loopwright.dsl.errors import TargetError
 from loopwright.schedule.target import Target
 
@@ -28,6 +29,12 @@ _X86 = {
     "avx512vnni": "avx512_vnni", "avx512vbmi": "avx512vbmi", "avx512bf16": "avx512_bf16",
     "avx512fp16": "avx512_fp16", "avxvnni": "avx_vnni", "amx-tile": "amx_tile",
     "amx-int8": "amx_int8", "amx-bf16": "amx_bf16",
+}  # fmt: skip
+# What names of processors say too: left out where it is hidden, and named in no target.
+_IMPLIED = {
+    "sse4a": "sse4a", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
+    "avx512ifma": "avx512ifma", "avx512vbmi2": "avx512_vbmi2", "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
 }  # fmt: skip
 _ARM = {
     "neon": "asimd", "fullfp16": "asimdhp", "dotprod": "asimddp", "bf16": "bf16", "i8mm": "i8mm",
@@ -82,11 +89,12 @@ def tvm_target(target: Target, optimized: bool = True) -> Any:
     return _tvm_target(target.triple, target.mcpu, target.features, optimized)
 
 
+@functools.cache
 def cpu_features(target: Target) -> tuple[str, ...]:
-    """What the processor must have to run code for a target, in the words of /proc/cpuinfo;
-    empty where that is not known (a named `mcpu`)."""
-    names = _X86 if architecture(target.triple) == "x86_64" else _ARM
-    return tuple(names[f[1:]] for f in target.features if f[0] == "+" and f[1:] in names)
+    """What the processor must have to run code for a target, in the words of /proc/cpuinfo."""
+    names = _X86 | _IMPLIED if architecture(target.triple) == "x86_64" else _ARM
+    has = _features_of(target.triple, target.mcpu, target.features, names)
+    return tuple(word for llvm, word in names.items() if llvm in has)
 
 
 @functools.cache
@@ -109,9 +117,10 @@ def _with_threads(target: Target, threads: int) -> Target:
 
 def _checked(threads: int | None) -> int:
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise TargetError(f"threads = {threads!r}: give an integer of at least 1")
+        return min(usable_processors(), MAX_THREADS)
+    whole = isinstance(threads, int) and not isinstance(threads, bool)
+    if not whole or not 1 <= threads <= MAX_THREADS:
+        raise TargetError(f"threads = {threads!r}: give an integer from 1 to {MAX_THREADS}")
     return threads
 
 
@@ -120,13 +129,14 @@ def _host(kind: str, threads: int) -> Target:
     family = architecture()
     if platform.system() != "Linux" or family not in ("x86_64", "aarch64"):
         raise TargetError(f"this machine ({platform.system()}, {family}) is not supported yet")
-    flags = _cpu_flags()
-    names = _X86 if family == "x86_64" else _ARM
+    flags = cpu_flags()
+    names, implied = (_X86, _IMPLIED) if family == "x86_64" else (_ARM, {})
     triple, mcpu = f"{family}-unknown-linux-gnu", _host_cpu(family)
-    hidden = {llvm for llvm, word in names.items() if flags and word not in flags}
+    hidden = [llvm for llvm, word in (names | implied).items() if flags and word not in flags]
+    unusable = _features_of(triple, mcpu, (), hidden)
     features = (
         *(f"+{llvm}" for llvm, word in names.items() if word in flags),
-        *(f"-{llvm}" for llvm in names if llvm in _features_of(triple, mcpu, (), hidden)),
+        *(f"-{llvm}" for llvm in hidden if llvm in unusable),
     )
     return Target(
         kind,
@@ -156,7 +166,8 @@ def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
         )
     triple = str(config.get("mtriple", f"{architecture()}-unknown-linux-gnu"))
     mcpu = str(config.get("mcpu", ""))
-    features = tuple(config.get("mattr", ()))
+    given = config.get("mattr", ())
+    features = tuple(given.split(",") if isinstance(given, str) else given)
     _check_cpu(triple, mcpu, features)
     has = {f"+{f}" for f in _features_of(triple, mcpu, features, _WIDTHS)}
     family = architecture(triple)
@@ -201,19 +212,6 @@ def _vectors(family: str, features: set[str]) -> tuple[int, int]:
     if "+avx512f" in features:
         return 64, 32
     return (32, 16) if "+avx2" in features or "+avx" in features else (16, 16)
-
-
-@functools.cache
-def _cpu_flags() -> frozenset[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    for line in lines:
-        name, _, words = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(words.split())
-    return frozenset()
 
 
 @functools.cache

@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
-from loopwright.codegen.bindings import Bind
+from loopwright.codegen.bindings import Bind, dtype_of
 from loopwright.codegen.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.elementary import Functions
 from loopwright.dsl.dtypes import is_float
@@ -33,12 +34,11 @@ _WIDER = {"int8": "int32", "uint8": "int32", "int32": "int64"}
 _WRAPPING = ("add", "sub", "mul")
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
-    "floordiv": tirx.floordiv,
-    "mod": tirx.floormod,
+    # Python's operators would take floats for reals: x * 0 for 0, whatever x is.
+    "add": tirx.Add,
+    "sub": tirx.Sub,
+    "mul": tirx.Mul,
+    "div": tirx.Div,
     # TVM gives the second operand where the comparison fails: so NaN on the left comes through,
     # and relu(NaN) is NaN.
     "min": lambda x, y: tirx.Min(y, x),
@@ -134,6 +134,8 @@ class ValueEmitter:
             parts = [tirx.Cast("uint8", part) for part in parts]
         if x.op in _WRAPPING and x.dtype in _WIDER:
             return _wrapped(x.op, parts, x.dtype)
+        if x.op in ("floordiv", "mod"):
+            return self._floored(x.op, bind(parts[0]), parts[1])
         value = self.binary(x.op, parts, bind)
         exact = x.dtype == "bool" or x.op in ("min", "max")
         return value if exact else self._rounded(value, x.dtype, bind)
@@ -152,6 +154,19 @@ class ValueEmitter:
             negative = self._unary("neg", value, dtype, bind)
             return self.choose(value < 0, negative, value)
         return self.function(op, value, bind)
+
+    def _floored(self, op: str, value: Any, divisor: Any) -> Any:
+        """⌊value / divisor⌋ of integers, or what remains, by the division that cuts off. TVM's own
+        trusts that arithmetic before it has not wrapped."""
+        quotient, rest = tirx.truncdiv(value, divisor), tirx.truncmod(value, divisor)
+        dtype = dtype_of(value)
+        if dtype == "uint8":
+            return quotient if op == "floordiv" else rest
+        zero, one = (tirx.IntImm(dtype, n) for n in (0, 1))
+        beyond = (tirx.LT if int(divisor) > 0 else tirx.GT)(rest, zero)
+        if op == "mod":
+            return self.choose(beyond, tirx.Add(rest, divisor), rest)
+        return self.choose(beyond, tirx.Sub(quotient, one), quotient)
 
     def _element(self, x: Load) -> Any:
         """A value as its buffer holds it."""
@@ -181,6 +196,31 @@ class ValueEmitter:
             return value
         half = self.to_half(value, dtype, bind)
         return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
+
+
+class CValues(ValueEmitter):
+    """Emits element expressions for C, for which TVM writes NaN by a name that is none."""
+
+    def number(self, x: Const) -> Any:
+        bits = by_bits(x, "lw_as")
+        return super().number(x) if bits is None else bits
+
+
+def by_bits(x: Const, function: str) -> Any:
+    """A constant as a call of `function`_float or `function`_double with its bits, where seven
+    digits, which is what TVM writes, do not say it; None for others."""
+    if not is_float(x.type):
+        return None
+    dtype = "float64" if x.type == "float64" else "float32"
+    bits, seen = _bits(float(x.value), dtype), float(f"{float(x.value):e}")
+    if math.isfinite(seen) and _bits(seen, dtype) == bits:
+        return None
+    kind, size = ("double", "int64") if dtype == "float64" else ("float", "int32")
+    return tirx.call_pure_extern(dtype, f"{function}_{kind}", tirx.IntImm(size, bits))
+
+
+def _bits(value: float, dtype: str) -> int:
+    return int(np.array(value, dtype).view("int64" if dtype == "float64" else "int32"))
 
 
 def _const(x: Const) -> Any:

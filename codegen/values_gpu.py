@@ -7,13 +7,12 @@ is in the preludes, under names that begin with `lw_`.
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 from tvm import tirx
 
 from loopwright.codegen.bindings import Bind, dtype_of
-from loopwright.codegen.values import ValueEmitter, storage_type
+from loopwright.codegen.values import ValueEmitter, by_bits, storage_type
 from loopwright.dsl.expr import Const
 
 _ONE_CALL = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt", "floor")
@@ -73,21 +72,7 @@ class GpuValues(ValueEmitter):
 
     def number(self, x: Const) -> Any:
         """TVM writes seven digits of a constant into OpenCL: others go as bits."""
-        value = super().number(x)
-        if self.language != "opencl" or not isinstance(value, tirx.FloatImm):
-            return value
-        dtype, double = dtype_of(value), dtype_of(value) == "float64"
-        exact = float(value.value) if double else _as_float32(value.value)
-        seen = float(f"{exact:e}")
-        if not math.isfinite(exact) or (seen if double else _as_float32(seen)) == exact:
-            return value
-        if double:
-            bits = tirx.IntImm("int64", struct.unpack("<q", struct.pack("<d", exact))[0])
-            return tirx.call_pure_extern(dtype, "as_double", bits)
-        bits = tirx.IntImm("int32", struct.unpack("<i", struct.pack("<f", exact))[0])
-        return tirx.call_pure_extern(dtype, "as_float", bits)
-
-
-def _as_float32(value: float) -> float:
-    number: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    return number
+        if self.language != "opencl" or not math.isfinite(float(x.value)):
+            return super().number(x)
+        bits = by_bits(x, "as")
+        return super().number(x) if bits is None else bits

@@ -334,6 +334,8 @@ def sides(x: object, y: object) -> tuple[Expr, Expr]:
 
 def _const(number: bool | int | float, dtype: str) -> Const:
     """A constant of a type that can hold it."""
+    if dtype != "bool":
+        refuse_truth(number, f"a side of an expression of {dtype}")
     if is_float(dtype):
         return Const(float(number), dtype)
     if isinstance(number, float):

@@ -57,7 +57,9 @@ typedef void *context, *module, *kernel, *event, *pool;
 enum {
   OUT_OF_MEMORY = 2,
   DEINITIALIZED = 4,
+  INVALID_VALUE = 1,
   NO_DEVICE = 100,
+  INVALID_DEVICE = 101,
   INVALID_IMAGE = 200,
   NO_BINARY = 209,
   INVALID_PTX = 218,
@@ -94,6 +96,9 @@ static int status_of(result r) {
     case NO_BINARY:
     case INVALID_PTX:
     case UNSUPPORTED_PTX: return LW_OTHER_GPU;
+    case INVALID_VALUE:
+    case INVALID_DEVICE:
+    case OUT_OF_RESOURCES: return LW_BAD_ARGUMENT;
     default: return LW_LOST;
   }
 }

@@ -166,6 +166,65 @@ def test_integers_wrap():
     np.testing.assert_array_equal(lw.build(workload)(x), evaluate(workload, (x,))[0])
 
 
+def evaluated(made, *inputs, target="cpu"):
+    """What a workload of some definitions gives, and what it should."""
+    workload = lw.workload(*made)
+    found = lw.build(workload, target=target, threads=1)(*inputs)
+    return zip(found if isinstance(found, tuple) else (found,), evaluate(workload, inputs))
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_integers_that_have_wrapped_are_divided_with_the_floor(target):
+    U, Y, Z, W = lw.tensor("U", (256,), "uint8"), *map(lw.tensor, "YZW")
+    (i,) = lw.indices("i")
+    Y[i] = lw.cast(U[i], "int8") // 3
+    Z[i] = (lw.cast(U[i], "int32") * 20_000_000) % 7
+    W[i] = lw.cast(U[i] // 7, "int32") - (lw.cast(U[i], "int32") * 20_000_000) // -16
+    for found, expected in evaluated((Y, Z, W), np.arange(256, dtype=np.uint8), target=target):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_index_arithmetic_may_exceed_32_bits(target):
+    X, Y, Z = lw.tensor("X", (441_000,)), lw.tensor("Y"), lw.tensor("Z")
+    n, m = lw.indices(n=480_000, m=100_000)
+    Y[n] = X[(n * 44_100) // 48_000]
+    Z[m] = X[(-m) % 100_000] + X[(m * 44_100 + 7) % 99_991]
+    x = np.arange(441_000, dtype=np.float32)
+    for found, expected in evaluated((Y, Z), x, target=target):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_floats_are_not_taken_for_reals(target):
+    X, *made = lw.tensor("X", (19,)), *map(lw.tensor, "ABCDE")
+    (i,) = lw.indices("i")
+    x = X[i]
+    bodies = (x * 0.0, 0.0 / x, x + 0.0, x / 0.0, 0.0 - x)
+    for tensor, body in zip(made, bodies):
+        tensor[i] = body
+    values = np.linspace(-3, 3, 19).astype(np.float32)
+    values[[1, 5, 9, 13, 17]] = [np.nan, np.inf, 0.0, -0.0, -np.inf]
+    with np.errstate(all="ignore"):
+        for found, body in zip(
+            lw.build(lw.workload(*made), target=target, threads=1)(values),
+            (values * 0, 0 / values, values + 0, values / 0, 0 - values),
+        ):
+            np.testing.assert_array_equal(found, body)
+            np.testing.assert_array_equal(np.signbit(found)[2:], np.signbit(body)[2:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_constants_of_c_source_are_exact(dtype):
+    X, Y, Z = lw.tensor("X", (7,), dtype), lw.tensor("Y"), lw.tensor("Z")
+    (i,) = lw.indices("i")
+    Y[i] = X[i] * 3.141592653589793 + 1.0000001
+    Z[i] = lw.where(X[i] < 3, X[i], float("nan")) * 1e30
+    x = np.arange(7).astype(dtype)
+    for found, expected in evaluated((Y, Z), x, target="c"):
+        np.testing.assert_allclose(found, expected, rtol=2 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("target", ["cpu", "c"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
 def test_integer_arithmetic_with_zero_and_negation(dtype, target):

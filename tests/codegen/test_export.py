@@ -317,6 +317,28 @@ def test_a_foreign_shared_object_is_refused(exported, tmp_path):
         load(exported)
 
 
+@pytest.mark.parametrize("name", ["matmul.json", "matmul.h"])
+@pytest.mark.parametrize("content", [b'{"a": 1}\n{"a": 2}\n', b"\xff\xfe", b"# mine"])
+def test_no_file_of_others_is_overwritten(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LibraryError, match="is there, and is no library"):
+        kernels.matmul().export(tmp_path / "matmul.so")
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_a_manifest_that_was_cut_short_is_written_anew(exported):
+    where = exported.with_suffix(".json")
+    where.write_text(where.read_text()[:40])
+    kernels.matmul().export(exported)
+    assert load(exported)
+
+
+@pytest.mark.parametrize("path", ["", "/", "matmul"])
+def test_a_path_that_is_no_library_s_is_refused(path):
+    with pytest.raises(LibraryError, match=r"ends in \.so"):
+        load(path)
+
+
 def test_a_processor_that_lacks_something_is_named(tmp_path):
     path = kernels.matmul(cpu_features=("warp_drive",)).export(tmp_path / "matmul.so")
     with pytest.raises(LibraryError, match="features that this machine lacks: warp_drive"):

@@ -12,7 +12,7 @@ import loopwright as lw
 from loopwright.codegen import target as machine
 from loopwright.codegen.linker import architecture
 from loopwright.codegen.target import cpu_features, resolve
-from loopwright.dsl.errors import TargetError
+from loopwright.dsl.errors import LibraryError, TargetError
 from loopwright.dsl.oracle import random_inputs
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
@@ -47,8 +47,8 @@ def test_the_code_uses_the_vector_registers_of_this_machine():
 @pytest.mark.skipif(not X86, reason="features of x86-64")
 def test_features_that_a_machine_hides_are_not_used(monkeypatch):
     """A virtual machine may hide what its processor's name implies."""
-    seen = machine._cpu_flags() - {w for w in machine._cpu_flags() if w.startswith("avx512")}
-    monkeypatch.setattr(machine, "_cpu_flags", lambda: seen)
+    seen = machine.cpu_flags() - {w for w in machine.cpu_flags() if w.startswith("avx512")}
+    monkeypatch.setattr(machine, "cpu_flags", lambda: seen)
     monkeypatch.setattr(machine, "_host_cpu", lambda family: "skylake-avx512")
     target = machine._host.__wrapped__("llvm", 1)
     assert "-avx512f" in target.features
@@ -57,12 +57,33 @@ def test_features_that_a_machine_hides_are_not_used(monkeypatch):
     assert "avx512f" not in cpu_features(target)
 
 
+@pytest.mark.skipif(not X86, reason="features of x86-64")
+def test_code_for_a_processor_with_more_features_is_not_run(monkeypatch, tmp_path):
+    target = {"kind": "llvm", "mcpu": "sapphirerapids"}
+    assert {"avx512f", "amx_tile", "gfni"} <= set(cpu_features(resolve(target)))
+    monkeypatch.setattr("loopwright.codegen.processors.cpu_flags", lambda: frozenset({"fpu"}))
+    library = lw.build(matmul(), target=target, threads=1)
+    with pytest.raises(TargetError, match=r"lacks .*amx_tile.*export it"):
+        library(*(np.zeros(p.shape, np.float32) for p in library.inputs))
+    with pytest.raises(LibraryError, match="features that this machine lacks"):
+        lw.load(library.export(tmp_path / "k.so"))
+
+
+def test_features_may_be_written_in_one_word():
+    written, listed = ({"kind": "llvm", "mattr": m} for m in ("+avx2,+fma", ["+avx2", "+fma"]))
+    if X86:
+        assert resolve(written) == resolve(listed)
+
+
 def test_the_threads_that_are_asked_for_come_before_those_of_a_target():
     target = {"kind": "llvm", "num-cores": 8}
     assert resolve(target).threads == 8
     assert resolve(target, 1).threads == 1
-    with pytest.raises(TargetError, match="threads = 'x'"):
-        resolve({"kind": "llvm", "num-cores": "x"})
+    for wrong in ("x", 0, 257, True):
+        with pytest.raises(
+            TargetError, match=f"threads = {wrong!r}: give an integer from 1 to 256"
+        ):
+            resolve({"kind": "llvm", "num-cores": wrong})
 
 
 @pytest.mark.skipif(not X86, reason="a processor of x86-64")
@@ -102,7 +123,7 @@ def test_a_target_that_is_not_supported_is_an_error_that_names_what_is(target, m
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True])
 def test_a_number_of_threads_that_makes_no_sense_is_an_error(threads):
-    with pytest.raises(TargetError, match="integer of at least 1"):
+    with pytest.raises(TargetError, match="integer from 1 to 256"):
         lw.build(matmul(), threads=threads)
 
 
