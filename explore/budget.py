@@ -50,6 +50,18 @@ class Budget:
             hasty=trials == 0,
         )
 
+    @staticmethod
+    def of_model(trials: int | None, minutes: float | None, effort: str = "normal") -> Budget:
+        """That of a whole model. Raises `TuningError` also where nothing would be searched."""
+        budget = Budget.of(trials, minutes, effort)
+        if budget.hasty:
+            raise TuningError(
+                'trials=0 and effort="instant" are for single operators: give a model trials or '
+                "minutes, or compile it by records and default schedules, which takes seconds "
+                "(lw.build_model, loopwright build)"
+            )
+        return budget
+
     def __str__(self) -> str:
         parts = [counted(self.trials, "trial")] if self.trials < math.inf else []
         parts += [counted(self.minutes, "minute")] if self.minutes < math.inf else []

@@ -159,7 +159,7 @@ def tune_model(
 
     Raises `ModelError`, `TuningError`, `BuildError`.
     """
-    budget = Budget.of(trials, minutes, effort)
+    budget = Budget.of_model(trials, minutes, effort)
     check_seed(seed)
     machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check)
@@ -191,13 +191,7 @@ def search(
     device: Device | None = None,
     tell: Tell | None = None,
 ) -> list[TaskState]:
-    """Spend a budget on the tasks of a network; what became of each."""
-    if budget.hasty:
-        raise TuningError(
-            'trials=0 and effort="instant" are for single operators: give a model trials or '
-            "minutes, or compile it by records and default schedules, which takes seconds "
-            "(lw.build_model, loopwright build)"
-        )
+    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each."""
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import click
 from click.core import ParameterSource
 
 from loopwright.dsl.errors import LoopwrightError
+
+STORE = Path("tuning.db")
+"""The record store where none is given."""
 
 
 class Command(click.Command):
@@ -55,6 +59,22 @@ def library_path(given: Path | None, default: Path) -> Path:
     for suffix in (".so", ".h", ".json"):
         NewFile().convert(path.with_suffix(suffix), None, click.get_current_context())
     return path
+
+
+def check_store(path: Path) -> None:
+    """A usage error where records cannot be added to a store: there must be room for its log, too,
+    beside it."""
+    NewFile().convert(path, None, click.get_current_context())
+    if not os.access(path.parent, os.W_OK):
+        raise click.UsageError(f"--records {path}: files cannot be written to {path.parent}")
+
+
+def replay_command(number: int | None, records: Path) -> str:
+    """What runs a record of a store again."""
+    words = ["loopwright", "replay", str(number)]
+    return shlex.join(
+        words if records.absolute() == STORE.absolute() else [*words, "--records", str(records)]
+    )
 
 
 class Group(Command, click.Group):

@@ -34,8 +34,7 @@ def compile_only(
     points = space(workload, target)
     points = points if growth is None else points.limited(growth)
     configs = list(itertools.islice(_candidates(points, seed), count))
-    workers = min(len(machine.processors()), count)
-    memory = machine.memory_bytes() * 3 // 4 // workers
+    workers, memory = machine.builders(most=count)
     click.echo(f"{target}: {len(configs)} of {points.size} programs", err=True)
     with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
         builder = Builder(Pool(Kind("build", memory, Path(folder)), workers), _TIMEOUT)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from loopwright.cli_command import Command, NewFile, library_path
-from loopwright.cli_graph_said import STORE, have, say_end, say_tasks, say_untuned
+from loopwright.cli_command import STORE, Command, NewFile, check_store, library_path
+from loopwright.cli_graph_said import have, say_end, say_tasks, say_untuned
 from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
@@ -206,13 +206,14 @@ def tune_model(
     from loopwright.graph.tune import search
 
     output = library_path(output, model)
+    check_store(records)
+    budget = Budget.of_model(trials, minutes, effort)
     target = resolve("cpu", threads)
     with _in_options():
         work = import_model(model, _parsed(shapes), target, check=check)
     only = _chosen(chosen, len(work.tasks)) if chosen else _largest(work, share)
     for note in work.notes():
         click.echo(note, err=True)
-    budget = Budget.of(trials, minutes, effort)
     click.echo(f"{len(only)} of {len(work.tasks)} tasks, {budget}; on {target}", err=True)
     search(work, target, budget, records, seed=seed, only=only, transfer=transfer, tell=_to_stderr)
     built = build_work(work, target, best_records(work, target, records), model.stem)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.cli_command import STORE
+
 if TYPE_CHECKING:
     from loopwright.graph.model import TunedModel
-
-STORE = Path("tuning.db")
-"""Where records are unless the user says otherwise."""
 
 
 def say_tasks(built: TunedModel) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.cli_command import STORE, NewFile, show_details
 from loopwright.cli_command import Group as _Commands
-from loopwright.cli_command import NewFile, show_details
 
 if TYPE_CHECKING:
     from loopwright.transfer.dataset import Group
@@ -23,7 +23,7 @@ _STORES = click.option(
     "stores",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    default=("tuning.db",),
+    default=(STORE,),
     show_default=True,
     help="A record store; may be given several times.",
 )

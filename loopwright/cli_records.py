@@ -15,7 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from loopwright.cli_command import Command, Group, NewFile, show_details
+from loopwright.cli_command import (
+    STORE,
+    Command,
+    Group,
+    NewFile,
+    replay_command,
+    show_details,
+)
 from loopwright.dsl.workload import Workload
 from loopwright.transfer.records import Record, RecordStore
 
@@ -46,7 +53,7 @@ def _store(create: bool = False) -> Callable[[_F], _F]:
         "--records",
         "store",
         type=_FILE,
-        default="tuning.db",
+        default=STORE,
         show_default=True,
         callback=opened,
         help="The record store.",
@@ -83,7 +90,8 @@ def list_records(
 @records.command()
 @_store()
 def best(store: RecordStore) -> None:
-    """List the fastest record of every workload, target, machine and number of threads."""
+    """List the fastest record of every workload, target, machine and number of threads, and what
+    was the fastest inside of a network."""
     _show_table(store.best_of_each())
 
 
@@ -97,7 +105,7 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(record.to_json()))
         return
-    show_details(*_details(record))
+    show_details(*_details(record, store.path))
 
 
 def _is_store(file: Path) -> bool:
@@ -153,21 +161,29 @@ def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
 @click.option("--check", is_flag=True, help="Build, run and verify a trivial program on each.")
 def devices(check: bool) -> None:
     """List the devices that can measure here, GPUs among them."""
-    from loopwright.dsl.errors import TargetError
+    from loopwright.dsl.errors import LoopwrightError
     from loopwright.measure.local import LocalDevice
 
+    failed = False
     for target in ("cpu", "cuda", "opencl"):
         try:
             device = LocalDevice(target)
-        except TargetError as error:
+        except LoopwrightError as error:
             show_details((f"no {target}", str(error)))
             continue
         with device:
             details = {"target": str(device.target), "threads": str(device.target.threads)}
             show_details(("device", device.name), *(details | device.fingerprint()).items())
-            if check:
+            if not check:
+                continue
+            said = "a program was built, ran, and its results are right"
+            try:
                 device.check()
-                show_details(("check", "a program was built, ran, and its results are right"))
+            except LoopwrightError as error:
+                said, failed = str(error), True
+            show_details(("check", said))
+    if failed:
+        raise SystemExit(1)
 
 
 def _show_table(found: Iterable[Record]) -> int:
@@ -201,7 +217,7 @@ def _line(r: Record) -> tuple[str, ...]:
     )
 
 
-def _details(r: Record) -> Iterator[tuple[str, object]]:
+def _details(r: Record, store: Path) -> Iterator[tuple[str, object]]:
     """All of a record, in the order in which one wants to know."""
     yield "record", r.id
     yield "workload", f"{r.workload_key}\n{_workload(r.workload)}"
@@ -221,7 +237,7 @@ def _details(r: Record) -> Iterator[tuple[str, object]]:
     yield "versions", _pairs(r.versions.items())
     yield "when", _when(r.created)
     yield "session", f"{r.session or 'none'}, seed {r.seed}"
-    yield "again", f"loopwright replay {r.id}"
+    yield "again", replay_command(r.id, store)
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli_command import Command, NewFile, library_path, refuse_options
+from loopwright.cli_command import (
+    STORE,
+    Command,
+    NewFile,
+    check_store,
+    library_path,
+    refuse_options,
+    replay_command,
+)
 from loopwright.cli_graph import CHECK, is_model, tune_model
 from loopwright.cli_peers import compare_peer
 from loopwright.cli_workload import read_workload
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _RECORDS = click.option(
-    "--records", type=_FILE, default="tuning.db", show_default=True, help="The record store."
+    "--records", type=_FILE, default=STORE, show_default=True, help="The record store."
 )
 _THREADS = click.option(
     "--threads", type=click.IntRange(1), help="Threads of the program; all if not given."
@@ -181,12 +189,6 @@ def tune(
     request = read_workload(what, settings) if what else read_workload(*_C6)
     workload = request.workload
     default = Path("c6.so" if what is None else f"{workload.outputs[0].name}.so")
-    if target != "opencl":
-        output = library_path(output, default)
-    elif output is None:
-        output = Path(NewFile().convert(default.with_suffix(".cl"), None, None))
-    elif output.suffix != ".cl":
-        raise click.UsageError(f"--output {output}: the name of a library ends in .cl")
     if arch is not None and target != "cuda":
         raise click.UsageError("--arch is of an NVIDIA GPU: give --target cuda too")
     if compile_only and target == "cpu":
@@ -194,6 +196,12 @@ def tune(
 
     if compile_only:
         refuse_options(_OF_RUNS, "for programs that are run, and --compile-only runs nothing")
+    elif target != "opencl":
+        output = library_path(output, default)
+    elif output is None:
+        output = Path(NewFile().convert(default.with_suffix(".cl"), None, None))
+    elif output.suffix != ".cl":
+        raise click.UsageError(f"--output {output}: the name of a library ends in .cl")
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.annealing import Schedule
@@ -212,6 +220,8 @@ def tune(
 
         report_use(workload, machine, trials or _COMPILED, seed, growth)
         return
+    if trials != 0:
+        check_store(records)
     hasty = Budget.of(trials, minutes, effort or "quick").hasty
     peak = None if hasty else _peak(machine)  # which takes seconds to find out
     tuned = run(
@@ -229,15 +239,15 @@ def tune(
         transfer=base,
         schedule=Schedule(acquisition=acquisition),
     )
-    path = _written(tuned, output)
-    _say_result(tuned, peak)
+    assert output is not None  # --compile-only has returned
+    written = [_written(tuned, output), *([tuned.plot(plot)] if plot else [])]
+    written += [tuned.report(report)] if report else []
+    _say_result(tuned, peak, records)
     if target == "cpu" and not hasty:
         peer = compare_peer(request, tuned.library)
         if peer is not None:
             click.echo(peer)
     _say_spent(tuned)
-    written = [path, *([tuned.plot(plot)] if plot else [])]
-    written += [tuned.report(report)] if report else []
     click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
 
 
@@ -261,7 +271,7 @@ def _peak(machine: Target) -> float | None:
     return peak(machine).flops
 
 
-def _say_result(tuned: Tuned, peak: float | None) -> None:
+def _say_result(tuned: Tuned, peak: float | None, records: Path) -> None:
     from loopwright.explore.callbacks import failed, speed
     from loopwright.schedule.space import space
 
@@ -278,7 +288,8 @@ def _say_result(tuned: Tuned, peak: float | None) -> None:
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
     if tuned.record is not None:
-        click.echo(f"record     {tuned.record.id}; again: loopwright replay {tuned.record.id}")
+        again = replay_command(tuned.record.id, records)
+        click.echo(f"record     {tuned.record.id}; again: {again}")
 
 
 def _say_spent(tuned: Tuned) -> None:

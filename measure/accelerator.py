@@ -6,6 +6,7 @@ import functools
 import shutil
 import subprocess
 
+from loopwright.dsl.errors import LoopwrightError
 from loopwright.schedule.target import Target
 
 _QUERY = {
@@ -36,22 +37,36 @@ def facts(target: Target) -> dict[str, str]:
 
 @functools.cache
 def _cuda() -> dict[str, str]:
-    """Of the first GPU, as the driver's tool tells; the tool comes with the driver."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
+    """Of the GPU that programs run on, as the driver's tool tells. It lists all there are, in an
+    order of its own, and those that this process may not see: one of the same name is taken."""
+    from loopwright.codegen.cuda_driver import facts as of_driver
+
+    try:
+        name = of_driver().name
+    except LoopwrightError:
         return {}
+    for values in _listed():
+        found = dict(zip(_QUERY, values))
+        if len(values) == len(_QUERY) and found["gpu"] == name:
+            return found
+    return {"gpu": name}
+
+
+def _listed() -> list[list[str]]:
+    """What the driver's tool says of every GPU; nothing where it is missing, or hangs."""
+    tool = shutil.which("nvidia-smi") or ""
     wanted = f"--query-gpu={','.join(_QUERY.values())}"
-    done = subprocess.run(
-        [tool, "--id=0", wanted, "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    values = [part.strip() for part in done.stdout.strip().split(",")]
-    if done.returncode or len(values) != len(_QUERY):
-        return {}
-    return dict(zip(_QUERY, values, strict=True))
+    try:
+        done = subprocess.run(
+            [tool, wanted, "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
 
 
 @functools.cache

@@ -7,22 +7,27 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from loopwright.measure.machine import last_level_bytes, processors
+from loopwright.measure.machine import last_level_caches, private_bytes
 
 
 class Flush:
     """Call it, and nothing that was there before is in any cache.
 
-    Every processor writes a piece of an array twice as large as the last-level cache: a piece
-    of its own, since its private caches are not emptied by what others write. At most as much
-    as `most` bytes in all.
+    The processors of every last-level cache write an array twice as large as that: each a piece
+    of its own, since its private caches are not emptied by what others write, and one twice as
+    large as these. At most as much as `most` bytes in all.
     """
 
     def __init__(self, most: int = 1 << 30) -> None:
-        self._processors = sorted(processors())
-        total = min(2 * last_level_bytes(), most)
-        each = max(total // len(self._processors), 1)
-        self._pieces = [np.zeros(each, np.uint8) for _ in self._processors]
+        least = 2 * private_bytes()
+        sizes = {
+            n: max(2 * size // len(cpus), least)
+            for cpus, size in last_level_caches()
+            for n in cpus
+        }
+        self._processors = sorted(sizes)
+        each = max(most // len(sizes), 1)
+        self._pieces = [np.zeros(min(sizes[n], each), np.uint8) for n in self._processors]
         self._threads = ThreadPoolExecutor(len(self._processors), "flush")
 
     def __call__(self) -> None:

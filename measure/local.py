@@ -25,7 +25,6 @@ from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 
 _BATCH = 64  # candidates that are built before the first of them runs
-_LEAST_MEMORY = 2 << 30
 _ANSWERS = 20_000  # of a worker that runs: each sample is one
 _TOOLCHAIN = "a working TVM, a C compiler and a linker"
 _NEEDS = {
@@ -78,12 +77,11 @@ class LocalDevice(Device):
         self.cache = self._timing.cache
         limits = limits or Limits()
         self._folder = tempfile.TemporaryDirectory(prefix="loopwright-")
-        folder, share = Path(self._folder.name), machine.memory_bytes() * 3 // 4
-        count = build_workers or min(len(machine.processors()), 1 + share // _LEAST_MEMORY)
-        each = memory or max(_LEAST_MEMORY, share // count)
-        pool = Pool(Kind("build", each, folder), count)
+        folder = Path(self._folder.name)
+        count, each = machine.builders(build_workers)
+        pool = Pool(Kind("build", memory or each, folder), count)
         self._builder = Builder(pool, limits.build) if builder is None else builder
-        most = 0 if self.target.gpu is not None else memory or share
+        most = 0 if self.target.gpu is not None else memory or machine.memory_share()
         self._runner = Runner(Pool(Kind("run", most, folder, _ANSWERS), 1))
         self._references = References(self.target, self._builder, self._runner, limits, seed)
         self._built: dict[tuple[str, Config], Built] = {}

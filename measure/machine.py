@@ -8,11 +8,11 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from loopwright.codegen.processors import control_groups, read, usable_processors
+
 _CPUS = Path("/sys/devices/system/cpu")
-_MEMORY_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_LEAST_MEMORY = 2 << 30  # bytes for a process that builds
 _PACKAGES = ("loopwright", "apache-tvm", "numpy")
 
 
@@ -24,7 +24,7 @@ def fingerprint() -> dict[str, str]:
         "processors": str(len(processors())),
         "cores": str(len(one_per_core())),
         "caches": ", ".join(f"L{level} {size >> 10} KiB" for level, size in _caches().items()),
-        "memory": f"{memory_bytes() / 2**30:.0f} GiB",
+        "memory": f"{_physical_bytes() / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
@@ -34,7 +34,7 @@ def fingerprint() -> dict[str, str]:
 @functools.cache
 def processor() -> str:
     """The processor's name, as the system tells it."""
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in read(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model", "Hardware"):
             return value.strip()
@@ -52,39 +52,67 @@ def one_per_core() -> frozenset[int]:
     """One usable processor of every core: threads placed on these share no core."""
     chosen: dict[str, int] = {}
     for number in sorted(processors()):
-        siblings = _read(_CPUS / f"cpu{number}/topology/thread_siblings_list").strip()
+        siblings = read(_CPUS / f"cpu{number}/topology/thread_siblings_list").strip()
         chosen.setdefault(siblings or str(number), number)
     return frozenset(chosen.values())
 
 
-def last_level_bytes() -> int:
-    """Bytes of the largest cache; 32 MiB where the system does not tell."""
-    return max(_caches().values(), default=32 << 20)
+def last_level_caches() -> list[tuple[tuple[int, ...], int]]:
+    """The largest caches: the usable processors that share each of them, and its bytes. One of 32
+    MiB where the system does not tell."""
+    found: dict[str, tuple[list[int], int]] = {}
+    for number in sorted(processors()):
+        caches = _caches_of(number)
+        size, shared = max(caches.values(), default=(32 << 20, ""))
+        found.setdefault(shared, ([], size))[0].append(number)
+    return [(tuple(numbers), size) for numbers, size in found.values()]
+
+
+def private_bytes() -> int:
+    """Bytes of the largest cache below the last level; 0 where there is none, or none is told."""
+    sizes = sorted(_caches().values())
+    return sizes[-2] if len(sizes) > 1 else 0
 
 
 def memory_bytes() -> int:
-    """Bytes of memory that this process may have: the machine's, or its control group's."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [_read(path).strip() for path in _MEMORY_LIMITS]
-    return min([total, *(int(limit) for limit in limits if limit.isdecimal())])
+    """Bytes of memory that this process may have: the machine's, or its control groups'."""
+    folders = control_groups("memory")
+    limits = [read(folder / name).strip() for folder in folders for name in _MEMORY_LIMITS]
+    return min([_physical_bytes(), *(int(limit) for limit in limits if limit.isdecimal())])
+
+
+def memory_share() -> int:
+    """Bytes of memory that processes which work for this one may have together."""
+    return memory_bytes() * 3 // 4
+
+
+def builders(count: int | None = None, most: int | None = None) -> tuple[int, int]:
+    """How many processes build at a time, where `count` does not say, at most so many, and the
+    bytes of memory that each may have."""
+    count = count or min(usable_processors(), 1 + memory_share() // _LEAST_MEMORY)
+    count = count if most is None else min(count, most)
+    return count, max(_LEAST_MEMORY, memory_share() // count)
+
+
+def _physical_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _caches() -> dict[int, int]:
+    """Bytes of the data cache of every level, of the first processor."""
+    return {level: size for level, (size, _) in _caches_of(0).items()}
 
 
 @functools.cache
-def _caches() -> dict[int, int]:
-    """Bytes of the data cache of every level."""
-    sizes: dict[int, int] = {}
-    for entry in sorted((_CPUS / "cpu0/cache").glob("index*")):
-        level, kind, size = (_read(entry / name).strip() for name in ("level", "type", "size"))
+def _caches_of(processor: int) -> dict[int, tuple[int, str]]:
+    """By level, the bytes of a processor's data cache and the processors that share it."""
+    found: dict[int, tuple[int, str]] = {}
+    files = ("level", "type", "size", "shared_cpu_list")
+    for entry in sorted((_CPUS / f"cpu{processor}/cache").glob("index*")):
+        level, kind, size, shared = (read(entry / name).strip() for name in files)
         if kind != "Instruction" and level.isdecimal() and size[:-1].isdecimal():
-            sizes[int(level)] = int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
-    return sizes
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""  # another system, or an older kernel
+            found[int(level)] = int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]], shared
+    return found
 
 
 def _version(package: str) -> str:

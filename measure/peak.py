@@ -19,7 +19,7 @@ from loopwright.codegen.signature import Parameter, Signature
 from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
-from loopwright.measure.machine import last_level_bytes
+from loopwright.measure.machine import last_level_caches, one_per_core
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.target import Target
 
@@ -35,7 +35,7 @@ class Peak:
     Attributes
     ----------
     flops: float32 operations a second, by multiply-adds on registers alone; each counts two.
-        That of one thread, times the threads.
+        That of one thread, times the cores that the threads keep busy.
     bandwidth: bytes a second, read and written, of copying arrays larger than any cache.
     """
 
@@ -58,14 +58,16 @@ def peak(target: Target) -> Peak:
 
 
 def _flops(target: Target) -> float:
-    """One thread's best, times the threads: together they may be disturbed for as long as a
-    measurement takes, one is hardly ever."""
+    """One thread's best, times the cores that they keep busy, since two threads of a core share
+    its units: together they may be disturbed for as long as a measurement takes, one is hardly
+    ever."""
     # Enough accumulators to hide the latency of two units, registers left for the operands.
     shape = (min(16, target.vector_registers - 4), target.lanes(4))
     made = Signature("peak", (), (Parameter("out", shape, "float32"),))
     code = object_file(compiled({"main": _multiply_adds(shape)}, target))
     library = Library.from_object(code, made, target_triple=target.triple)
-    return target.threads * 2.0 * _STEPS * math.prod(shape) / _best(library)
+    cores = min(target.threads, len(one_per_core()))
+    return cores * 2.0 * _STEPS * math.prod(shape) / _best(library)
 
 
 def _multiply_adds(shape: tuple[int, int]) -> Any:
@@ -101,7 +103,8 @@ def _loop(variable: Any, extent: int, body: Any, kind: Any = ForKind.SERIAL) -> 
 
 
 def _bandwidth(target: Target) -> float:
-    count = min(4 * last_level_bytes(), _MOST_BYTES) // 4
+    caches = sum(size for _, size in last_level_caches())
+    count = min(4 * caches, max(2 * caches, _MOST_BYTES)) // 4
     (i,) = indices("i")
     x, y = tensor("x", (count,)), tensor("y")
     y[i] = x[i]

@@ -137,6 +137,8 @@ class Worker:
             self.pid = int(frame.header["pid"])
             self._known.append(self.pid)
             self._nursery.proven = True
+        if (fault := frame.header.get("fault")) is not None:
+            raise DeviceError(f"this machine cannot go on: {fault}")
         told = frame.header.get("failure")
         failure = None if told is None else Failure.from_json(told)
         return Reply(frame, failure, time.monotonic() - self._began)

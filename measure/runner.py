@@ -260,6 +260,7 @@ class Runner:
         worker = self._pool.workers[0]
         if self._holds is None or self._holds[0] is not worker or self._holds[1] is not data:
             self._send(data)
+            worker = self._pool.workers[0]
             self._holds = (worker, data)
             self._loaded = set()
         return worker.answers <= 1
@@ -273,7 +274,12 @@ class Runner:
             "seed": data.seed,
             "tolerance": data.tolerance,
         }
-        failure = self._pool.map([Job(Frame(asked, data.expected), _DATA)])[0].failure
+        job = Job(Frame(asked, data.expected), _DATA)
+        unused = self._pool.workers[0].answers <= 0
+        failure = self._pool.map([job])[0].failure
+        if failure is not None and failure.kind in _SUSPECT and not unused:
+            self._pool.dismiss()  # it may have ended long before it was asked
+            failure = self._pool.map([job])[0].failure
         if failure is not None:
             raise DeviceError(
                 f"the inputs of this workload cannot be made here ({failure}); "

@@ -12,6 +12,7 @@ output; what it or a candidate prints goes to standard error. All end with their
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import gc
 import os
@@ -34,6 +35,15 @@ from loopwright.measure.nursery import ALIVE
 _MOST_WRITTEN = 1 << 30  # bytes of any file, so that a chatty candidate cannot fill the disk
 _LEAST_MEMORY = 1 << 24  # bytes that a worker must be able to get
 _CHUNK = 1 << 20
+_FAULTS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EAGAIN,
+)
 LINGERS = 1.0  # seconds that a worker may take to end after it closed its output
 
 
@@ -73,16 +83,29 @@ class Channel:
 
 
 def answer(operations: Mapping[str, Operation], frame: Frame) -> Frame:
-    """Carry out what a message asks for; what that raises becomes a `Failure` in the answer."""
+    """Carry out what a message asks for; what that raises becomes a `Failure` in the answer, or a
+    "fault" of the machine, which says nothing of a candidate."""
     try:
         return operations[frame.header["do"]](frame)
-    except CandidateError as error:
-        failure = Failure(error.kind, str(error), traceback.format_exc())
-    except MemoryError as error:
-        failure = Failure("memory", f"out of memory: {error}", traceback.format_exc())
     except Exception as error:  # noqa: BLE001 - a bad candidate may raise anything
-        failure = Failure("run", f"{type(error).__name__}: {error}", traceback.format_exc())
-    return Frame({"failure": failure.to_json()})
+        if _is_fault(error):
+            return Frame({"fault": str(error)})
+        kind, message = "run", f"{type(error).__name__}: {error}"
+        if isinstance(error, CandidateError):
+            kind, message = error.kind, str(error)
+        elif isinstance(error, MemoryError):
+            kind, message = "memory", f"out of memory: {error}"
+        return Frame({"failure": Failure(kind, message, traceback.format_exc()).to_json()})
+
+
+def _is_fault(error: BaseException | None) -> bool:
+    """Whether a full disk, a folder that cannot be written, or a limit of processes or files is
+    what an error comes from; a linker says so in words."""
+    if error is None:
+        return False
+    full = isinstance(error, CandidateError) and os.strerror(errno.ENOSPC) in str(error)
+    own = isinstance(error, OSError) and error.errno in _FAULTS
+    return full or own or _is_fault(error.__cause__)
 
 
 def main() -> None:
@@ -156,10 +179,17 @@ def _serve(mode: str, memory: int, operations: Mapping[str, Operation]) -> None:
 def _limit(memory: int) -> None:
     """Set the limits of a worker. Raises `MemoryError` if it could do nothing within them."""
     if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no dumps of gigabytes for every crash
+        _at_most(resource.RLIMIT_AS, memory)
+    _at_most(resource.RLIMIT_FSIZE, _MOST_WRITTEN)
+    _at_most(resource.RLIMIT_CORE, 0)  # no dumps of gigabytes for every crash
     bytearray(_LEAST_MEMORY)
+
+
+def _at_most(limit: int, value: int) -> None:
+    """Set a limit, to what it is already where that is less: nobody may raise it."""
+    _, hard = resource.getrlimit(limit)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
 
 
 def _operations(mode: str) -> Mapping[str, Operation]:

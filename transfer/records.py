@@ -130,12 +130,10 @@ class RecordStore:
         return next(filter(None, (self._best_of(group, cache) for group in groups)), None)
 
     def best_of_each(self) -> Iterator[Record]:
-        """The best record of every workload, target, machine and number of threads."""
-        return self._best_of_each(None)
-
-    def _best_of_each(self, *caches: str | None) -> Iterator[Record]:
+        """The best record of every workload, target, machine and number of threads, and after it
+        what was the best inside of a network."""
         groups = comparable(self.settings())
-        return filter(None, (self._best_of(g, cache) for g in groups for cache in caches))
+        return filter(None, (self._best_of(g, cache) for g in groups for cache in (None, NETWORK)))
 
     def explain_miss(
         self,
@@ -198,8 +196,7 @@ class RecordStore:
         return new
 
     def export_best(self, path: str | os.PathLike[str]) -> int:
-        """Write a new store with `best_of_each` alone, and what was the best inside of networks,
-        small enough to ship; its records.
+        """Write a new store with `best_of_each` alone, small enough to ship; its records.
 
         Raises `RecordError` if there is such a file already. Leaves none where it fails.
         """
@@ -207,7 +204,7 @@ class RecordStore:
             raise RecordError(f"{os.fspath(path)!r} is there already; give the path of a new file")
         try:
             with RecordStore(path) as store:
-                return store.merge(self._best_of_each(None, NETWORK))
+                return store.merge(self.best_of_each())
         except BaseException:  # a part of it would stand in the way of the next attempt
             if os.path.exists(path):
                 os.unlink(path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import math
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -17,12 +19,13 @@ import pytest
 from loopwright.dsl.oracle import tolerance
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure
-from loopwright.measure.frames import Frame
+from loopwright.measure.frames import CandidateError, Decoder, Frame
 from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Job
 from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
+from loopwright.measure.worker import answer
 from loopwright.schedule.target import Target
 from tests.measure import faults
 
@@ -124,6 +127,57 @@ def test_candidates_are_measured_side_by_side_and_bad_ones_fail_alone(runner, da
     assert all(len(one.seconds) >= 6 and max(one.seconds) < 1 for one in (taken[0], taken[3]))
     assert not any(one.times for one in (taken[1], taken[2], taken[4]))
     assert all(one.started > 1.7e9 for one in taken)
+
+
+def test_an_idle_worker_that_was_killed_is_replaced_where_it_gets_other_data(runner, pool, data):
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    os.kill(pool.workers[0].pid, signal.SIGKILL)
+    other = Data(data.task, data.seed, data.expected, data.tolerance, data.timeout)
+    assert runner.run(other, faults.built("good"), FAST).failure is None
+    assert runner.run(other, faults.built("good"), FAST).failure is None
+
+
+def test_a_fault_of_the_machine_is_no_failure_of_a_candidate():
+    def full(frame):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "kernel.so")
+
+    def wrapped(frame):
+        try:
+            full(frame)
+        except OSError as error:
+            raise CandidateError("build", "no folder can be made") from error
+
+    def linked(frame):
+        raise CandidateError("build", f"ld: final link failed: {os.strerror(errno.ENOSPC)}")
+
+    def own(frame):
+        raise FileNotFoundError(errno.ENOENT, "of the candidate's own")
+
+    operations = {"full": full, "wrapped": wrapped, "linked": linked, "own": own}
+    for name in ("full", "wrapped", "linked"):
+        assert "fault" in answer(operations, Frame({"do": name})).header
+    failure = Failure.from_json(answer(operations, Frame({"do": "own"})).header["failure"])
+    assert failure.kind == "run"
+
+
+def test_a_fault_of_the_machine_ends_what_is_under_way(runner, data, monkeypatch):
+    monkeypatch.setattr(
+        Decoder, "next", lambda self: Frame({"fault": "the disk is full", "pid": 1})
+    )
+    with pytest.raises(DeviceError, match="cannot go on: the disk is full"):
+        runner.run(data, faults.built("good"), FAST)
+
+
+def test_a_worker_starts_under_limits_that_are_there_already(tmp_path):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+
+    command = [sys.executable, "-m", "loopwright.measure.worker", "run", str(1 << 40)]
+    done = subprocess.run(
+        command, preexec_fn=limited, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_candidate_that_takes_longer_than_its_time_runs_once(runner, data):
@@ -294,6 +348,7 @@ from loopwright.measure.nursery import Kind
 from loopwright.measure.process import Job
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
+from loopwright.measure.worker import answer
 from tests.measure import faults, test_runner
 
 pool = Pool(Kind("run", 2 << 30, Path(sys.argv[1])), 1)

@@ -2,11 +2,16 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from loopwright.cli_command import replay_command
 from loopwright.cli_records import devices, records
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import BuildError
+from loopwright.measure.device import DeviceError
 from loopwright.transfer.records import RecordStore
 from tests.transfer.examples import failed, matmul, record
 
@@ -149,3 +154,35 @@ def test_devices_tells_what_this_machine_is():
     assert {"device", "target", "threads"} <= {
         line.split(":")[0] for line in result.output.split("\n")
     }
+
+
+def test_devices_are_listed_whatever_is_wrong_with_one_of_them(monkeypatch):
+    class Broken:
+        def __init__(self, target):
+            if target == "cuda":
+                raise BuildError("there is no C compiler")
+            self.name, self.target, self.fail = target, resolve("cpu"), target == "cpu"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def fingerprint(self):
+            return {}
+
+        def check(self):
+            if self.fail:
+                raise DeviceError("it cannot run a program")
+
+    monkeypatch.setattr("loopwright.measure.local.LocalDevice", Broken)
+    result = CliRunner().invoke(devices, ["--check"])
+    assert result.exit_code == 1
+    for words in ("it cannot run a program", "there is no C compiler", "its results are right"):
+        assert words in result.output
+
+
+def test_what_to_run_again_names_the_store(tmp_path):
+    assert replay_command(3, Path("tuning.db")) == "loopwright replay 3"
+    assert replay_command(3, tmp_path / "a.db") == f"loopwright replay 3 --records {tmp_path}/a.db"

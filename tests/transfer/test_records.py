@@ -249,11 +249,11 @@ def test_the_best_of_each_make_a_small_file(store, tmp_path):
 def test_a_copy_that_fails_leaves_no_file(store, tmp_path, monkeypatch):
     store.add([record(0)])
 
-    def interrupted(self, *caches):
+    def interrupted(self):
         yield record(0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RecordStore, "_best_of_each", interrupted)
+    monkeypatch.setattr(RecordStore, "best_of_each", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.export_best(tmp_path / "best.db")
     assert not (tmp_path / "best.db").exists()
