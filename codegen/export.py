@@ -224,9 +224,12 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     target = manifest.get("target")
     keys = {"triple", "description", "cpu_features", "architecture"}
     if not {"sha256", "signature", "extra"} <= manifest.keys() or not (
-        isinstance(target, dict) and keys <= target.keys()
+        isinstance(target, dict)
+        and keys <= target.keys()
+        and isinstance(target["cpu_features"], list)
+        and isinstance(manifest["extra"], dict)
     ):
-        raise LibraryError(f"{where} is damaged: fields are missing")
+        raise LibraryError(f"{where} is damaged: fields are missing, or are what they cannot be")
     return manifest
 
 

@@ -188,8 +188,12 @@ def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
             f"LLVM knows no processor {mcpu!r} for {triple}; similar ones: {', '.join(close[:20])}"
         )
     for feature in features:
-        if feature[:1] not in "+-":
+        if feature[:1] not in ("+", "-"):
             raise TargetError(f'feature {feature!r}: write "+{feature}" or "-{feature}"')
+    wanted = {f[1:] for f in features if f[0] == "+" and f"-{f[1:]}" not in features}
+    unknown = sorted(wanted - _features_of(triple, mcpu, features, wanted))
+    if unknown:
+        raise TargetError(f"LLVM knows no features {', '.join(unknown)} of {triple}")
 
 
 def _features_of(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from loopwright.costmodel.ensemble import Ensemble
 from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.mlp import MLP
 from loopwright.costmodel.model import CostModel, ModelError, RandomModel
 from loopwright.costmodel.treegru import TreeGRU
 
@@ -15,6 +17,16 @@ Base = StoredModel | None
 
 def _gbt(objective: str) -> Callable[[int, Base], StoredModel]:
     return lambda seed, base: GBTModel(objective, seed, base=base)
+
+
+def _mlp(objective: str) -> Callable[[int, Base], StoredModel]:
+    return lambda seed, base: MLP(objective, seed, base=base)
+
+
+def blend(seed: int, base: Base, **trees: Any) -> Ensemble:
+    """Boosted trees, made with `trees`, and perceptrons, which err elsewhere."""
+    members = GBTModel("rank", seed, base=base, **trees), MLP("rank", seed, base=base)
+    return Ensemble(members, seed, bootstrap=False)
 
 
 def _treegru(objective: str, reads: str = "tree") -> Callable[[int, Base], StoredModel]:
@@ -29,6 +41,9 @@ MODELS: dict[str, Callable[[int, Base], CostModel]] = {
     "gbt": _gbt("rank"),
     "gbt-regression": _gbt("regression"),
     "gbt-ensemble": _ensemble(_gbt("regression")),
+    "mlp": _mlp("rank"),
+    "mlp-regression": _mlp("regression"),
+    "blend": lambda seed, base: blend(seed, base),
     "treegru": _treegru("rank"),
     "treegru-regression": _treegru("regression"),
     "treegru-plain": _treegru("rank", "text"),

@@ -1,4 +1,5 @@
-"""Several models of one kind, whose disagreement says how uncertain they are."""
+"""Several models, whose mean is better than each, and whose disagreement says how uncertain they
+are."""
 
 from __future__ import annotations
 
@@ -15,24 +16,27 @@ MEMBERS = 5  # as in section 5 of Chen et al. 2018
 
 
 class Ensemble(StoredModel):
-    """A bootstrap ensemble: each member learns from as many records as there are, drawn with
-    replacement. Scores are the mean of its members'.
+    """Scores are the mean of its members'. In a bootstrap ensemble each member learns from as many
+    records as there are, drawn with replacement.
 
     Parameters
     ----------
-    members: models of one kind, with different seeds; for `uncertainty` to mean what it should,
-        regressions.
+    members: models with different seeds; for `uncertainty` to mean what it should, regressions of
+        one kind.
     seed: decides the samples, and the random scores before there is data.
+    bootstrap: whether records are drawn; otherwise every member learns from all.
     """
 
     kind: ClassVar[str] = "ensemble"
 
-    def __init__(self, members: Sequence[StoredModel], seed: int = 0) -> None:
+    def __init__(
+        self, members: Sequence[StoredModel], seed: int = 0, bootstrap: bool = True
+    ) -> None:
         if len(members) < 2 or len({m.reads for m in members}) > 1:
             raise ModelError("an ensemble has two or more members, which read the same features")
-        self.members, self.seed = tuple(members), int(seed)
+        self.members, self.seed, self.bootstrap = tuple(members), int(seed), bootstrap
         self.reads = members[0].reads
-        self.uncertain = True
+        self.uncertain = bootstrap
         self.about: dict[str, Any] = {}
         self._random = RandomModel(seed)
 
@@ -51,20 +55,33 @@ class Ensemble(StoredModel):
         rng = np.random.default_rng(self.seed)
         best = np.flatnonzero(relative(costs, groups) == 1.0)  # what all scores are relative to
         for member in self.members:
+            if not self.bootstrap:
+                member.fit(features, costs, groups)
+                continue
             drawn = np.append(best, rng.integers(0, max(len(costs), 1), len(costs)))
             member.fit(features[drawn], costs[drawn], groups[drawn])
         self.about |= learned_from(costs, groups)
 
     def predict(self, features: Floats) -> Floats:
-        return self.uncertainty(features)[0] if self.ready else self._random.predict(features)
+        if not self.ready:
+            return self._random.predict(features)
+        mean: Floats = self._scores(features).mean(axis=0)
+        return mean
 
     def uncertainty(self, features: Floats) -> tuple[Floats, Floats]:
+        if not self.uncertain:
+            return super().uncertainty(features)
         if not self.ready:
             raise ModelError("this ensemble has not learned anything yet: fit it first")
-        scores = np.stack([member.predict(features) for member in self.members])
+        scores = self._scores(features)
         return scores.mean(axis=0), scores.std(axis=0, ddof=1)
 
+    def _scores(self, features: Floats) -> Floats:
+        return np.stack([member.predict(features) for member in self.members])
+
     def describe(self) -> str:
+        if not self.bootstrap:
+            return "; ".join(member.describe() for member in self.members)
         return f"{len(self.members)} times {self.members[0].describe()}"
 
     def importance(self) -> dict[str, float]:
@@ -75,8 +92,13 @@ class Ensemble(StoredModel):
         return result
 
     def content(self) -> dict[str, Any]:
-        return {"seed": self.seed, "members": [packed(member) for member in self.members]}
+        members = [packed(member) for member in self.members]
+        return {"seed": self.seed, "bootstrap": self.bootstrap, "members": members}
 
     @classmethod
     def of_content(cls, content: Mapping[str, Any]) -> Ensemble:
-        return cls([unpacked(member) for member in content["members"]], content["seed"])
+        members = [unpacked(member) for member in content["members"]]
+        bootstrap = content.get("bootstrap", True)  # which files of earlier versions do not say
+        if not isinstance(bootstrap, bool):
+            raise TypeError(f"bootstrap is {bootstrap!r}")
+        return cls(members, content["seed"], bootstrap)

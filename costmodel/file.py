@@ -24,6 +24,7 @@ _FORMAT, _SCHEMA = "loopwright cost model", 2
 
 _KINDS = {
     "gbt": ("loopwright.costmodel.gbt", "GBTModel"),
+    "mlp": ("loopwright.costmodel.mlp", "MLP"),
     "treegru": ("loopwright.costmodel.treegru", "TreeGRU"),
     "ensemble": ("loopwright.costmodel.ensemble", "Ensemble"),
 }

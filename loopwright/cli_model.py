@@ -36,6 +36,21 @@ _TARGETS = click.option(
 )
 
 
+_KIND = click.option(
+    "--model",
+    "kind",
+    type=click.Choice(["gbt", "mlp", "blend", "treegru"]),
+    default="gbt",
+    show_default=True,
+    help="Boosted trees, perceptrons, both, or a network over loop trees, which needs torch.",
+)
+
+
+def _reads(kind: str) -> str:
+    """The representation that a kind of model reads."""
+    return "tree" if kind == "treegru" else "relation"
+
+
 @click.group(cls=_Commands)
 def model() -> None:
     """Train cost models on records, judge them, look into their files."""
@@ -74,7 +89,7 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 @_STORES
 @_TARGETS
 @click.option("-o", "--output", type=NewFile(), default="model.json", show_default=True)
-@click.option("--model", "kind", type=click.Choice(["gbt", "treegru"]), default="gbt")
+@_KIND
 @click.option("--base", type=_FILE, help="A model to go on from.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--note", help="Anything that should be known of it, kept in the file.")
@@ -92,7 +107,7 @@ def train(
     from loopwright.transfer.training import load_global
     from loopwright.transfer.training import train as trained
 
-    groups = _groups(stores, targets, "relation" if kind == "gbt" else "tree")
+    groups = _groups(stores, targets, _reads(kind))
     made = trained(groups, kind, seed, None if base is None else load_global(base))
     if note:
         made.about["note"] = note
@@ -116,7 +131,7 @@ def train(
     help="What a model that judges a group has not seen: its workload, or any of its kind.",
 )
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True)
-@click.option("--model", "kind", type=click.Choice(["gbt", "treegru"]), default="gbt")
+@_KIND
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 def evaluate(
     file: Path | None,
@@ -137,7 +152,7 @@ def evaluate(
     from loopwright.transfer.training import train as trained
 
     loaded = None if file is None else load_global(file)
-    reads = loaded.reads if loaded else "relation" if kind == "gbt" else "tree"
+    reads = loaded.reads if loaded else _reads(kind)
     groups = _groups(stores, targets, reads)
     if loaded is not None:
         seen = set(loaded.about[f"{hold_out}s"])

@@ -82,6 +82,9 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
             "gbt",
             "gbt-regression",
             "gbt-ensemble",
+            "mlp",
+            "mlp-regression",
+            "blend",
             "treegru",
             "treegru-regression",
             "treegru-plain",
@@ -309,6 +312,8 @@ def replay(number: int, records: Path) -> None:
     from loopwright.codegen.target import resolve
     from loopwright.explore.callbacks import speed
     from loopwright.measure.local import LocalDevice
+    from loopwright.measure.timing import Timing
+    from loopwright.transfer.record import NETWORK
     from loopwright.transfer.records import RecordStore
 
     with RecordStore(records, create=False) as store:
@@ -321,7 +326,10 @@ def replay(number: int, records: Path) -> None:
     click.echo(f"{workload}\n{record.config}")
     then = record.failure or speed(workload.flops, record.cost, None)
     click.echo(f"recorded   {then}")
-    with LocalDevice(target) as device:
+    cold = Timing(cache="cold") if record.cache == "cold" else None
+    if record.cache == NETWORK:
+        click.echo("note: it was timed inside of a network, and is alone now", err=True)
+    with LocalDevice(target, timing=cold) as device:
         (now,) = device.measure(workload, [record.config])
         failure = now.failure or device.verify(workload, record.config)
     if failure is not None:

@@ -120,15 +120,17 @@ def last_words(printed: IO[bytes], mark: int) -> str:
 
 
 def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
-    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone.
+    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone; modules that
+    # lie in the present folder are none of the worker's.
     run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
+    own = {"TMPDIR": str(kind.folder), "PYTHONSAFEPATH": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "loopwright.measure.worker", kind.mode, str(kind.memory)],
         stdin=control,
         stdout=printed,
         stderr=printed,
         start_new_session=True,
-        env={**os.environ, **(run if kind.mode == "run" else {}), "TMPDIR": str(kind.folder)},
+        env={**os.environ, **(run if kind.mode == "run" else {}), **own},
     )
 
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, ...]], list[float]]:
             header, *lines = csv.reader(file)
         points = [tuple(int(value) for value in line[:-1]) for line in lines]
         seconds = [float(line[-1]) * 1e-3 if line[-1] else math.inf for line in lines]
-    except (OSError, EOFError, ValueError, IndexError) as error:
+    except (OSError, EOFError, ValueError, IndexError, csv.Error, zlib.error) as error:
         raise DeviceError(f"{path}: not a table of integers and milliseconds: {error}") from error
     if not points or {len(p) for p in points} != {len(header) - 1}:
         raise DeviceError(f"{path}: there must be lines, each of {len(header)} columns")

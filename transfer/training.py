@@ -7,15 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from loopwright.costmodel.choice import blend
 from loopwright.costmodel.file import StoredModel, load_model
 from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.mlp import MLP
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.probe import probe, same_features
 from loopwright.transfer.dataset import Group, stacked
 from loopwright.transfer.record import current_versions
 
-MODELS = ("gbt", "treegru")
+MODELS = ("gbt", "mlp", "blend", "treegru")
 """What a global model may be."""
+_TREES = {"rounds": 400, "depth": 6, "eta": 0.1}
 
 
 def train(
@@ -77,7 +80,11 @@ def load_global(path: Path) -> StoredModel:
 
 def _made(model: str, seed: int, base: StoredModel | None) -> StoredModel:
     if model == "gbt":
-        return GBTModel("rank", seed, rounds=400, base=base, depth=6, eta=0.1)
+        return GBTModel("rank", seed, base=base, **_TREES)
+    if model == "blend":
+        return blend(seed, base, **_TREES)
+    if model == "mlp":
+        return MLP("rank", seed, base=base)
     if model == "treegru":
         from loopwright.costmodel.treegru import TreeGRU
 

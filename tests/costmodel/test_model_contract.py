@@ -11,6 +11,7 @@ from loopwright.costmodel.choice import MODELS, make_model
 from loopwright.costmodel.ensemble import Ensemble
 from loopwright.costmodel.file import load_model, read_model, write_model
 from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.mlp import MLP
 from loopwright.costmodel.model import CostModel, ModelError, RandomModel
 from loopwright.costmodel.treegru import TreeGRU
 from loopwright.dsl.errors import LoopwrightError
@@ -35,6 +36,7 @@ def name(request):
 def make(name, monkeypatch):
     """Makes the model of a name, a small one."""
     monkeypatch.setattr(choice, "GBTModel", partial(GBTModel, rounds=12))
+    monkeypatch.setattr(choice, "MLP", partial(MLP, nets=2, width=12, epochs=60))
     if "treegru" in name:
         from loopwright.costmodel.tree_training import Training
 
