@@ -167,12 +167,16 @@ def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
     triple = str(config.get("mtriple", f"{architecture()}-unknown-linux-gnu"))
     mcpu = str(config.get("mcpu", ""))
     given = config.get("mattr", ())
-    features = tuple(given.split(",") if isinstance(given, str) else given)
+    features = tuple(_words(given) if isinstance(given, str) else given)
     _check_cpu(triple, mcpu, features)
     has = {f"+{f}" for f in _features_of(triple, mcpu, features, _WIDTHS)}
     family = architecture(triple)
     count = _checked(config.get("num-cores") if threads is None else threads)
     return Target(config["kind"], triple, mcpu, features, *_vectors(family, has), count)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:

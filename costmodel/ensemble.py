@@ -60,7 +60,8 @@ class Ensemble(StoredModel):
                 continue
             drawn = np.append(best, rng.integers(0, max(len(costs), 1), len(costs)))
             member.fit(features[drawn], costs[drawn], groups[drawn])
-        self.about |= learned_from(costs, groups)
+        if all("records" in member.about for member in self.members):
+            self.about |= learned_from(costs, groups)
 
     def predict(self, features: Floats) -> Floats:
         if not self.ready:

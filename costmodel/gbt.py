@@ -18,7 +18,7 @@ from loopwright.costmodel.file import StoredModel, learned_from, packed, unpacke
 from loopwright.costmodel.holdout import Index, split
 from loopwright.costmodel.losses import LOSSES, Loss, checked_objective, relative
 from loopwright.costmodel.model import Floats, Integers, ModelError, RandomModel, check_data
-from loopwright.costmodel.representation import REPRESENTATIONS, names_of
+from loopwright.costmodel.representation import as_read, names_of
 
 _FEWEST = 8  # successful records below which the scores are random
 _UNCHECKED = 120  # trees where too few records are held out
@@ -140,14 +140,7 @@ class GBTModel(StoredModel):
             start = self.base.predict(features)
         if self._booster is None:
             return start
-        expected = self._booster.num_features()
-        if REPRESENTATIONS[self.reads].grows:
-            features = features[:, :expected]
-        if features.shape[1:] != (expected,):
-            raise ModelError(
-                f"features of shape {features.shape}; this model was trained on {expected} a "
-                "config: use the representation and the space that it was trained with"
-            )
+        features = as_read(features, self.reads, self._booster.num_features())
         scores: Floats = start - self._booster.inplace_predict(features)
         return scores
 

@@ -28,13 +28,14 @@ from loopwright.costmodel.file import (
 from loopwright.costmodel.holdout import Index
 from loopwright.costmodel.losses import LOSSES, Loss, checked_objective, relative
 from loopwright.costmodel.model import Floats, Integers, ModelError, RandomModel, check_data
-from loopwright.costmodel.representation import REPRESENTATIONS, names_of
+from loopwright.costmodel.representation import as_read, names_of
 
 _FEWEST = 8  # successful records below which the scores are random
 _BATCH = 768  # records, about
 _PIECE = 256  # records of one group that are compared in a batch, at most
 _DROPPED = 0.1  # share of hidden units
 _STEP, _DECAY = 2e-3, 1e-4
+_FEWEST_STEPS = 300
 _RISE = 0.3  # of all steps, in which the size of a step rises
 _FAR = 5.0  # standard deviations beyond which a feature is no further away
 _STILL = 1e-3  # standard deviation below which a feature says nothing
@@ -50,7 +51,7 @@ class MLP(StoredModel):
         there is data.
     nets: networks whose mean the scores are.
     width: units of each hidden layer.
-    epochs: how often every record is seen.
+    epochs: how often every record is seen; more often where that makes few steps.
     reads: the representation of its features.
     base: a model of the same features that it goes on from: f(x) = f_base(x) + f_own(x).
     """
@@ -104,15 +105,7 @@ class MLP(StoredModel):
             start = self.base.predict(features)
         if self._scale is None or not self._learned:
             return start
-        expected = len(self._scale.mean)
-        if REPRESENTATIONS[self.reads].grows:
-            features = features[:, :expected]
-        if features.shape[1:] != (expected,):
-            raise ModelError(
-                f"features of shape {features.shape}; this model was trained on {expected} a "
-                "config: use the representation and the space that it was trained with"
-            )
-        x = self._scale(features)
+        x = self._scale(as_read(features, self.reads, len(self._scale.mean)))
         scores: Floats = start - np.mean([net(x) for net in self._learned], axis=0)
         return scores
 
@@ -125,9 +118,10 @@ class MLP(StoredModel):
 
     def importance(self) -> dict[str, float]:
         """By the weights of the first layer: the sum of their squares for each feature."""
-        if not self._learned:
+        if self._scale is None or not self._learned:
             return {} if self.base is None else self.base.importance()
         squares = np.mean([(net.layers[0][0] ** 2).sum(axis=1) for net in self._learned], axis=0)
+        squares *= self._scale.factor > 0
         shares = squares / max(float(squares.sum()), 1e-30)
         names = names_of(self.reads, len(shares))
         return {name: float(share) for name, share in zip(names, shares) if share > 0}
@@ -137,6 +131,7 @@ class MLP(StoredModel):
         return {
             "objective": self.objective,
             "seed": self.seed,
+            "count": self.nets,
             "width": self.width,
             "epochs": self.epochs,
             "reads": self.reads,
@@ -153,12 +148,11 @@ class MLP(StoredModel):
     @classmethod
     def of_content(cls, content: Mapping[str, Any]) -> MLP:
         base = None if content["base"] is None else unpacked(content["base"])
-        sizes = int(content["width"]), int(content["epochs"])
-        count = len(content["nets"])
-        model = cls(content["objective"], content["seed"], count, *sizes, content["reads"], base)
-        if not count and base is None:
+        sizes = (int(content[name]) for name in ("count", "width", "epochs"))
+        model = cls(content["objective"], content["seed"], *sizes, content["reads"], base)
+        if not content["nets"] and base is None:
             raise ValueError("it has no networks")
-        if count:
+        if content["nets"]:
             model._scale = _Scale(*map(numbers_of_text, content["scale"]))
             width = len(model._scale.mean)
             model._learned = [
@@ -176,13 +170,15 @@ class _Scale:
 
     @staticmethod
     def of(features: Floats) -> _Scale:
-        deviation = features.std(axis=0)
+        known = np.nan_to_num(features)
+        deviation = known.std(axis=0)
         moves = deviation > _STILL
         factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=moves)
-        return _Scale(features.mean(axis=0), factor)
+        return _Scale(known.mean(axis=0), factor)
 
     def __call__(self, features: Floats) -> Floats:
-        scaled: Floats = np.clip((features - self.mean) * self.factor, -_FAR, _FAR)
+        known = np.nan_to_num(features)  # what a sketch does not have is no number
+        scaled: Floats = np.clip((known - self.mean) * self.factor, -_FAR, _FAR)
         return scaled.astype(np.float32, copy=False)
 
 
@@ -267,7 +263,11 @@ class _Data:
     def learned(self, width: int, epochs: int, rng: np.random.Generator) -> _Net:
         """A network."""
         net = _Net.drawn((self.x.shape[1], width, width, 1), rng)
-        batches = [batch for _ in range(epochs) for batch in self._batches(rng)]
+        batches: list[tuple[Index, Integers]] = []
+        for epoch in itertools.count():
+            if epoch >= epochs and len(batches) >= _FEWEST_STEPS:
+                break
+            batches += self._batches(rng)
         adam = _Adam(net, len(batches))
         for batch, pieces in batches:
             loss = LOSSES[self.objective].of(self.costs[batch], pieces, rng)

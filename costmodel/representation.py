@@ -31,6 +31,10 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 T = TypeVar("T")
 
+EARLIER = (162,)
+"""How many columns "relation" had for processors in earlier versions: new ones are added at the
+end."""
+
 _SAME = 1e-4
 """Logarithms that differ by less do so by rounding: features are computed in two ways."""
 
@@ -41,13 +45,11 @@ class Representation(ABC):
     A representation has no state that matters: the same config gives the same features, alone or
     in a batch. All sketches of a space give vectors of one length; if `transferable`, so do all
     spaces, and column i means the same everywhere, so that what is learned on some workloads says
-    something about others. If it `grows`, new versions add columns at the end alone, and a model
-    of an earlier one reads as many as there were. `features` is called for many thousands of
-    configs at a time and loops over none of them.
+    something about others. `features` is called for many thousands of configs at a time and loops
+    over none of them.
     """
 
     transferable = False
-    grows = False
 
     @abstractmethod
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
@@ -140,7 +142,6 @@ class ContextRelation(_Recorded):
     """
 
     transferable = True
-    grows = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -340,12 +341,26 @@ def names_of(reads: str, width: int) -> tuple[str, ...]:
     if reads == "relation":
         for gpu in (True, False):
             names = ContextRelation.column_names(gpu)
-            if width == len(names) or (not gpu and width < len(names)):
+            if width == len(names) or (not gpu and width in EARLIER):
                 return names[:width]
     if reads in ("tree", "text"):
         names = context_names() if reads == "tree" else text_names()
         return tuple(f"loop {k // len(names)} {names[k % len(names)]}" for k in range(width))
     return tuple(f"feature {k}" for k in range(width))
+
+
+def as_read(features: Array, reads: str, width: int) -> Array:
+    """Features as a model takes them that learned from `width` columns: those of an earlier
+    version are the first ones of today. Raises `ModelError` for others."""
+    if reads == "relation" and width in EARLIER:
+        if features.shape[1:] == (len(ContextRelation.column_names(gpu=False)),):
+            features = features[:, :width]
+    if features.shape[1:] != (width,):
+        raise ModelError(
+            f"features of shape {features.shape}; this model was trained on {width} a config: use "
+            "the representation and the space that it was trained with"
+        )
+    return features
 
 
 def resized(rows: Array, width: int) -> Array:

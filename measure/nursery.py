@@ -121,7 +121,7 @@ def last_words(printed: IO[bytes], mark: int) -> str:
 
 def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
     # A session of its own, so that Ctrl-C in the terminal reaches the parent alone; modules that
-    # lie in the present folder are none of the worker's.
+    # lie in the present folder are none of the worker's (from Python 3.11 on).
     run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
     own = {"TMPDIR": str(kind.folder), "PYTHONSAFEPATH": "1"}
     return subprocess.Popen(

@@ -19,7 +19,7 @@ from loopwright.codegen.signature import Parameter, Signature
 from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
-from loopwright.measure.machine import last_level_caches, one_per_core
+from loopwright.measure.machine import last_level_caches, memory_share, one_per_core
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.target import Target
 
@@ -104,7 +104,8 @@ def _loop(variable: Any, extent: int, body: Any, kind: Any = ForKind.SERIAL) -> 
 
 def _bandwidth(target: Target) -> float:
     caches = sum(size for _, size in last_level_caches())
-    count = min(4 * caches, max(2 * caches, _MOST_BYTES)) // 4
+    most = min(max(2 * caches, _MOST_BYTES), memory_share() // 4)
+    count = min(4 * caches, most) // 4
     (i,) = indices("i")
     x, y = tensor("x", (count,)), tensor("y")
     y[i] = x[i]

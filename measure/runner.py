@@ -260,6 +260,8 @@ class Runner:
         worker = self._pool.workers[0]
         if self._holds is None or self._holds[0] is not worker or self._holds[1] is not data:
             self._send(data)
+            if self._pool.workers[0].answers <= 0:  # that was the last answer of the one before
+                self._send(data)
             worker = self._pool.workers[0]
             self._holds = (worker, data)
             self._loaded = set()

@@ -12,10 +12,11 @@ POLICIES = ("exact", "family", "any")
 """Whose records are used: those of the same target and machine; also those of machines with the
 same architecture and vector features; or all of the workload."""
 
-SOFTWARE = frozenset(
-    {"system", "python", "loopwright", "apache-tvm", "numpy", "gpu driver", "opencl"}
+_IGNORED = frozenset(
+    {"system", "python", "loopwright", "apache-tvm", "numpy", "gpu driver", "opencl", "memory"}
 )
-"""Fields of a fingerprint that do not tell machines apart: an upgrade leaves records valid."""
+"""Fields of a fingerprint that do not tell machines apart: an upgrade leaves records valid, and of
+memory earlier versions told what a container may have."""
 
 _VECTOR = ("+avx", "+sse", "+fma", "+f16c", "+amx", "+neon", "+sve", "+dotprod", "+i8mm", "+bf16",
            "+fullfp16", "+v")  # fmt: skip
@@ -94,8 +95,8 @@ def family(target: str) -> tuple[str, ...]:
 
 
 def hardware(machine: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A fingerprint without the versions of software."""
-    return tuple(sorted((k, v) for k, v in machine.items() if k not in SOFTWARE))
+    """A fingerprint without the versions of software, and without how much memory there is."""
+    return tuple(sorted((k, v) for k, v in machine.items() if k not in _IGNORED))
 
 
 def comparable(settings: Iterable[Setting]) -> list[tuple[Setting, ...]]:

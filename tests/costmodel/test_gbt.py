@@ -9,6 +9,7 @@ from loopwright.costmodel.file import read_model, write_model
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.metrics import pairwise_accuracy, spearman
 from loopwright.costmodel.model import ModelError, RandomModel
+from loopwright.costmodel.representation import EARLIER, ContextRelation
 from loopwright.dsl.errors import LoopwrightError
 
 MODELS = {
@@ -273,15 +274,17 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
 
 
 def test_columns_that_were_added_since_are_not_read():
-    x, costs, groups = data(200)
-    model = GBTModel(seed=1)
-    model.fit(x, costs, groups)
-    wider = np.concatenate([x, np.ones((200, 3), np.float32)], axis=1)
-    assert np.array_equal(model.predict(wider), model.predict(x))
-    local = GBTModel(seed=1, base=model)
-    local.fit(wider, costs, groups)
-    assert local.predict(wider).shape == (200,)
-    config = GBTModel(seed=1, reads="config")
-    config.fit(x, costs, groups)
-    with pytest.raises(ModelError, match="features of shape"):
-        config.predict(wider)
+    now = len(ContextRelation.column_names(gpu=False))
+    for width in EARLIER:
+        x, costs, groups = data(200)
+        x = np.concatenate([x, np.zeros((200, width - x.shape[1]), np.float32)], axis=1)
+        wider = np.concatenate([x, np.ones((200, now - width), np.float32)], axis=1)
+        model = GBTModel(seed=1)
+        model.fit(x, costs, groups)
+        assert np.array_equal(model.predict(wider), model.predict(x))
+        local = GBTModel(seed=1, base=model)
+        local.fit(wider, costs, groups)
+        assert local.predict(wider).shape == (200,)
+        for other in (wider[:, :-1], x[:, :-1]):  # as those of GPUs
+            with pytest.raises(ModelError, match="features of shape"):
+                model.predict(other)

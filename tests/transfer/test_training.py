@@ -15,6 +15,7 @@ from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.metrics import pairwise_accuracy
 from loopwright.costmodel.model import ModelError, RandomModel
 from loopwright.costmodel.probe import probe, same_features
+from loopwright.costmodel.representation import EARLIER
 from loopwright.transfer import base as choice
 from loopwright.transfer.base import find_base, shipped_path
 from loopwright.transfer.dataset import read_groups
@@ -52,12 +53,13 @@ def test_a_global_model_ranks_a_workload_that_it_has_not_seen(file, tmp_path):
     assert score.regret[1] < 1.2
 
 
-def test_a_base_is_no_model_of_records_that_are_too_few(file, groups):
+@pytest.mark.parametrize("model", ["gbt", "mlp", "blend"])
+def test_a_base_is_no_model_of_records_that_are_too_few(file, groups, model):
     few = [
         dataclasses.replace(groups[0], features=groups[0].features[:3], costs=groups[0].costs[:3])
     ]
     with pytest.raises(ModelError, match="3 records of 1 workloads are too few"):
-        train(few, base=load_global(file))
+        train(few, model, base=load_global(file))
 
 
 def test_a_model_remembers_what_it_learned_from(file, groups):
@@ -82,7 +84,9 @@ def test_a_model_of_other_features_is_refused_with_a_remedy(groups, tmp_path):
 
 
 def test_a_model_of_the_first_columns_is_one_of_an_earlier_version():
-    assert same_features("relation", probe("relation")[:-10])
+    for width in EARLIER:
+        assert same_features("relation", probe("relation")[:width])
+        assert not same_features("relation", [0.5, *probe("relation")[1:width]])
     assert not same_features("relation", [*probe("relation"), 0.0])
     assert not same_features("tree", probe("tree")[:-10])
 
@@ -96,7 +100,7 @@ def test_a_model_that_goes_on_from_another_remembers_what_that_one_learned_from(
 def test_too_few_records_are_an_error(groups):
     with pytest.raises(ModelError, match="no records"):
         train([])
-    with pytest.raises(ModelError, match="one of gbt, treegru"):
+    with pytest.raises(ModelError, match="one of gbt, mlp, blend, treegru"):
         train(groups, "forest")
 
 
