@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import COMPARISONS, Binary, Const, Expr, IndexValue, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr, Remainder
 from loopwright.schedule.nest import Nest, extent
@@ -203,4 +204,5 @@ def _comparison(op: str, sign: int, const: int, size: int) -> Span | None:
 def _index_value(x: Expr) -> Affine | None:
     if isinstance(x, IndexValue):
         return x.value
-    return Affine((), int(x.value)) if isinstance(x, Const) else None
+    whole = isinstance(x, Const) and not is_float(x.type)
+    return Affine((), int(x.value)) if whole else None

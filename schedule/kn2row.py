@@ -159,6 +159,8 @@ class _Convolution:
             return False
         if fill is None:
             return True
+        if any(p.plain() and not q.terms for p, q in zip(fill.index, self.data.index)):
+            return False  # one place of the fill is read, and all would be multiplied
         inner = set(self._filled())
         assert isinstance(fill.body, Select)
         tests = {i for p in positions(replace(fill, body=fill.body.cond)) for i in p.indices()}

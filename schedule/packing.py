@@ -48,9 +48,10 @@ def packings(
         return [tuple(p for p in always if p.tensor.name in context.known_ahead and pays(p))]
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
-    blocks = [b for p in (*vectors, *always) if (b := _block(nest, p, vector, context))][:1]
+    every = (*vectors, *always)
+    blocks = [b for p in every if (b := _block(p, vector, tiled, context)) is not None][:1]
     options = [
-        *((*(p for p in always if p.index != block.index), block) for block in blocks),
+        *((*(p for p in always if not _same(p, block)), block) for block in blocks),
         *((*(p for p in always if p != panel), replace(panel, local=True)) for panel in panels),
         *([(*always, *vectors)] if vectors else []),
         tuple(always),
@@ -119,10 +120,11 @@ def _fits_a_panel(
 
 
 def _block(
-    nest: Nest, packed: Packed, vector: Index | None, context: NestContext
+    packed: Packed, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
 ) -> Packed | None:
     """A panel that also spans the axis along which its operand is contiguous, so that whole cache
-    lines are copied; None if that is no axis of the result, or the panel is too large."""
+    lines are copied; None if that is no axis of the result, the panel is too large, or a register
+    tile spans other axes of the operand, of which a panel holds one place."""
     if packed.axis != vector or packed.tensor.name in context.known_ahead:
         return None
     near = [a for a in packed.outer if stride(packed.tensor, packed.index, a) == 1]
@@ -130,7 +132,14 @@ def _block(
     if not near or size * min(extent(packed.axis), _PANEL_LANES) > context.target.l2_bytes // 2:
         return None
     outer = tuple(a for a in packed.outer if a not in near)
+    if set(outer) & set(tiled):
+        return None
     return replace(packed, outer=outer, inner=(*near, *packed.inner), local=True)
+
+
+def _same(one: Packed, other: Packed) -> bool:
+    """Whether two are of the same operand."""
+    return (one.tensor, one.index) == (other.tensor, other.index)
 
 
 def _packed(nest: Nest, read: Read, axis: Index, context: NestContext) -> Packed:

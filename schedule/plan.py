@@ -263,8 +263,10 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group
     if not classes or any(_reuses_much(n, {c[i] for c in classes}) for i, n in enumerate(run)):
         return None
     shared, inner = under(run, classes)
-    elsewhere = {r.tensor for n in program if n not in run for r in n.reads()}
-    local = {t for t in made if t not in outputs and t not in elsewhere}
+    others = [n for n in program if n not in run]
+    elsewhere = {r.tensor for n in others for r in n.reads()}
+    parts = {n.out.name for n in others}  # of what several nests write: phases, say
+    local = {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
     return Group(*_localized(shared, inner, local))
 
 

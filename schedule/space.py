@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -189,6 +190,23 @@ def _ranked(rewrites: list[tuple[Sketch, ...]], target: Target) -> Sequence[tupl
     return sorted(rewrites, key=cost)
 
 
+def _combinations(choices: Sequence[range]) -> list[tuple[int, ...]]:
+    """All combinations of one choice for each nest, or of too many those whose numbers have the
+    least sums: the first structures of a nest are the likeliest ones."""
+    if math.prod(map(len, choices)) <= _MOST_SKETCHES:
+        return list(itertools.product(*choices))
+    ordered = (numbers for total in itertools.count() for numbers in _of_sum(choices, total))
+    return list(itertools.islice(ordered, _MOST_SKETCHES))
+
+
+def _of_sum(choices: Sequence[range], total: int) -> Iterator[tuple[int, ...]]:
+    if len(choices) == 1:
+        yield from ((total,),) if total in choices[0] else ()
+        return
+    for first in itertools.takewhile(lambda n: n <= total, choices[0]):
+        yield from ((first, *rest) for rest in _of_sum(choices[1:], total - first))
+
+
 def _sketches(
     workload: Workload,
     groups: tuple[Group, ...],
@@ -224,7 +242,7 @@ def _sketches(
         return _Option.of(sketches[choice], context)
 
     made = []
-    for numbers in itertools.islice(itertools.product(*free), _MOST_SKETCHES):
+    for numbers in _combinations(free):
         chosen = dict(zip(sorted(set(leaders)), numbers, strict=True))
         taken = [option(number, chosen[leader]) for number, leader in enumerate(leaders)]
         sketch = _sketch(workload, groups, taken, leaders, fixed)

@@ -606,3 +606,57 @@ def constants_ahead_of_time_that_nothing_needs_in_the_end():
     V[i, j] = lw.exp(X[i, j])
     Y[i, j] = A[i, j] + lw.where((i >= 1) & (i < 1), V[i, j] + V[0, j], 0.0)
     return Y
+
+
+@case
+def contraction_of_a_transposed_operand_whose_other_axes_are_tiled():
+    A, B, C = T("A", 4, 32, 16, 16), T("B", 4, 32, 16), lw.tensor("C")
+    k, v, b, n, a = lw.indices("k v b n a")
+    C[n, a, b, v] += A[k, v, b, n] * B[k, v, a]
+    return C
+
+
+@case
+def contraction_of_three_operands_two_of_which_are_read_alike():
+    A, S, B, C = T("A", 5, 32, 17), T("S", 5, 32, 17), T("B", 5, 32, 18), lw.tensor("C")
+    k, v, n, a = lw.indices("k v n a")
+    C[n, a, v] += A[k, v, n] * S[k, v, n] * B[k, v, a]
+    return C
+
+
+@case
+def infinities_are_compared_with():
+    X, Y, Z = T("X", 19), lw.tensor("Y"), lw.tensor("Z")
+    (i,) = lw.indices("i")
+    Y[i] = lw.where(lw.equal(X[i], float("-inf")), 0.0, X[i])
+    Z[i] = lw.where(X[i] < float("inf"), X[i], 1.0)
+    return Y, Z
+
+
+@case
+def fractions_are_compared():
+    A, B, C = T("A", 8), lw.tensor("B"), lw.tensor("C")
+    (i,) = lw.indices("i", i=8)
+    B[i] = 0.25
+    C[i] = lw.where(B[i] >= 0.5, A[i], 0.0)
+    return C
+
+
+@case
+def transposed_sum_whose_last_phase_is_one_element():
+    X, W, S, C, D = T("X", 8, 3), T("W", 8, 3), *map(lw.tensor, "SCD")
+    c, u, y, r = lw.indices("c u y r", u=5, y=3, r=3)
+    S[c, u] = lw.where(lw.equal(u % 2, 0), X[c, u // 2], 0.0)
+    C[c, y] += S[c, y + r] * W[c, r]
+    D[c] += C[c, y]
+    return D
+
+
+@case
+def spread_convolution_of_one_of_two_images():
+    X, W, S, C = T("X", 2, 64, 8), T("W", 64, 16, 4), T("S", 2, 64, 19), lw.tensor("C")
+    n, c, u, k, y, r = lw.indices("n c u k y r")
+    inside = (u >= 2) & (u < 17) & lw.equal((u - 2) % 2, 0)
+    S[n, c, u] = lw.where(inside, X[n, c, (u - 2) // 2], 0.0)
+    C[k, y] += S[1, c, y + r] * W[c, k, r]
+    return C
