@@ -91,7 +91,8 @@ def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
     def turns(rows: int) -> int:
         return -(-images * -(-count // rows) // threads) * rows
 
-    yield from (rows for rows in range(1, count + (images > 1)) if turns(rows) == turns(1))
+    least = turns(1)
+    yield from (rows for rows in range(1, count + (images > 1)) if turns(rows) == least)
 
 
 def plan(workload: Workload) -> tuple[Group, ...]:
