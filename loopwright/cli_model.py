@@ -91,6 +91,12 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 @click.option("-o", "--output", type=NewFile(), default="model.json", show_default=True)
 @_KIND
 @click.option("--base", type=_FILE, help="A model to go on from.")
+@click.option(
+    "--beside",
+    type=_FILE,
+    multiple=True,
+    help="A model whose scores count as much as those of the new one's parts; may be repeated.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--note", help="Anything that should be known of it, kept in the file.")
 def train(
@@ -99,6 +105,7 @@ def train(
     output: Path,
     kind: str,
     base: Path | None,
+    beside: tuple[Path, ...],
     seed: int,
     note: str | None,
 ) -> None:
@@ -108,7 +115,8 @@ def train(
     from loopwright.transfer.training import train as trained
 
     groups = _groups(stores, targets, _reads(kind))
-    made = trained(groups, kind, seed, None if base is None else load_global(base))
+    before = None if base is None else load_global(base)
+    made = trained(groups, kind, seed, before, [load_global(file) for file in beside])
     if note:
         made.about["note"] = note
     made.save(output)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loopwright.costmodel.choice import blend
+from loopwright.costmodel.ensemble import Ensemble
 from loopwright.costmodel.file import StoredModel, load_model
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.mlp import MLP
@@ -22,10 +23,15 @@ _TREES = {"rounds": 400, "depth": 6, "eta": 0.1}
 
 
 def train(
-    groups: Sequence[Group], model: str = "gbt", seed: int = 0, base: StoredModel | None = None
+    groups: Sequence[Group],
+    model: str = "gbt",
+    seed: int = 0,
+    base: StoredModel | None = None,
+    beside: Sequence[StoredModel] = (),
 ) -> StoredModel:
     """A global model of the records of all groups, ranks compared within each; `base` is one
-    that it goes on from. What it learned from is in its `about`.
+    that it goes on from. Its scores are the mean of its own and of those `beside` it, models that
+    have learned elsewhere. What it learned from is in its `about`.
 
     Raises `ModelError` where there is too little to learn, and for a name not in `MODELS`.
     """
@@ -36,14 +42,18 @@ def train(
             f"{sum(len(g.costs) for g in groups)} records of {len(groups)} workloads are too few "
             "to learn from: tune or collect more"
         )
-    before = {} if base is None else base.about
-    made.about |= provenance(groups, made.reads)
-    for name in ("workloads", "threads", "targets"):
-        made.about[name] = sorted({*made.about[name], *before.get(name, ())})
-    for name in ("kinds", "processors"):
-        made.about[name] = dict(Counter(before.get(name, {})) + Counter(made.about[name]))
-    for name in ("records", "failures", "groups"):
-        made.about[name] += before.get(name, 0)
+    about = made.about | provenance(groups, made.reads)
+    for before in (other.about for other in (*filter(None, [base]), *beside)):
+        for name in ("workloads", "threads", "targets"):
+            about[name] = sorted({*about[name], *before.get(name, ())})
+        for name in ("kinds", "processors"):
+            about[name] = dict(Counter(before.get(name, {})) + Counter(about[name]))
+        for name in ("records", "failures", "groups"):
+            about[name] += before.get(name, 0)
+    if beside:
+        own = made.members if isinstance(made, Ensemble) else (made,)
+        made = Ensemble([*own, *beside], seed, bootstrap=False)
+    made.about = about
     return made
 
 
