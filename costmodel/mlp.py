@@ -148,15 +148,22 @@ class MLP(StoredModel):
     @classmethod
     def of_content(cls, content: Mapping[str, Any]) -> MLP:
         base = None if content["base"] is None else unpacked(content["base"])
-        sizes = (int(content[name]) for name in ("count", "width", "epochs"))
-        model = cls(content["objective"], content["seed"], *sizes, content["reads"], base)
+        model = cls(
+            content["objective"],
+            content["seed"],
+            int(content["count"]),
+            int(content["width"]),
+            int(content["epochs"]),
+            content["reads"],
+            base,
+        )
         if not content["nets"] and base is None:
             raise ValueError("it has no networks")
         if content["nets"]:
             model._scale = _Scale(*map(numbers_of_text, content["scale"]))
-            width = len(model._scale.mean)
+            inputs = len(model._scale.mean)
             model._learned = [
-                _Net.of(list(map(numbers_of_text, n)), width) for n in content["nets"]
+                _Net.of(list(map(numbers_of_text, n)), inputs) for n in content["nets"]
             ]
         return model
 

@@ -204,5 +204,6 @@ def _comparison(op: str, sign: int, const: int, size: int) -> Span | None:
 def _index_value(x: Expr) -> Affine | None:
     if isinstance(x, IndexValue):
         return x.value
-    whole = isinstance(x, Const) and not is_float(x.type)
-    return Affine((), int(x.value)) if whole else None
+    if isinstance(x, Const) and not is_float(x.type):
+        return Affine((), int(x.value))
+    return None

@@ -6,6 +6,7 @@ import datetime
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loopwright.costmodel.choice import blend
 from loopwright.costmodel.ensemble import Ensemble
@@ -19,7 +20,7 @@ from loopwright.transfer.record import current_versions
 
 MODELS = ("gbt", "mlp", "blend", "treegru")
 """What a global model may be."""
-_TREES = {"rounds": 400, "depth": 6, "eta": 0.1}
+_TREES: dict[str, Any] = {"rounds": 400, "depth": 6, "eta": 0.1}
 
 
 def train(
