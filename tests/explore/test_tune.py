@@ -230,7 +230,8 @@ def test_a_wrong_best_is_rejected_and_recorded(tmp_path):
     assert device.verified[-1] == tuned.config
     with RecordStore(tmp_path / "r.db") as store:
         best = store.best(matmul(), device.target, machine=device.fingerprint())
-        assert best.config == tuned.config
+        assert best.config != plain.config
+        assert best.cost == cost(tuned.config)  # two sketches may cost the same
         kinds = {r.failure.kind for r in store.query(failed=True)}
     assert kinds <= {"wrong"}
 
