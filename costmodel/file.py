@@ -82,6 +82,14 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     return _unpacked(path, *read_model(path))
 
 
+def checked_base(base: StoredModel | None, reads: str) -> StoredModel | None:
+    """The model that another one goes on from, None where it knows nothing yet. Raises
+    `ModelError` where it reads other features."""
+    if base is not None and base.reads != reads:
+        raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r} ones")
+    return base if base is not None and base.ready else None
+
+
 def learned_from(costs: Floats, groups: Integers) -> dict[str, int]:
     """What `fit` can say of its records: how many there are, failed, and in how many groups."""
     return {

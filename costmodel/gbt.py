@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from loopwright.costmodel.file import StoredModel, learned_from, packed, unpacked
+from loopwright.costmodel.file import StoredModel, checked_base, learned_from, packed, unpacked
 from loopwright.costmodel.holdout import Index, split
 from loopwright.costmodel.losses import LOSSES, Loss, checked_objective, relative
-from loopwright.costmodel.model import Floats, Integers, ModelError, RandomModel, check_data
+from loopwright.costmodel.model import Floats, Integers, RandomModel, check_data
 from loopwright.costmodel.representation import as_read, names_of
 
 _FEWEST = 8  # successful records below which the scores are random
@@ -65,9 +65,7 @@ class GBTModel(StoredModel):
         self.objective, self.seed = checked_objective(objective), int(seed)
         self.rounds, self.threads, self.reads = rounds, threads, reads
         self.depth, self.eta = depth, eta
-        if base is not None and base.reads != reads:
-            raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r} ones")
-        self.base = base if base is not None and base.ready else None
+        self.base = checked_base(base, reads)
         self.about: dict[str, Any] = {}
         self._random = RandomModel(seed)
         self._booster: Any = None

@@ -19,6 +19,7 @@ import numpy as np
 
 from loopwright.costmodel.file import (
     StoredModel,
+    checked_base,
     learned_from,
     numbers_of_text,
     numbers_to_text,
@@ -27,7 +28,7 @@ from loopwright.costmodel.file import (
 )
 from loopwright.costmodel.holdout import Index
 from loopwright.costmodel.losses import LOSSES, Loss, checked_objective, relative
-from loopwright.costmodel.model import Floats, Integers, ModelError, RandomModel, check_data
+from loopwright.costmodel.model import Floats, Integers, RandomModel, check_data
 from loopwright.costmodel.representation import as_read, names_of
 
 _FEWEST = 8  # successful records below which the scores are random
@@ -70,9 +71,7 @@ class MLP(StoredModel):
     ) -> None:
         self.objective, self.seed = checked_objective(objective), int(seed)
         self.nets, self.width, self.epochs, self.reads = nets, width, epochs, reads
-        if base is not None and base.reads != reads:
-            raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r} ones")
-        self.base = base if base is not None and base.ready else None
+        self.base = checked_base(base, reads)
         self.about: dict[str, Any] = {}
         self._random = RandomModel(seed)
         self._scale: _Scale | None = None
