@@ -1,4 +1,4 @@
-"""How many processors a program may keep busy, the control groups that say so, and what they can.
+"""This machine's processors: how many a program may keep busy, and their features.
 
 A container is given a share of the processors' time (`docker run --cpus=2`) on a machine of which
 it sees all processors: more threads than that share only wait for each other.

@@ -43,7 +43,7 @@ MODELS: dict[str, Callable[[int, Base], CostModel]] = {
     "gbt-ensemble": _ensemble(_gbt("regression")),
     "mlp": _mlp("rank"),
     "mlp-regression": _mlp("regression"),
-    "blend": lambda seed, base: blend(seed, base),
+    "blend": blend,
     "treegru": _treegru("rank"),
     "treegru-regression": _treegru("regression"),
     "treegru-plain": _treegru("rank", "text"),
