@@ -217,7 +217,7 @@ class Touch:
         """Accesses for each distinct element; 0 if there are none."""
         return self.uses / most(self.elements, 1.0)
 
-    @property
+    @functools.cached_property
     def stride(self) -> Real:
         """By how many elements the loop itself moves an access; the greatest of all."""
         greatest: Real = 0.0

@@ -11,9 +11,11 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
 from loopwright.schedule.context import LINE, NestContext, indices, touched
 from loopwright.schedule.nest import extent, guarded_reads, in_place, sliding, stride
 from loopwright.schedule.sketch import Choice, NestSketch
@@ -46,8 +48,8 @@ def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
 def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
     """The best tile and its score; many structures of a space differ in the order of their middle
     loops alone, which says nothing of it."""
-    tiles = list(register_tiles(sketch, context))
-    scores = [_tile_score(sketch, tile, context) for tile in tiles]
+    tiles, judge = list(register_tiles(sketch, context)), _Judge.of(sketch, context)
+    scores = list(map(judge.score, tiles))
     best = scores.index(max(scores))
     return tiles[best], scores[best]
 
@@ -93,110 +95,182 @@ def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
     return whole or [1 << (size.bit_length() - 1)]
 
 
-def _tile_score(sketch: NestSketch, tile: Choice, context: NestContext) -> float:
-    """The share of the peak that a register tile may reach: as many multiply-adds as loads can
-    start at once, enough accumulators hide the latency, and what tiles compute twice is lost."""
-    lanes = context.lanes(sketch.nest)
-    *rows, width = tile
-    columns = -(-width // lanes)
-    vectors = math.prod(rows) * columns
-    useful = min(1.0, width / lanes)
-    for axis, size in zip(sketch.tile, tile, strict=True):
-        whole, rest = divmod(extent(axis), size)
-        if axis in sketch.nest.reduce:  # what is left of it is added element by element
-            useful *= extent(axis) / (whole * size + rest * lanes)
-        else:
-            useful *= extent(axis) / (-(-extent(axis) // size) * size)
-    if sketch.nest.reducer is None:
-        return useful * (0.9 + 0.025 * min(columns, 4))
-    slides = sliding(sketch.nest, sketch.vector, sketch.tiled)[-1:]
-    window = math.prod(extent(k) for k in slides)
-    if slides:
-        # Beside the accumulators, the rows of one window and its weights are at hand.
-        at_hand = sum(
-            window * (columns if sketch.vector in indices(r) else 1)
-            for r in {r for r, _ in guarded_reads(sketch.nest.body)}
+@dataclass(frozen=True)
+class _Operand:
+    """What the sum of a structure reads; axes are places in its tile.
+
+    Attributes
+    ----------
+    moves: the axes of the tile that it moves with.
+    vector: whether the vector axis is one of them.
+    item: bytes of an element.
+    apart: of those in `moves` that are no reductions, bytes of lines from one place to the next.
+    taps: iterations of the reductions that it moves with.
+    tap_lines: cache lines that these touch.
+    kept: whether neighbours in the tile read the same elements in other taps, which the compiler
+        keeps in vector registers.
+    """
+
+    moves: tuple[int, ...]
+    vector: bool
+    item: int
+    apart: tuple[tuple[int, int], ...]
+    taps: int
+    tap_lines: int
+    kept: bool
+
+    def places(self, tile: Choice) -> int:
+        """Places of a tile that it moves with, along the vector axis too."""
+        return math.prod(tile[a] for a in self.moves)
+
+    def near_bytes(self, tile: Choice) -> int:
+        """Bytes that all steps of a tile read: of a vector operand the elements, of others the
+        lines."""
+        if self.vector:
+            return math.prod(tile[a] for a, _ in self.apart) * self.taps * self.item
+        lines = math.prod(-(-tile[a] * each // LINE) for a, each in self.apart)
+        return lines * self.tap_lines * LINE
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What the scores of all tiles of a structure have in common.
+
+    Attributes
+    ----------
+    lanes, registers: of a vector, and vector registers.
+    near: bytes of the nearest cache that a tile may fill.
+    axes: the extents of the tile's axes, and whether they are reductions.
+    sums: whether it reduces.
+    window: taps of the window that slides along the tile, 1 without one.
+    sparse: for every operand that does not stay in the second-level cache and of which a step
+        reads single elements, each from a cache line of its own: the axes that it moves with.
+    """
+
+    lanes: int
+    registers: int
+    near: int
+    axes: tuple[tuple[int, bool], ...]
+    sums: bool
+    slides: bool
+    window: int
+    operands: tuple[_Operand, ...]
+    sparse: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(sketch: NestSketch, context: NestContext) -> _Judge:
+        """The judge of a structure's tiles."""
+        nest, target = sketch.nest, context.target
+        slides = sliding(nest, sketch.vector, sketch.tiled)[-1:]
+        reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body))
+        return _Judge(
+            context.lanes(nest),
+            target.vector_registers,
+            target.l1_bytes * 7 // 8,
+            tuple((extent(axis), axis in nest.reduce) for axis in sketch.tile),
+            nest.reducer is not None,
+            bool(slides),
+            math.prod(extent(k) for k in slides),
+            tuple(_operand(sketch, read) for read in reads),
+            tuple(_sparse(sketch, context)),
         )
-        if vectors + at_hand > context.target.vector_registers:
-            useful *= 0.5
-    kept = _kept(sketch, tile)
-    if kept > context.target.vector_registers // 4:  # a few are no matter
-        useful *= 1.0 if vectors + columns + kept <= context.target.vector_registers else 0.5
-    useful -= 0.01 * _lines(sketch, tile, context)
-    loads = _loads(sketch, tile, columns, window) if len(rows) > 1 else columns + math.prod(rows)
-    per_load = vectors / loads
-    share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
-    far = _far_bytes(sketch, tile, context)
-    if far:
-        share = min(share, vectors / 2 * _NEAR_RATE / far)
-    return useful * share + 0.05 * min(per_load, 2.0)
+
+    def score(self, tile: Choice) -> float:
+        """The share of the peak that a register tile may reach: as many multiply-adds as loads
+        can start at once, enough accumulators hide the latency, and what tiles compute twice is
+        lost."""
+        *rows, width = tile
+        columns = -(-width // self.lanes)
+        vectors = math.prod(rows) * columns
+        useful = min(1.0, width / self.lanes)
+        for (size, reduced), step in zip(self.axes, tile, strict=True):
+            whole, rest = divmod(size, step)
+            if reduced:  # what is left of it is added element by element
+                useful *= size / (whole * step + rest * self.lanes)
+            else:
+                useful *= size / (-(-size // step) * step)
+        if not self.sums:
+            return useful * (0.9 + 0.025 * min(columns, 4))
+        if self.slides:
+            # Beside the accumulators, the rows of one window and its weights are at hand.
+            at_hand = sum(self.window * (columns if x.vector else 1) for x in self.operands)
+            if vectors + at_hand > self.registers:
+                useful *= 0.5
+        kept = sum(x.places(tile) for x in self.operands if x.kept)
+        if kept > self.registers // 4:  # a few are no matter
+            useful *= 1.0 if vectors + columns + kept <= self.registers else 0.5
+        useful -= 0.01 * sum(math.prod(tile[a] for a in moves) for moves in self.sparse)
+        loads = self._loads(tile, columns) if len(rows) > 1 else columns + math.prod(rows)
+        per_load = vectors / loads
+        share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
+        far = self._far_bytes(tile)
+        if far:
+            share = min(share, vectors / 2 * _NEAR_RATE / far)
+        return useful * share + 0.05 * min(per_load, 2.0)
+
+    def _far_bytes(self, tile: Choice) -> int:
+        """Bytes of the vector operands that a step of a register tile reads from beyond the
+        nearest cache, where all that a tile reads is too much for it."""
+        if sum(x.near_bytes(tile) for x in self.operands) <= self.near:
+            return 0
+        return sum(tile[-1] * x.item for x in self.operands if x.vector)
+
+    def _loads(self, tile: Choice, columns: int) -> float:
+        """Loads in one step of a register tile: of each operand a vector, or a single element, for
+        every place of the tile that it moves with; of a sliding window one row for all of its
+        taps."""
+        total = 0.0
+        for x in self.operands:
+            places = math.prod(tile[a] for a in x.moves if a < len(tile) - 1)
+            shared = (places + self.window - 1) / self.window * columns
+            total += shared if x.vector else places
+        return total
 
 
-def _kept(sketch: NestSketch, tile: Choice) -> int:
-    """Single elements of a window's operand that the compiler keeps in vector registers from one
-    tap to the next, where a tile reads the same ones for several of its places."""
+def _operand(sketch: NestSketch, read: Read) -> _Operand:
+    nest, used, item = sketch.nest, indices(read), item_bytes(read.dtype)
+
+    def apart(axis: Index) -> int:
+        step = stride(read.tensor, read.index, axis)
+        return LINE if step is None else min(abs(step) * item, LINE)
+
+    taps = [k for k in nest.reduce if k in used]
+    moves = tuple(a for a, axis in enumerate(sketch.tile) if axis in used)
+    free = ((a, sketch.tile[a]) for a in moves if sketch.tile[a] not in nest.reduce)
+    return _Operand(
+        moves,
+        sketch.vector in used,
+        item,
+        tuple((a, apart(axis)) for a, axis in free),
+        math.prod(map(extent, taps)),
+        math.prod(-(-extent(k) * apart(k) // LINE) for k in taps),
+        _kept(sketch, read),
+    )
+
+
+def _kept(sketch: NestSketch, read: Read) -> bool:
+    """Whether what a step reads of an operand, element by element, is read in other taps again for
+    several places of the tile."""
     if not sketch.reduce or extent(sketch.reduce[-1]) > USUAL_UNROLL:
-        return 0  # a loop that the compiler does not unroll
-    tap, sizes = sketch.reduce[-1], dict(zip(sketch.tile, tile, strict=True))
-    total = 0
-    for read in {r for r, _ in guarded_reads(sketch.nest.body)}:
-        used = indices(read)
-        steps = [dict(p.terms) for p in read.index if tap in p.indices()]
-        near = any(
-            0 < abs(step[a]) < extent(tap) * abs(step.get(tap, 0))
-            for step in steps
-            for a in sizes.keys() & step.keys()
-        )
-        if near and sketch.vector not in used:
-            total += math.prod(n for a, n in sizes.items() if a in used)
-    return total
+        return False  # a loop that the compiler does not unroll
+    tap = sketch.reduce[-1]
+    steps = [dict(p.terms) for p in read.index if tap in p.indices()]
+    near = any(
+        0 < abs(step[a]) < extent(tap) * abs(step.get(tap, 0))
+        for step in steps
+        for a in set(sketch.tile) & step.keys()
+    )
+    return near and sketch.vector not in indices(read)
 
 
-def _far_bytes(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
-    """Bytes of the vector operands that a step of a register tile reads from beyond the nearest
-    cache, where all that a tile reads is too much for it."""
-    nest, sizes = sketch.nest, dict(zip(sketch.tile, tile, strict=True))
-    panels = step = lines = 0
-    for read in {r for r, _ in guarded_reads(nest.body)}:
-        used, item = indices(read), item_bytes(read.dtype)
-        places = {i: sizes[i] for i in sketch.tile if i in used}
-        places |= {k: extent(k) for k in nest.reduce if k in used}
-        if sketch.vector in used:
-            step += tile[-1] * item
-            panels += math.prod(places.values()) * item
-            continue
-        count = 1
-        for i, size in places.items():
-            apart = stride(read.tensor, read.index, i)
-            each = LINE if apart is None else min(abs(apart) * item, LINE)
-            count *= -(-size * each // LINE)
-        lines += count * LINE
-    return step if panels + lines > context.target.l1_bytes * 7 // 8 else 0
-
-
-def _loads(sketch: NestSketch, tile: Choice, columns: int, window: int) -> float:
-    """Loads in one step of a register tile: of each operand a vector, or a single element, for
-    every place of the tile that it moves with; of a sliding window one row for all of its taps."""
-    sizes = list(zip(sketch.tiled, tile[:-1], strict=True))
-    total = 0.0
-    for read in {r for r, _ in guarded_reads(sketch.nest.body)}:
-        used = indices(read)
-        places = math.prod(n for a, n in sizes if a in used)
-        total += (places + window - 1) / window * columns if sketch.vector in used else places
-    return total
-
-
-def _lines(sketch: NestSketch, tile: Choice, context: NestContext) -> int:
-    """Cache lines that a step of the tile reads single elements from, of operands that do not
-    stay in the second-level cache: neighbours share one, and so do steps along a row."""
-    total = 0
+def _sparse(sketch: NestSketch, context: NestContext) -> Iterator[tuple[int, ...]]:
+    """The axes that operands which do not stay in the second-level cache move with, single
+    elements of which come from cache lines of their own: neighbours share one, and so do steps
+    along a row."""
     for read in dict.fromkeys(sketch.nest.reads()):
         packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
         large = touched(sketch.nest, read) > context.target.l2_bytes // 2
         near = any(stride(read.tensor, read.index, k) == 1 for k in sketch.nest.reduce)
-        if packed or near or not large or sketch.vector in indices(read):
-            continue
-        sizes = dict(zip(sketch.tile, tile, strict=True))
-        steps = {a: stride(read.tensor, read.index, a) for a in sketch.tiled}
-        total += math.prod(n for a, n in sizes.items() if steps.get(a, 0) not in (0, 1))
-    return total
+        if not (packed or near or not large or sketch.vector in indices(read)):
+            steps = [stride(read.tensor, read.index, a) for a in sketch.tiled]
+            yield tuple(a for a, step in enumerate(steps) if step not in (0, 1))

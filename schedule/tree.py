@@ -73,6 +73,8 @@ class Linear:
         return Linear(tuple(merged.items()), self.const + other.const)
 
     def __mul__(self, factor: Column) -> Linear:
+        if isinstance(factor, int) and factor == 1:
+            return self
         return Linear(tuple((t, c * factor) for t, c in self.terms), self.const * factor)
 
 
