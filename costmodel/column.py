@@ -7,7 +7,6 @@ here is operators and ufuncs, so that columns may be those of a `Trace` too.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -86,8 +85,10 @@ def magnitude(a: Real) -> Real:
 
 def total(parts: Iterable[Real]) -> Real:
     """The sum of columns, without work where one is 0 for all configs."""
-    zero: Real = 0.0
-    return functools.reduce(plus, parts, zero)
+    result: Real = 0.0
+    for part in parts:
+        result = plus(result, part)
+    return result
 
 
 def plus(a: Real, b: Real) -> Real:

@@ -55,7 +55,17 @@ def lower(sketch: Sketch, target: Target, configs: Config | np.ndarray[Any, Any]
             raise ConfigError(f"the config is of sketch {configs.sketch!r}, not {sketch.name!r}")
         numbers = np.array([sketch.numbers(configs)], np.int64).reshape(1, -1)
         return lower(sketch, target, numbers).row(0)
-    return lower_columns(sketch, target, sketch.columns(np.asarray(configs)), len(configs))
+    values: Mapping[str, tuple[Column, ...]] = sketch.columns(np.asarray(configs))
+    if target.gpu is None:  # where an axis of one element makes other loops than one of a column
+        values = {name: tuple(map(_agreed, columns)) for name, columns in values.items()}
+    return lower_columns(sketch, target, values, len(configs))
+
+
+def _agreed(column: Column) -> Column:
+    """A column as an int where all configs agree, which costs next to nothing to compute with."""
+    if isinstance(column, np.ndarray) and len(column) and (column == column[0]).all():
+        return int(column[0])
+    return column
 
 
 def lower_columns(
