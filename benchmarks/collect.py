@@ -3,7 +3,7 @@
     python benchmarks/collect.py [--records collect.db] [--seconds 60] [--visits 3]
 
 Nothing else should run meanwhile. Most of the time goes into building, which does not mind: with
---ahead visits are prepared, to wait on the shelf, and later ones without it take them from there.
+--ahead visits are prepared, to wait on a --shelf, and later ones without it take them from there.
 
 With --adopt FOLDER the records of the paper's figures are added, and nothing is measured.
 
@@ -42,6 +42,7 @@ from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
+from loopwright.transfer.lookup import hardware
 from loopwright.transfer.records import Record, RecordStore
 
 sys.path.append(str(Path(__file__).parent / "paper"))
@@ -77,8 +78,11 @@ def jobs(workloads: int, counts: tuple[int, ...]) -> list[Job]:
 def ordered(work: list[Job], store: RecordStore, size: int, visits: int) -> list[Job]:
     """Those with the fewest visits first, without those that have had enough."""
     records = {job.key: 0 for job in work}
+    targets = {threads: str(resolve("cpu", threads)) for _, threads in records}
+    machine = hardware(fingerprint())
     for s in store.settings():
-        if (s.workload_key, s.threads) in records:
+        here = s.hardware == machine and s.target == targets.get(s.threads)
+        if here and (s.workload_key, s.threads) in records:
             records[s.workload_key, s.threads] += s.measured + s.failed
     had = {key: -(-count // size) for key, count in records.items()}
     return sorted((job for job in work if had[job.key] < visits), key=lambda job: had[job.key])
@@ -220,6 +224,8 @@ def main(
     tables: Path | None,
 ) -> None:
     end = time.monotonic() + seconds
+    if ahead and shelf is None:
+        raise click.UsageError("--ahead needs a --shelf that stays")
     with RecordStore(records) as store, tempfile.TemporaryDirectory() as own:
         if tables is not None:
             click.echo(f"{adopt(tables, store)} new records")

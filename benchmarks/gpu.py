@@ -28,11 +28,11 @@ from gpu_peak import NoGpuError, Roofline, roofline
 from outcomes import Outcome, load, mean, merged, outcome, save
 from peers import Peer, Processes
 from rich.console import Console
+from searched import searched
 from suites.gpu import GOALS, SUITES
 from suites.row import Row
 from tables import table
 
-import loopwright as lw
 from loopwright.measure.local import LocalDevice
 
 _PATIENCE = 1800.0  # seconds; torch.compile tries many kernels
@@ -43,7 +43,7 @@ def ours(row: Row, processors: int, expected: str, trials: int, records: Path) -
     """Our contender, tuned now unless the store has as many trials."""
     if not trials:
         return gpu_contract.peer("ours", row, processors, expected)
-    found = lw.tune(row.request.workload, "cuda", trials, records=records)
+    found = searched(row.request.workload, "cuda", trials, records=records)
     return gpu_contract.peer("ours", row, processors, expected, config=found.config.to_json())
 
 
@@ -83,7 +83,9 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         if not group:
             continue
         goal = f", the goal {GOALS[suite]}" if suite in GOALS else ""
-        parts.append(f"### {suite}: {mean(o.ratio for o in group):.2f} of the best peer{goal}")
+        lost = f"; ours failed {failed}" if (failed := sum(o.failed for o in group)) else ""
+        middle = mean(o.ratio for o in group)
+        parts.append(f"### {suite}: {middle:.2f} of the best peer{goal}{lost}")
         parts.append(table(group))
     parts += [f"- {o.suite} {o.row}, {n}: {t}" for o in outcomes for n, t in o.notes.items()]
     return "\n\n".join(parts) + "\n"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from searched import searched
 from suites import SUITES, select
 from suites.row import Row
 
@@ -47,7 +48,7 @@ def compared(row: Row, threads: int, trials: int, records: Path, transfer: str) 
     work = row.request.workload
     best = tune(work, threads=threads, trials=0, records=records, transfer=None)
     if len(best.history) < trials:
-        best = tune(work, threads=threads, trials=trials, records=records, transfer=None)
+        best = searched(work, threads=threads, trials=trials, records=records, transfer=None)
     chosen, choosing = timed(
         lambda: tune(work, threads=threads, trials=0, records=None, transfer=transfer)
     )

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from contenders.placement import onnxruntime_options, place_openmp
 from peers import Timer, UnableError
 
 _EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -42,6 +43,7 @@ def eager(network: str, threads: int) -> Made:
 
 def channels_last(network: str, threads: int) -> Made:
     """torch, activations and weights with channels last."""
+    place_openmp()
     import torch
 
     return _torch(network, threads, lambda net: net.to(memory_format=torch.channels_last), True)
@@ -54,6 +56,7 @@ def inductor(network: str, threads: int) -> Made:
 
 def inductor_last(network: str, threads: int) -> Made:
     """The same with channels last."""
+    place_openmp()
     import torch
 
     return _torch(
@@ -69,9 +72,7 @@ def onnxruntime(network: str, threads: int) -> Made:
     import onnxruntime as ort
 
     net, inputs, wanted = _network(network, threads)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options = onnxruntime_options(threads)
     session = ort.InferenceSession(_onnx(net, inputs), options, ["CPUExecutionProvider"])
     feeds = {i.name: x.numpy() for i, x in zip(session.get_inputs(), inputs)}
     return _timed(lambda: session.run(None, feeds), wanted)
@@ -153,6 +154,7 @@ def _network(network: str, threads: int) -> tuple[Any, Any, list[Any]]:
 
 
 def _torch(network: str, threads: int, change: Callable[[Any], Any], last: bool = False) -> Made:
+    place_openmp()
     import torch
 
     net, inputs, wanted = _network(network, threads)
@@ -204,10 +206,13 @@ def _timed(call: Callable[[], Sequence[Any]], wanted: list[Any]) -> Made:
 
 def _error(got: Sequence[Any], wanted: list[Any]) -> float:
     """The largest difference, over the largest magnitude of its tensor; checked."""
-    worst = 0.0
+    errors = []
     for one, other in zip(got, wanted, strict=True):
         array = one.numpy() if hasattr(one, "numpy") else np.asarray(one)
-        worst = max(worst, float(np.abs(array - other).max() / np.abs(other).max()))
+        if array.shape != other.shape:
+            raise ValueError(f"a result has the shape {array.shape}, not {other.shape}")
+        errors.append(np.abs(array - other).max() / np.abs(other).max())
+    worst = float(np.max(errors))  # nan where one is
     if not worst < 1e-3:
         raise ValueError(f"its results are wrong: {worst:.2g} of the largest")
     return worst

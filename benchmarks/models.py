@@ -98,7 +98,9 @@ def main(
     ratios = [r["ratio"] for r in rows if math.isfinite(r["ratio"])]
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        click.echo(f"geometric mean {mean:.2f}, least {min(ratios):.2f}")
+        click.echo(f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}")
+    if failed := [r["network"] for r in rows if "loopwright" in r["notes"]]:
+        click.echo(f"ours failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

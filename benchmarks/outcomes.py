@@ -48,6 +48,11 @@ class Outcome:
     errors: Mapping[str, float]
     notes: Mapping[str, str]
 
+    @property
+    def failed(self) -> bool:
+        """Whether ours has no time, where peers have one."""
+        return bool(self.seconds) and not {"ours", "ours-last"} & self.seconds.keys()
+
 
 def outcome(
     row: Row,

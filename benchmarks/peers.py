@@ -122,13 +122,18 @@ class _Process:
         places = cores(threads)
         settings = {f"{n}_NUM_THREADS": str(threads) for n in ("OPENBLAS", "OMP", "MKL", "TVM")}
         settings["TVM_BIND_THREADS"] = "0"
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, *map(str, places)],
-            env={**os.environ, **settings},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        here = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, places)  # for the other's libraries, which start threads at once
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__],
+                env={**os.environ, **settings},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        finally:
+            os.sched_setaffinity(0, here)
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Wake it, ask, wait for the answer; then it is stopped."""
@@ -185,10 +190,9 @@ def cores(count: int) -> list[int]:
     return (distinct + sorted(processors() - set(distinct)))[:count]
 
 
-def _serve(places: Sequence[int]) -> None:
+def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes to the standard error
-    os.sched_setaffinity(0, places)
     timer: Timer | None = None
     number = 1
     for line in sys.stdin:
@@ -226,4 +230,4 @@ def _calibrated(timer: Timer) -> int:
 
 if __name__ == "__main__":
     # As a module, so that `UnableError` is the one that peers import.
-    importlib.import_module("peers")._serve([int(place) for place in sys.argv[1:]])
+    importlib.import_module("peers")._serve()

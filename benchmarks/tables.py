@@ -41,10 +41,12 @@ def summary(outcomes: list[Outcome]) -> str:
 def _summary(name: str, group: list[Outcome]) -> list[str]:
     wanted = goal(group[0].suite)
     ratios = [o.ratio for o in group if math.isfinite(o.ratio)]
-    low = [o.row for o in group if o.ratio < wanted.least]
+    failed = [o for o in group if o.failed]
+    low = [o.row for o in group if o.failed or o.ratio < wanted.least]
     middle = mean(ratios)
     reached = "" if middle >= wanted.mean else f" (goal {wanted.mean})"
-    fast = sum(r >= 1 for r in ratios) / len(ratios) if ratios else math.nan
+    compared = len(ratios) + len(failed)
+    fast = sum(r >= 1 for r in ratios) / compared if compared else math.nan
     shown = ", ".join(low[:6]) + (f" and {len(low) - 6} more" if len(low) > 6 else "")
     missed = f"{len(low)} under {wanted.least}: {shown}" if low else ""
     least = min(ratios, default=math.nan)

@@ -10,7 +10,6 @@ mkl: dense layers by MKL, with packed weights.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,11 +17,9 @@ from peers import UnableError
 from suites.row import Arrays, Row
 
 from contenders.contract import Prepared, filled, strides_and_pads
+from contenders.placement import place_openmp
 
-# Each of its threads on a core of its own. Not for other libraries: where OpenMP is merely loaded
-# it would bind the main thread, and so all threads that another pool starts, to one core.
-_CORES = sorted(os.sched_getaffinity(0))
-os.environ |= {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{c}}}" for c in _CORES)}
+place_openmp()
 
 try:
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from typing import Any
 
 import click
 from peers import Peer
+from searched import searched
 from suites.row import Row
 
 import contenders
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError
+from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch import Config
+from loopwright.transfer.lookup import hardware
 
 FIRST, LAST = "first", "last"
 """Where the channels are."""
@@ -68,16 +72,19 @@ class Tuning:
         workload, target = row.request.workload, resolve("cpu", threads)
         kept = self.records.with_suffix(".winners.json")
         known = json.loads(kept.read_text()) if kept.exists() else {}
-        key = f"{workload.key} {threads} {count}"
+        machine = hashlib.sha256(f"{target} {hardware(fingerprint())}".encode()).hexdigest()[:16]
+        key = f"{workload.key} {threads} {count} {machine}"
         if key not in known or not _fits(lw.space(workload, target), Config.from_json(known[key])):
-            tuned = lw.tune(workload, trials=count, threads=threads, records=self.records)
+            tuned = searched(workload, trials=count, threads=threads, records=self.records)
             if len(tuned.history) > count:
                 raise click.UsageError(
                     f"{self.records} has {len(tuned.history)} trials of {row.key}: what {count} "
                     "would have found is not known; give another file to --records"
                 )
             known[key] = tuned.config.to_json()
-            kept.write_text(json.dumps(known, indent=1))
+            partial = kept.with_suffix(".part")
+            partial.write_text(json.dumps(known, indent=1))
+            partial.rename(kept)
         return Config.from_json(known[key])
 
     def theirs(self, name: str, row: Row, threads: int) -> dict[str, Any]:

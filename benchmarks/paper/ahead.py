@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
-from loopwright.measure.machine import memory_bytes, processors
+from loopwright.measure.machine import builders
 from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Reply
@@ -26,10 +26,9 @@ class Shelf(Builder):
     """
 
     def __init__(self, folder: Path) -> None:
-        count = len(processors())
+        count, memory = builders()
         folder.mkdir(parents=True, exist_ok=True)
-        kind = Kind("build", memory_bytes() * 3 // 4 // count, folder)
-        super().__init__(Pool(kind, count), _TIMEOUT)
+        super().__init__(Pool(Kind("build", memory, folder), count), _TIMEOUT)
         self._folder = folder
 
     def has(self, workload: Workload, config: Config) -> bool:

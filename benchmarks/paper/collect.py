@@ -7,7 +7,7 @@ first and in random order, so that what there is at any time is a fair sample. A
 on from what a smaller one measured.
 
 Nothing else should run meanwhile. Most of the time goes into building, which does not mind: with
---ahead candidates are built and put on a shelf, and what is there is measured first.
+--ahead candidates are built and put on a --shelf, and what is there is measured first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -68,29 +68,33 @@ def known(name: str, workload: Workload, size: int, folder: Path) -> Recorded:
     return Recorded(name, wanted, before.machine, before.costs)
 
 
-def measure(tables: list[Recorded], seconds: float, most: int, shelf: Shelf) -> list[Recorded]:
-    """Go on for so long; the tables as they are now, one after the other."""
+def measure(
+    tables: list[Recorded], seconds: float, most: int, shelf: Shelf, folder: Path
+) -> list[Recorded]:
+    """Go on for so long, saving as it goes; the tables as they are now, one after the other."""
     end, now = time.monotonic() + seconds, {table.name: table for table in tables}
     with LocalDevice(threads=1, limits=_LIMITS, timing=_TIMING, builder=shelf) as device:
-        for name, batch in batches(tables, most, shelf):
+        for name, batch in batches(now, most, shelf):
             start, table = time.monotonic(), now[name]
             costs = {m.config: m.cost for m in device.measure(table.space.workload, batch)}
             now[name] = replace(table, costs=table.costs | costs)
+            now[name].save(folder / f"{name}.npz")
             if time.monotonic() + 0.8 * (time.monotonic() - start) > end:
                 break
     return list(now.values())
 
 
 def batches(
-    tables: list[Recorded], most: int, shelf: Shelf
+    tables: Mapping[str, Recorded], most: int, shelf: Shelf
 ) -> Iterator[tuple[str, Sequence[Config]]]:
-    """What to measure next, by name of the table; what is on the shelf comes first."""
+    """What to measure next, by name of the table; what is on the shelf comes first. The tables
+    may change meanwhile."""
     for on_shelf in (True, False):
-        for table in tables:
-            workload = table.space.workload
-            left = [c for c in drawn(table, most) if shelf.has(workload, c) is on_shelf]
+        for name in tables:
+            workload = tables[name].space.workload
+            left = [c for c in drawn(tables[name], most) if shelf.has(workload, c) is on_shelf]
             for first in range(0, len(left), BATCH):
-                yield table.name, left[first : first + BATCH]
+                yield name, left[first : first + BATCH]
 
 
 def build_ahead(tables: list[Recorded], seconds: float, most: int, shelf: Shelf) -> None:
@@ -124,6 +128,8 @@ def main() -> None:
     parser.add_argument("--shelf", type=Path, help="where candidates wait that were built ahead")
     parser.add_argument("--ahead", action="store_true", help="build ahead, measure nothing")
     options = parser.parse_args()
+    if options.ahead and options.shelf is None:
+        parser.error("--ahead needs a --shelf that stays")
     options.data.mkdir(parents=True, exist_ok=True)
     names = options.only or list(workloads())
     tables = [known(n, workloads()[n], options.size, options.data) for n in names]
@@ -132,9 +138,8 @@ def main() -> None:
         if options.ahead:
             build_ahead(tables, options.seconds, options.most, shelf)
             return
-        after = measure(tables, options.seconds, options.most, shelf)
+        after = measure(tables, options.seconds, options.most, shelf, options.data)
     for table in after:
-        table.save(options.data / f"{table.name}.npz")
         print(f"{table.name}: {len(table.costs)} of {table.space.size} configs")
 
 

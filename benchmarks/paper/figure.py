@@ -11,6 +11,7 @@ of GPUs are not in this repository (see `loopwright.measure.replay.load_brute_fo
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -24,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy and torch: searche
 
 from drawing import draw
 from figures import FIGURES, Figure, Panel
-from search import TRIALS, curve
+from search import TRIALS, Setting, curve, sources
 from summary import Curves, summary
 
 HERE = Path(__file__).resolve().parent
@@ -57,7 +58,12 @@ def main() -> None:
         for p in figure.panels
         if (found := _table(p, options)) and p.table in (options.tables or [p.table])
     }
-    marks = {table: zlib.crc32(path.read_bytes()) for table, path in tables.items()}
+    marks = {
+        (p.table, s.key): mark(tables[p.table], s)
+        for p in figure.panels
+        for s in p.settings
+        if p.table in tables
+    }
     curves = read(results, marks)
     settings = {s.key: s for p in figure.panels for s in p.settings
                 if not options.labels or s.label in options.labels}  # fmt: skip
@@ -70,7 +76,7 @@ def main() -> None:
         for number, job in enumerate(as_completed(running), 1):
             key = running[job]
             curves[key] = [round(share, 4) for share in job.result()]
-            file.write(json.dumps([marks[key[0]], *key, compact(curves[key])]) + "\n")
+            file.write(json.dumps([marks[key[:2]], *key, compact(curves[key])]) + "\n")
             file.flush()
             print(f"\r{number} of {len(running)} searches", end="", file=sys.stderr, flush=True)
     folder = options.draw
@@ -97,16 +103,22 @@ def jobs(figure: Figure, seeds: int) -> Iterator[Key]:
                 yield panel.table, setting.key, seed
 
 
-def read(path: Path, marks: Mapping[str, int]) -> Curves:
-    """Curves of an earlier run; `marks` are checksums of the tables that are here, and searches
-    of others by the same name are left out."""
+def mark(table: Path, setting: Setting) -> int:
+    """A checksum of all that a search replays: its table, and those that it learns from first."""
+    paths = (table, *sources(setting, table))
+    return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), paths, 0)
+
+
+def read(path: Path, marks: Mapping[tuple[str, str], int]) -> Curves:
+    """Curves of an earlier run; `marks` are checksums of what searches replay, by table and
+    setting, and those of other tables by the same name are left out."""
     if not path.exists():
         return {}
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {
         (table, key, seed): expanded(steps)[:TRIALS]
-        for mark, table, key, seed, steps in lines
-        if marks.get(table, mark) == mark
+        for found, table, key, seed, steps in lines
+        if marks.get((table, key), found) == found
     }
 
 

@@ -83,15 +83,20 @@ def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> lis
     return found + found[-1:] * (trials - len(found))
 
 
+def sources(setting: Setting, table: Path) -> tuple[Path, ...]:
+    """The tables that a search of a table learns from first, beside it."""
+    ending = "".join(table.suffixes)
+    return tuple(table.with_name(name + ending) for name in setting.sources)
+
+
 def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     space = opened(table).space
     if setting.strategy != "annealing":
         return Tuner(space, setting.strategy, seed=seed, legal=legal)
-    ending = "".join(table.suffixes)
-    sources = tuple(table.with_name(name + ending) for name in setting.sources)
+    others = sources(setting, table)
     reads = setting.reads or make_model(setting.model).reads
-    width = max(features(t, reads).width for t in (table, *sources))
-    base = global_model(setting.model, reads, sources, width) if sources else None
+    width = max(features(t, reads).width for t in (table, *others))
+    base = global_model(setting.model, reads, others, width) if others else None
     schedule = FEW if legal.size < Schedule().chains else Schedule()
     return Tuner(
         space,

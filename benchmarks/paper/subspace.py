@@ -11,7 +11,6 @@ from loopwright.schedule.space import Space
 
 SKETCHES = 6
 _OF_TILE = 1.5
-_ALGORITHMS = ("winograd", "im2col", "split")
 
 
 def subspace(space: Space, size: int) -> Space:
@@ -25,11 +24,11 @@ def subspace(space: Space, size: int) -> Space:
 
 
 def _spread(sketches: tuple[Sketch, ...]) -> list[Sketch]:
-    """`SKETCHES` of them, shared out evenly among algorithms, and even over the list of each."""
+    """`SKETCHES` of them, shared out evenly among algorithms, the first ones where there are more,
+    and even over the list of each."""
     families: dict[str, list[Sketch]] = {}
     for sketch in sketches:
-        first = sketch.name.partition(" ")[0]
-        families.setdefault(first if first.startswith(_ALGORITHMS) else "", []).append(sketch)
+        families.setdefault(sketch.algorithm, []).append(sketch)
     chosen: list[Sketch] = []
     for number, family in enumerate(families.values()):
         left = SKETCHES - len(chosen)
