@@ -84,6 +84,8 @@ class GpuLibrary(Library):
         read = {}
         for slot, value in zip(self._inputs, inputs):
             read[slot.name] = self._taken(program, slot.parameter, value, stream)
+        if not all(map(foreign.on_gpu, inputs)):
+            program.finish()  # a copy from the host, which the stream does not wait for
         if out is None:
             wanted = [package.empty(p) for p in self.signature.outputs]
         else:

@@ -17,11 +17,11 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Allocate, Buffer, Loop, Stmt, Tree
+from loopwright.schedule.verify_gpu import SHARED_BLOCK
 
 _PRELUDES = Path(__file__).parent / "prelude"
 _STATIC_BYTES = 48 << 10
 """Shared memory that CUDA gives to static arrays; more has to be asked for at the launch."""
-_ALIGNMENT = 128
 
 _DEVICE_KERNEL = 2  # TVM's calling convention of kernels
 
@@ -127,10 +127,15 @@ def _with_const(text: str, kernel: str, written: list[bool]) -> str:
     return re.sub(rf"(\b{kernel})\(([^)]*)\)", signature, text)
 
 
+def _whole(size: int) -> int:
+    """Bytes of the shared memory that so many take."""
+    return -(-size // SHARED_BLOCK) * SHARED_BLOCK
+
+
 def _with_dynamic_memory(text: str, shared: list[Buffer]) -> tuple[str, int]:
     """Shared arrays as parts of one block, where they are too large for static ones: the text,
     and the bytes to ask for."""
-    total = sum(-(-int(b.size) * item_bytes(b.dtype) // _ALIGNMENT) * _ALIGNMENT for b in shared)
+    total = sum(_whole(int(b.size) * item_bytes(b.dtype)) for b in shared)
     if total <= _STATIC_BYTES:
         return text, 0
     offset = 0
@@ -139,12 +144,12 @@ def _with_dynamic_memory(text: str, shared: list[Buffer]) -> tuple[str, int]:
         nonlocal offset
         dtype, name, count = match[1], match[2], int(match[3])
         place, size = offset, count * _C_BYTES[dtype]
-        offset += -(-size // _ALIGNMENT) * _ALIGNMENT
+        offset += _whole(size)
         return f"{dtype}* {name} = ({dtype}*)(lw_shared + {place});"
 
     array = r"__shared__ (?:alignas\(\d+\) )?([\w ]+) (\w+)\[(\d+)\];"
     text = re.sub(array, pointer, text)
-    declared = f"extern __shared__ __align__({_ALIGNMENT}) unsigned char lw_shared[];\n"
+    declared = f"extern __shared__ __align__({SHARED_BLOCK}) unsigned char lw_shared[];\n"
     head, body = text.split(") {\n", 1)
     return f"{declared}{head}) {{\n{body}", offset
 

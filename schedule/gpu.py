@@ -94,7 +94,7 @@ def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Ch
     if isinstance(sketch, Tiled):
         return tiled_default(sketch, knobs, context.gpu)
     if isinstance(sketch, Turned):
-        return {"threads": knobs["threads"][-1], "tile": (32, 32)}
+        return {"threads": knobs["threads"][-1], "tile": _turned_tile(sketch, context.gpu)}
     if isinstance(sketch, Matrix):
         return matrix_default(sketch, knobs, context.gpu)
     assert isinstance(sketch, Rows)
@@ -124,10 +124,15 @@ def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
 
 
 def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
-    """Whether a stage is made by copies of 4 bytes or more."""
+    """Whether a stage is made by copies of 4 bytes or more: of elements of 2, by pairs, which all
+    begin at even places."""
     if leaves(read, nest.extents) or item_bytes(read.dtype) not in (2, 4, 8):
         return False
-    return item_bytes(read.dtype) >= 4 or not turned(read, tiled)
+    if item_bytes(read.dtype) >= 4:
+        return True
+    last = read.index[-1].plain() if read.index else None
+    sizes = (extent(last), tensor_shape(read.tensor)[-1]) if last is not None else (1,)
+    return not turned(read, tiled) and all(size % 2 == 0 for size in sizes)
 
 
 def _turned(group: Group, gpu: Gpu) -> Iterator[Turned]:
@@ -145,6 +150,15 @@ def _turned(group: Group, gpu: Gpu) -> Iterator[Turned]:
     if found:
         slow = max(found, key=lambda a: len(found[a]))
         yield Turned(group, (slow, fast), tuple(found[slow]))
+
+
+def _turned_tile(sketch: Turned, gpu: Gpu) -> Choice:
+    """The largest square whose stages fit shared memory, at most 32 by 32; rows are 16 bytes
+    longer than need be."""
+    items = [item_bytes(r.dtype) for r in sketch.staged]
+    fitting = (t for t in (32, 16) if t * sum(t * i + 16 for i in items) <= gpu.shared_bytes)
+    size = next(fitting, 8)
+    return size, size
 
 
 def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:

@@ -38,7 +38,11 @@ def matrix_sketches(group: Group, gpu: Gpu) -> Iterator[Matrix]:
         if m is None or n is None or (fast is not None and n != fast and m == fast):
             continue
         (k,) = nest.reduce
-        copied = all(tensor_shape(r.tensor)[-1] % _WIDE == 0 for r in (left, right))
+        copied = all(
+            size % _WIDE == 0
+            for r in (left, right)
+            for size in (tensor_shape(r.tensor)[-1], *map(extent, r.index[-1].indices()))
+        )
         pipelines = ["double", "plain"]
         if gpu.async_copies and copied:
             pipelines.insert(0, "async")

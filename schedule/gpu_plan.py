@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Read
+from loopwright.dsl.expr import Read, walk
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
@@ -131,6 +131,9 @@ def _stages(group: Group, made: Tensor, gpu: Gpu) -> bool:
     if group.shared or len(group.nests) != 1 or not has_reuse(nest) or len(tiled) < 2 or nest.also:
         return False
     if any(matrix_sketches(group, gpu)):
+        return False
+    after = () if nest.epilogue is None else walk(nest.epilogue)
+    if any(isinstance(x, Read) and x.tensor.name == made.name for x in after):
         return False
     staged = staged_reads(nest, tiled)
     reads = {r for r in nest.reads() if r.tensor.name == made.name}

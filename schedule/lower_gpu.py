@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from loopwright.schedule.assemble import assembled, values_of
@@ -49,7 +50,8 @@ def lower_kernels(
         made = Kernel(storage, "prepare" if ahead else "body", gpu)
         stmts = _lowered(kernel, values_of(sketch, values, number), made)
         (prepare if ahead else body).extend(stmts)
-    return assembled(n, sketch.workload, storage, prepare, body, _copied)
+    copied = functools.partial(_copied, min(_COPY_THREADS, gpu.most_threads))
+    return assembled(n, sketch.workload, storage, prepare, body, copied)
 
 
 def _lowered(
@@ -66,11 +68,11 @@ def _lowered(
     return lower_matrix(sketch, values, kernel)
 
 
-def _copied(source: Buffer, target: Buffer) -> Stmt:
-    """A kernel that copies a buffer, element by element."""
+def _copied(threads: int, source: Buffer, target: Buffer) -> Stmt:
+    """A kernel that copies a buffer, element by element, in blocks of so many threads."""
     total = source.size
     block, thread, place = (Var(f"{target.name}.{x}") for x in ("block", "thread", "place"))
-    whole = linear((block, _COPY_THREADS), (thread, 1))
+    whole = linear((block, threads), (thread, 1))
     at: list[Linear] = []
     rest = linear((place, 1))
     for extent in reversed(source.shape):
@@ -80,6 +82,6 @@ def _copied(source: Buffer, target: Buffer) -> Stmt:
         Let(place, whole, total - 1),
         Store(target, tuple(at), Load(source, tuple(at))),
     ]
-    blocks = ceildiv(total, _COPY_THREADS)
-    loops = [(block, blocks, "block"), (thread, _COPY_THREADS, "thread")]
+    blocks = ceildiv(total, threads)
+    loops = [(block, blocks, "block"), (thread, threads, "thread")]
     return wrapped(body, loops)[0]

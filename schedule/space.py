@@ -134,7 +134,7 @@ class _Named:
 def _space(named: _Named, target: Target) -> Space:
     workload = named.workload
     if target.gpu is not None:
-        return Space(workload, target, gpu_sketches(workload, target))
+        return Space(workload, target, _legal_first(gpu_sketches(workload, target), target))
     rewrites: list[tuple[Sketch, ...]] = []
     for label, form in split_reductions(workload, target):
         rewrites.append(_sketches(form, plan(form), target, label))
@@ -175,6 +175,14 @@ def _space(named: _Named, target: Target) -> Space:
             name = f"phases={results} "
             rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
+
+
+def _legal_first(sketches: tuple[Sketch, ...], target: Target) -> tuple[Sketch, ...]:
+    """The sketches of a GPU, those before the first one whose default is legal behind it."""
+    for number, sketch in enumerate(sketches):
+        if legal(lower(sketch, target, np.array([sketch.default])), target.gpu).all():
+            return (sketch, *sketches[:number], *sketches[number + 1 :])
+    return sketches
 
 
 def _ranked(rewrites: list[tuple[Sketch, ...]], target: Target) -> Sequence[tuple[Sketch, ...]]:

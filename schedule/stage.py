@@ -270,7 +270,8 @@ class Stage:
             axis.origin(sizes, bases) + place * axis.step
             for axis, place in zip(self.axes, places, strict=True)
         ]
-        target = [places[d] for d in self.order]
+        # What a smaller tile reads stands where `place` looks for it.
+        target = [places[d] + self._shift(d, sizes) for d in self.order]
         return turn, rounds, [clip, *lets], source, target, width
 
     def _width(self, sizes: Sizes, bases: At, counts: list[Column]) -> Column:
@@ -285,7 +286,13 @@ class Stage:
         ]
         where[-1] = self.axes[-1].origin(sizes, bases)
         step = self.kernel.reach.step(flat(buffer, tuple(where)))
-        return np.gcd(np.gcd(self.aligned, counts[-1]), step)
+        along = np.gcd(counts[-1], self._shift(-1, sizes))
+        return np.gcd(np.gcd(self.aligned, along), step)
+
+    def _shift(self, d: int, sizes: Sizes) -> Column:
+        """By how many places what a tile of these sizes reads stands further in than what a whole
+        one does: 0 but for negative coefficients."""
+        return self.axes[d].low(sizes) - self.axes[d].low(self.sizes)
 
     def _lane(self, places: list[Linear], lane: Linear) -> list[Linear]:
         """The places of a neighbour along the tensor's last axis."""

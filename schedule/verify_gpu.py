@@ -58,7 +58,8 @@ Problem = tuple[Any, Callable[[int], str]]
 
 GPU_LOOPS = ("serial", "unrolled", "vectorized", "block", "thread")
 MATRIX_SCOPES = ("matrix_a", "matrix_b", "accumulator")
-SHARED_ALIGNMENT = 32  # bytes at which a shared buffer begins
+SHARED_ALIGNMENT = 32  # bytes at which a shared buffer begins at least
+SHARED_BLOCK = 128  # bytes of which a shared buffer takes whole multiples
 GLOBAL_ALIGNMENT = 16  # bytes at which arguments and workspaces begin
 SPARE_REGISTERS = 24  # for addresses and counters
 
@@ -185,7 +186,7 @@ class _GpuChecker:
         """Registers that a buffer takes."""
         size = buffer.size * item_bytes(buffer.dtype)
         if buffer.scope == "shared":
-            size = ceildiv(size, SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            size = ceildiv(size, SHARED_BLOCK) * SHARED_BLOCK
             self.shared = self.shared + size * np.greater(self.runs, 0)
         if buffer.scope in MATRIX_SCOPES:
             copies = 1 if buffer.scope == "accumulator" else 2  # what wmma's fragments take
@@ -256,8 +257,10 @@ class _GpuChecker:
         self._add(many & clamped, lambda i: f"vector loop {name} holds a clamped load")
 
     def _width(self, buffer: Buffer, loop: Loop) -> None:
+        """Registers are read and written lane by lane, so that any number of them is a vector."""
         most = self.gpu.vector_bytes
         wide = np.greater(loop.extent * item_bytes(buffer.dtype), most)
+        wide = wide & (buffer.scope != "register")
         self._add(
             wide | np.not_equal(loop.extent & (loop.extent - 1), 0),
             lambda i: (

@@ -16,7 +16,7 @@ from tests.schedule.gpu_interpreter import run
 
 GPU = Gpu("sm_90", multiprocessors=4, tensor_cores=True, async_copies=True)
 CUDA = Target("cuda", gpu=GPU)
-OPENCL = Target("opencl", gpu=Gpu(most_threads=256, shared_bytes=16 << 10, multiprocessors=2))
+OPENCL = Target("opencl", gpu=Gpu(most_threads=128, shared_bytes=16 << 10, multiprocessors=2))
 
 
 def T(name, *shape, dtype="float32", constant=False):
@@ -35,7 +35,42 @@ def transposed(A):
     return B
 
 
+def backwards(A, B):
+    C, (i, j, k) = lw.tensor("C"), lw.indices("i j k")
+    C[i, j] += A[i, k] * B[B.shape[0] - 1 - k, j]
+    return C
+
+
+def read_again_after_the_sum(X, A, B):
+    P, C, D = map(lw.tensor, "PCD")
+    i, j, k = lw.indices("i j k")
+    P[i] = lw.where(i >= 1, X[i - 1], 0.0)
+    C[i, j] += P[i] * A[i, k] * B[k, j]
+    D[i, j] = C[i, j] + P[i]
+    return D
+
+
+def turned_sum(*operands):
+    B, (i, j) = lw.tensor("B"), lw.indices("i j")
+    total = operands[0][i, j]
+    for operand in operands[1:]:
+        total = total + operand[i, j]
+    B[j, i] = total
+    return B
+
+
 CASES = {
+    "products with a reversed operand": lambda: backwards(T("A", 24, 30), T("B", 30, 20)),
+    "padding that is read again after the sum": lambda: read_again_after_the_sum(
+        T("X", 31), T("A", 32, 24), T("B", 24, 32)
+    ),
+    "sums wider than what they add up": lambda: ops.dense(
+        T("X", 1, 64, dtype="float16"), T("W", 24, 64, dtype="float16"), accumulate="float32"
+    ),
+    "odd rows of halves": lambda: halves(24, 33, 16, transpose_a=True),
+    "transposition of many operands": lambda: turned_sum(
+        *(T(f"A{n}", 33, 40, dtype="float64") for n in range(6))
+    ),
     "odd products": lambda: ops.matmul(T("A", 21, 37), T("B", 37, 18)),
     "transposed products": lambda: ops.matmul(
         T("A", 24, 16), T("B", 24, 24), transpose_a=True, transpose_b=True
