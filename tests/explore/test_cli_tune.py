@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 from click.testing import CliRunner
 
@@ -10,6 +16,7 @@ from loopwright.cli_peers import called_seconds, compare_peer, peer_seconds
 from loopwright.cli_tune import bench, replay, tune
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.errors import LoopwrightError, NotationError
+from loopwright.transfer.records import RecordStore
 
 
 def test_an_operator_is_named_with_its_shapes():
@@ -189,3 +196,34 @@ def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, m
 
     assert runner.invoke(bench, ["mm.so", "--seed", "-1"]).exit_code == 2
     assert runner.invoke(replay, ["999"]).exit_code == 1
+
+
+def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_behind(tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    words = "tune matmul a=96,96 b=96,96 --trials 100000 --threads 1 --records t.db --output mm.so"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loopwright", *words.split()],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        deadline = time.monotonic() + 120
+        while not measured(tmp_path / "t.db") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    assert "interrupted" in said
+    assert measured(tmp_path / "t.db") > 0
+    assert (tmp_path / "mm.so").exists()
+    assert not list(temporary.iterdir())
+
+
+def measured(path):
+    if not path.exists():
+        return 0
+    with RecordStore(path) as store:
+        return len(store)
