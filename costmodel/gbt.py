@@ -8,6 +8,8 @@ version of it calls ranking. Only its stable interface is used: `DMatrix`, `trai
 from __future__ import annotations
 
 import base64
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -156,7 +158,6 @@ class GBTModel(StoredModel):
         return {names[int(f[1:])]: gain / whole for f, gain in gains.items()}
 
     def content(self) -> dict[str, Any]:
-        trees = None if self._booster is None else bytes(self._booster.save_raw("ubj"))
         return {
             "objective": self.objective,
             "seed": self.seed,
@@ -165,7 +166,7 @@ class GBTModel(StoredModel):
             "depth": self.depth,
             "eta": self.eta,
             "base": None if self.base is None else packed(self.base),
-            "booster": None if trees is None else base64.b64encode(trees).decode(),
+            "trees": None if self._booster is None else _to_text(self._booster),
         }
 
     @classmethod
@@ -182,16 +183,43 @@ class GBTModel(StoredModel):
             depth=int(content["depth"]),
             eta=float(content["eta"]),
         )
-        if content["booster"] is None and base is None:
+        trees = _of_text(content)
+        if trees is None and base is None:
             raise ValueError("it has no trees")
-        if content["booster"] is not None:
+        if trees is not None:
             model._booster = xgboost.Booster({"nthread": model.threads})
             try:
-                trees = base64.b64decode(content["booster"], validate=True)
                 model._booster.load_model(bytearray(trees))
             except xgboost.core.XGBoostError as error:
                 raise ValueError(f"xgboost cannot read its trees: {error}") from error
         return model
+
+
+def _to_text(booster: Any) -> str:
+    """Trees for a file, as small as can be: without what only training needs, gains to three
+    digits."""
+    import xgboost
+
+    model = json.loads(bytes(booster.save_raw("json")))
+    for tree in model["learner"]["gradient_booster"]["model"]["trees"]:
+        tree["base_weights"] = tree["sum_hessian"] = [0.0] * len(tree["left_children"])
+        tree["loss_changes"] = [float(f"{gain:.3g}") for gain in tree["loss_changes"]]
+    lean = xgboost.Booster()
+    lean.load_model(bytearray(json.dumps(model).encode()))
+    return base64.b64encode(zlib.compress(bytes(lean.save_raw("ubj")), 9)).decode()
+
+
+def _of_text(content: Mapping[str, Any]) -> bytes | None:
+    """The trees of a file, of an earlier version too."""
+    if "booster" in content:
+        text = content["booster"]
+        return None if text is None else base64.b64decode(text, validate=True)
+    if content["trees"] is None:
+        return None
+    try:
+        return zlib.decompress(base64.b64decode(content["trees"], validate=True))
+    except zlib.error as error:
+        raise ValueError(f"its trees are damaged: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """What every cost model must do, and what boosted trees do beyond it."""
 
+import base64
 import json
 
 import numpy as np
@@ -236,7 +237,7 @@ def test_every_kind_of_damage_is_an_error_that_names_the_file(saved):
         "null",
         "not json",
         text[: len(text) // 2],
-        text.replace("booster", "boaster", 1),
+        text.replace("trees", "threes", 1),
         json.dumps({**data, "format": "other"}),
         json.dumps({**data, "schema": 99}),
         json.dumps({**data, "kind": "treegru"}),
@@ -255,11 +256,20 @@ def test_content_of_another_shape_is_an_error_that_names_the_file(saved):
     _, path, _ = saved
     _, content = read_model(path, "gbt")
     trees = content["content"]
-    wrong_trees = ({"objective": "rank"}, {**trees, "booster": None}, {**trees, "booster": "?"})
+    wrong_trees = ({"objective": "rank"}, *({**trees, "trees": t} for t in (None, "?", "AAAA")))
     for wrong in (*({**content, "content": trees} for trees in wrong_trees), trees, [1]):
         write_model(path, "gbt", wrong)
         with pytest.raises(ModelError, match=r"model\.json"):
             GBTModel.load(path)
+
+
+def test_trees_of_an_earlier_format_are_read(saved):
+    model, path, x = saved
+    _, content = read_model(path, "gbt")
+    earlier = {k: v for k, v in content["content"].items() if k != "trees"}
+    earlier["booster"] = base64.b64encode(bytes(model._booster.save_raw("ubj"))).decode()
+    write_model(path, "gbt", {**content, "content": earlier})
+    assert np.array_equal(GBTModel.load(path).predict(x), model.predict(x))
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
