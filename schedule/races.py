@@ -20,10 +20,12 @@ Access = tuple[Buffer, tuple[Linear, ...]]
 
 @dataclass
 class _Pending:
-    """An access since the last barrier: its slot, and the configs in which it is so."""
+    """An access since the last barrier: its slot, and the configs in which it is so; whether it
+    is a copy that no wait has ended yet, which a barrier does not."""
 
     slot: Linear | None
     where: Any
+    copied: bool = False
 
 
 @dataclass
@@ -34,10 +36,11 @@ class Races:
     reads: dict[str, list[_Pending]] = field(default_factory=dict)
 
     def touch(
-        self, reads: list[Access], write: Access | None, runs: Any
+        self, reads: list[Access], write: Access | None, runs: Any, copied: bool = False
     ) -> Iterator[tuple[Any, str, str]]:
-        """Reads and one write of a statement that is reached where `runs` holds; in which configs
-        they meet something earlier, by the name of the buffer and what happens to it."""
+        """Reads and one write of a statement that is reached where `runs` holds, or of an
+        asynchronous copy; in which configs they meet something earlier, by the name of the buffer
+        and what happens to it."""
         shared = [(b, _slot(i)) for b, i in reads if b.scope == "shared"]
         written = [(b, _slot(i)) for b, i in [write] if b.scope == "shared"] if write else []
         for buffer, slot in shared:
@@ -46,12 +49,19 @@ class Races:
             yield from _conflicts(self.reads, buffer, slot, "written after a read")
         for accesses, pending in ((shared, self.reads), (written, self.writes)):
             for buffer, slot in accesses:
-                pending.setdefault(buffer.name, []).append(_Pending(slot, runs))
+                pending.setdefault(buffer.name, []).append(_Pending(slot, runs, copied))
+
+    def wait(self) -> None:
+        """Asynchronous copies are done as far as a barrier can tell. Which groups a wait is for is
+        not looked at."""
+        for entry in self._entries():
+            entry.copied = False
 
     def barrier(self, runs: Any) -> None:
-        """Nothing is pending any more where `runs` holds."""
+        """Nothing but copies without a wait is pending any more where `runs` holds."""
         for entry in self._entries():
-            entry.where = entry.where & ~np.asarray(runs)
+            if not entry.copied:
+                entry.where = entry.where & ~np.asarray(runs)
 
     def next_iteration(self) -> None:
         """What is pending happened in the iteration before: its slot may be any."""

@@ -156,9 +156,9 @@ class _GpuChecker:
             ),
         )
 
-    def _touch(self, reads: list[Access], write: Access | None) -> None:
-        """Reads and one write of a statement."""
-        for bad, name, what in self.races.touch(reads, write, self.runs):
+    def _touch(self, reads: list[Access], write: Access | None, copied: bool = False) -> None:
+        """Reads and one write of a statement, or of an asynchronous copy."""
+        for bad, name, what in self.races.touch(reads, write, self.runs, copied):
             self._conflict(bad, name, what)
 
     def _conflict(self, bad: Any, name: str, what: str) -> None:
@@ -179,7 +179,9 @@ class _GpuChecker:
                 self.races.barrier(self.runs)
             elif isinstance(stmt, AsyncCopy):
                 self._async_copy(stmt)
-            elif not isinstance(stmt, (AsyncCommit, AsyncWait)):
+            elif isinstance(stmt, AsyncWait):
+                self.races.wait()
+            elif not isinstance(stmt, AsyncCommit):
                 self._matrix(stmt)
 
     def _allocate(self, buffer: Buffer) -> Column:
@@ -311,7 +313,7 @@ class _GpuChecker:
         )
         self._aligned(copy.buffer, flat(copy.buffer, copy.index), copy.count, True)
         self._aligned(copy.source, flat(copy.source, copy.at), copy.count, True)
-        self._touch([], (copy.buffer, copy.index))
+        self._touch([], (copy.buffer, copy.index), copied=True)
 
     def _matrix(self, stmt: Stmt) -> None:
         self._add(not self.gpu.tensor_cores, lambda i: "this GPU multiplies no matrices")

@@ -8,6 +8,7 @@ from loopwright.dsl.expr import Const
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree import (
     Allocate,
+    AsyncCommit,
     AsyncCopy,
     AsyncWait,
     Barrier,
@@ -81,6 +82,16 @@ def test_slots_that_take_turns_need_one_barrier():
     one = Loop(STEP, 8, "serial", (Store(SLOTS, (slot(0), MINE), ZERO), *loop.body))
     with pytest.raises(ConfigError, match="S is read after a write without a barrier"):
         verify(tree_of(kernel(Allocate(SLOTS), one)), GPU)
+
+
+def test_asynchronous_copies_are_there_after_a_wait_and_a_barrier():
+    copy = AsyncCopy(SHARED, (at((THREAD, 1)),), IN, (at((THREAD, 1)),), 1)
+    read = store(value=Load(SHARED, (at((THREAD, -1), const=31),)))
+    start = (Allocate(SHARED), copy, AsyncCommit())
+    verify(tree_of(kernel(*start, AsyncWait(0), Barrier(), read)), GPU)
+    for wrong in ((Barrier(),), (AsyncWait(0),), (Barrier(), AsyncWait(0))):
+        with pytest.raises(ConfigError, match="S is read after a write without a barrier"):
+            verify(tree_of(kernel(*start, *wrong, read)), GPU)
 
 
 def test_a_batch_is_judged_config_by_config():
