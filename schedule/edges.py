@@ -22,6 +22,7 @@ anyway (`clamped`).
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -349,8 +350,9 @@ def _parts(span: Span, position: Affine, axis: Index, tap: Index) -> Iterator[_P
         low, high = (-(-(at - first) // steps[tap]) for at in (span.start, span.stop))
         return max(0, low), min(extent(tap), high)
 
-    at = 0
-    for (low, high), run in itertools.groupby(range(extent(axis)), taps):
-        count = sum(1 for _ in run)
-        yield _Part(at, count, low, high - low)
-        at += count
+    at, places = 0, range(extent(axis))
+    while at < len(places):
+        low, high = here = taps(at)  # neither grows along the axis, so that equal ones are a run
+        end = bisect.bisect_left(places, True, at, key=lambda y, here=here: taps(y) != here)
+        yield _Part(at, end - at, low, high - low)
+        at = end

@@ -91,8 +91,10 @@ def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
     def turns(rows: int) -> int:
         return -(-images * -(-count // rows) // threads) * rows
 
-    least = turns(1)
-    yield from (rows for rows in range(1, count + (images > 1)) if turns(rows) == least)
+    least = turns(1)  # and so a multiple of them
+    small = [d for d in range(1, math.isqrt(least) + 1) if least % d == 0]
+    divisors = sorted({*small, *(least // d for d in small)})
+    yield from (d for d in divisors if d < count + (images > 1) and turns(d) == least)
 
 
 def plan(workload: Workload) -> tuple[Group, ...]:

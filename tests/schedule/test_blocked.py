@@ -1,5 +1,7 @@
 """Sums over padded images in blocks of rows, each with its own padding."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
 from loopwright.schedule.blocked import blocked, rows_of_blocks
+from loopwright.schedule.plan import even_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 
@@ -167,3 +170,18 @@ def test_no_blocks_without_padding(shape):
     workload = lw.workload(conv(*shape))
     assert rows_of_blocks(workload, resolve("cpu", 2)) == ()
     assert blocked(workload, 1) is None
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_even_blocks_keep_all_threads_as_busy_as_single_rows_do(images, threads):
+    def rows_of_the_busiest(block, count):
+        blocks = images * math.ceil(count / block)
+        return math.ceil(blocks / threads) * block
+
+    for count in (1, 2, 7, 28, 30, 97, 112):
+        least = rows_of_the_busiest(1, count)
+        even = [b for b in range(1, count) if rows_of_the_busiest(b, count) == least]
+        found = list(even_blocks(images, count, threads))
+        assert [b for b in found if b < count] == even
+        assert count not in found or images > 1
