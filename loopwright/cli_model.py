@@ -175,11 +175,11 @@ def evaluate(
 
 def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
     from loopwright.codegen.target import resolve
+    from loopwright.measure.machine import usable_processors
     from loopwright.transfer.dataset import of_family, read_groups
     from loopwright.transfer.records import RecordStore
 
     with ExitStack() as stack:
         opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]
-        if targets == "all":
-            return list(read_groups(opened, reads))
-        return list(read_groups(opened, reads, wanted=of_family(str(resolve("cpu")))))
+        wanted = of_family(str(resolve("cpu"))) if targets != "all" else lambda _: True
+        return list(read_groups(opened, reads, wanted=wanted, processes=usable_processors()))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -51,31 +55,49 @@ class Group:
         return kind(self.workload)
 
 
+_Whole = tuple[Path, tuple[Setting, ...]]  # a store, and the settings whose costs compare
+_Learned = tuple[Floats, Floats, int]
+_MANY = 100  # groups from which on a second process has started before one is done
+
+
 def read_groups(
     stores: Iterable[RecordStore],
     reads: str = "relation",
     *,
     wanted: Callable[[Setting], bool] = lambda _: True,
     most: int | None = None,
+    processes: int = 1,
 ) -> Iterator[Group]:
     """The groups of stores, one after the other, as their features are made; `reads` names the
     representation, "relation" or "tree".
 
     Settings that are not `wanted` are left out, and so are those of targets that this module
     cannot remake. Of a group with more than `most` configs, every so manieth in the order of
-    cost is kept.
+    cost is kept. More than one of the `processes` pay for hundreds of groups.
     """
+    _representation(reads)
+    wholes = [
+        (store.path, tuple(members))
+        for store in stores
+        for members in comparable(filter(wanted, store.settings()))
+    ]
+    learned = functools.partial(_learned, reads=reads, most=most)
+    if processes == 1 or len(wholes) < _MANY:
+        yield from filter(None, map(_group, wholes, map(learned, wholes)))
+        return
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        found = pool.map(learned, wholes, chunksize=8)
+        yield from filter(None, map(_group, wholes, found))
+
+
+def _representation(reads: str) -> ContextRelation | FlattenedTree:
     representation = make_representation(reads)
     if not isinstance(representation, ContextRelation | FlattenedTree):
         raise ModelError(
             f"{reads!r} features say nothing about other workloads: a global model reads "
             "'relation' or 'tree'"
         )
-    for store in stores:
-        for members in comparable(filter(wanted, store.settings())):
-            group = _group(store, members, representation, most)
-            if group is not None:
-                yield group
+    return representation
 
 
 def of_family(target: str) -> Callable[[Setting], bool]:
@@ -111,32 +133,30 @@ def features_of(
     return result
 
 
-def _group(
-    store: RecordStore,
-    members: Sequence[Setting],
-    representation: ContextRelation | FlattenedTree,
-    most: int | None,
-) -> Group | None:
+def _learned(whole: _Whole, reads: str, most: int | None) -> _Learned | None:
+    """Features and costs of a group, and how many records are of no config of today."""
+    path, members = whole
     first = members[0]
     target = target_of(first.target, first.machine, first.threads)
     if target is None:
         return None
-    workload = workload_of(first.workload)
-    points = space(workload, target)
-    costs = _costs(store, members)
+    points = space(workload_of(first.workload), target)
+    with RecordStore(path, create=False) as store:
+        costs = _costs(store, members)
     known = {config: cost for config, cost in costs.items() if _fits(points, config)}
     if not known:
         return None
     kept = _thinned(known, most)
-    return Group(
-        workload,
-        first.target,
-        first.threads,
-        first.hardware,
-        features_of(points, list(kept), representation),
-        np.array(list(kept.values()), np.float64),
-        len(costs) - len(known),
-    )
+    features = features_of(points, list(kept), _representation(reads))
+    return features, np.array(list(kept.values()), np.float64), len(costs) - len(known)
+
+
+def _group(whole: _Whole, learned: _Learned | None) -> Group | None:
+    if learned is None:
+        return None
+    first = whole[1][0]
+    workload = workload_of(first.workload)
+    return Group(workload, first.target, first.threads, first.hardware, *learned)
 
 
 def _costs(store: RecordStore, members: Sequence[Setting]) -> dict[Config, float]:

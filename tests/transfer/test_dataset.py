@@ -10,6 +10,7 @@ import pytest
 import loopwright as lw
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.representation import ContextRelation
+from loopwright.transfer import dataset
 from loopwright.transfer.dataset import features_of, of_family, read_groups, stacked
 from loopwright.transfer.kinds import kind
 from loopwright.transfer.records import RecordStore
@@ -97,3 +98,15 @@ def test_config_vectors_say_nothing_about_other_workloads(tmp_path):
         list(read_groups([RecordStore(tmp_path / "r.db")], "config"))
     with pytest.raises(ModelError, match="no records to learn from"):
         stacked([])
+
+
+def test_processes_read_what_one_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(dataset, "_MANY", 2)
+    sizes = [(24, 36, 48), (8, 16, 24), (9, 9, 9)]
+    with RecordStore(filled(tmp_path / "r.db", sizes)) as store:
+        alone, together = (list(read_groups([store], processes=n)) for n in (1, 2))
+    assert len(alone) == 3
+    for one, other in zip(alone, together, strict=True):
+        assert str(one.workload) == str(other.workload)
+        np.testing.assert_array_equal(one.features, other.features)
+        np.testing.assert_array_equal(one.costs, other.costs)
