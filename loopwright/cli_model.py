@@ -174,8 +174,8 @@ def evaluate(
 
 
 def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
+    from loopwright.codegen.processors import usable_processors
     from loopwright.codegen.target import resolve
-    from loopwright.measure.machine import usable_processors
     from loopwright.transfer.dataset import of_family, read_groups
     from loopwright.transfer.records import RecordStore
 

@@ -343,16 +343,17 @@ def _fills(producer: Nest, nest: Nest) -> bool:
 
 def _parts(span: Span, position: Affine, axis: Index, tap: Index) -> Iterator[_Part]:
     """Runs of an axis whose elements meet the same taps within a span."""
-    steps = dict(position.terms)
+    steps, places = dict(position.terms), range(extent(axis))
 
-    def taps(y: int) -> tuple[int, int]:
+    def minus_taps(y: int) -> tuple[int, int]:
+        """The first tap and the end of them, negative: neither falls along the axis."""
         first = position.const + steps[axis] * y
         low, high = (-(-(at - first) // steps[tap]) for at in (span.start, span.stop))
-        return max(0, low), min(extent(tap), high)
+        return -max(0, low), -min(extent(tap), high)
 
-    at, places = 0, range(extent(axis))
+    at = 0
     while at < len(places):
-        low, high = here = taps(at)  # neither grows along the axis, so that equal ones are a run
-        end = bisect.bisect_left(places, True, at, key=lambda y, here=here: taps(y) != here)
-        yield _Part(at, end - at, low, high - low)
+        here = minus_taps(at)
+        end = bisect.bisect_right(places, here, at, key=minus_taps)
+        yield _Part(at, end - at, -here[0], here[0] - here[1])
         at = end
