@@ -25,16 +25,24 @@ class Ensemble(StoredModel):
         one kind.
     seed: decides the samples, and the random scores before there is data.
     bootstrap: whether records are drawn; otherwise every member learns from all.
+    weights: how much each counts in the mean; by default all the same.
     """
 
     kind: ClassVar[str] = "ensemble"
 
     def __init__(
-        self, members: Sequence[StoredModel], seed: int = 0, bootstrap: bool = True
+        self,
+        members: Sequence[StoredModel],
+        seed: int = 0,
+        bootstrap: bool = True,
+        weights: Sequence[float] | None = None,
     ) -> None:
         if len(members) < 2 or len({m.reads for m in members}) > 1:
             raise ModelError("an ensemble has two or more members, which read the same features")
         self.members, self.seed, self.bootstrap = tuple(members), int(seed), bootstrap
+        self.weights = tuple(map(float, weights or [1.0] * len(members)))
+        if len(self.weights) != len(members) or min(self.weights) <= 0:
+            raise ModelError(f"weights {self.weights}: give each member one above 0")
         self.reads = members[0].reads
         self.uncertain = bootstrap
         self.about: dict[str, Any] = {}
@@ -66,7 +74,7 @@ class Ensemble(StoredModel):
     def predict(self, features: Floats) -> Floats:
         if not self.ready:
             return self._random.predict(features)
-        mean: Floats = self._scores(features).mean(axis=0)
+        mean: Floats = np.average(self._scores(features), axis=0, weights=self.weights)
         return mean
 
     def uncertainty(self, features: Floats) -> tuple[Floats, Floats]:
@@ -87,19 +95,21 @@ class Ensemble(StoredModel):
 
     def importance(self) -> dict[str, float]:
         result: dict[str, float] = {}
-        for shares in (member.importance() for member in self.members):
-            for name, share in shares.items():
-                result[name] = result.get(name, 0.0) + share / len(self.members)
+        for member, weight in zip(self.members, self.weights, strict=True):
+            for name, share in member.importance().items():
+                result[name] = result.get(name, 0.0) + share * weight / sum(self.weights)
         return result
 
     def content(self) -> dict[str, Any]:
         members = [packed(member) for member in self.members]
-        return {"seed": self.seed, "bootstrap": self.bootstrap, "members": members}
+        options = {"bootstrap": self.bootstrap, "weights": self.weights}
+        return {"seed": self.seed, **options, "members": members}
 
     @classmethod
     def of_content(cls, content: Mapping[str, Any]) -> Ensemble:
         members = [unpacked(member) for member in content["members"]]
-        bootstrap = content.get("bootstrap", True)  # which files of earlier versions do not say
+        # Files of earlier versions say neither this nor the weights.
+        bootstrap = content.get("bootstrap", True)
         if not isinstance(bootstrap, bool):
             raise TypeError(f"bootstrap is {bootstrap!r}")
-        return cls(members, content["seed"], bootstrap)
+        return cls(members, content["seed"], bootstrap, content.get("weights"))

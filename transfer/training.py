@@ -20,6 +20,7 @@ from loopwright.transfer.record import current_versions
 
 MODELS = ("gbt", "mlp", "blend", "treegru")
 """What a global model may be."""
+_BESIDE = 0.5  # the weight of what was learned elsewhere: `docs/global-models.md`
 _TREES: dict[str, Any] = {"rounds": 400, "depth": 6, "eta": 0.1}
 
 
@@ -31,8 +32,8 @@ def train(
     beside: Sequence[StoredModel] = (),
 ) -> StoredModel:
     """A global model of the records of all groups, ranks compared within each; `base` is one
-    that it goes on from. Its scores are the mean of its own and of those `beside` it, models that
-    have learned elsewhere. What it learned from is in its `about`.
+    that it goes on from. Its scores are the mean of those of its parts and of models `beside` it
+    that have learned elsewhere, which count half. What it learned from is in its `about`.
 
     Raises `ModelError` where there is too little to learn, and for a name not in `MODELS`.
     """
@@ -53,7 +54,8 @@ def train(
             about[name] += before.get(name, 0)
     if beside:
         own = made.members if isinstance(made, Ensemble) else (made,)
-        made = Ensemble([*own, *beside], seed, bootstrap=False)
+        weights = [1.0] * len(own) + [_BESIDE] * len(beside)
+        made = Ensemble([*own, *beside], seed, bootstrap=False, weights=weights)
     made.about = about
     return made
 
