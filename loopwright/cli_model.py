@@ -95,7 +95,7 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     "--beside",
     type=_FILE,
     multiple=True,
-    help="A model whose scores count half as much as those of the new one's parts; may be repeated.",
+    help="A model whose scores count half as much as those of a part of the new one; repeatable.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--note", help="Anything that should be known of it, kept in the file.")
