@@ -40,7 +40,7 @@ class Ensemble(StoredModel):
         if len(members) < 2 or len({m.reads for m in members}) > 1:
             raise ModelError("an ensemble has two or more members, which read the same features")
         self.members, self.seed, self.bootstrap = tuple(members), int(seed), bootstrap
-        self.weights = tuple(map(float, weights or [1.0] * len(members)))
+        self.weights = tuple(map(float, [1.0] * len(members) if weights is None else weights))
         if len(self.weights) != len(members) or min(self.weights) <= 0:
             raise ModelError(f"weights {self.weights}: give each member one above 0")
         self.reads = members[0].reads
@@ -74,8 +74,7 @@ class Ensemble(StoredModel):
     def predict(self, features: Floats) -> Floats:
         if not self.ready:
             return self._random.predict(features)
-        mean: Floats = np.average(self._scores(features), axis=0, weights=self.weights)
-        return mean
+        return self._mean(self._scores(features))
 
     def uncertainty(self, features: Floats) -> tuple[Floats, Floats]:
         if not self.uncertain:
@@ -83,7 +82,11 @@ class Ensemble(StoredModel):
         if not self.ready:
             raise ModelError("this ensemble has not learned anything yet: fit it first")
         scores = self._scores(features)
-        return scores.mean(axis=0), scores.std(axis=0, ddof=1)
+        return self._mean(scores), scores.std(axis=0, ddof=1)
+
+    def _mean(self, scores: Floats) -> Floats:
+        mean: Floats = np.average(scores, axis=0, weights=np.array(self.weights, scores.dtype))
+        return mean
 
     def _scores(self, features: Floats) -> Floats:
         return np.stack([member.predict(features) for member in self.members])

@@ -64,4 +64,7 @@ def test_members_that_do_not_fit_together_are_refused():
         Ensemble([GBTModel()])
     with pytest.raises(ModelError, match="same features"):
         Ensemble([GBTModel(), TreeGRU()])
+    for weights in ([1.0], [1.0, 0.0], [1.0, -1.0], []):
+        with pytest.raises(ModelError, match="give each member one above 0"):
+            Ensemble([GBTModel(), GBTModel(seed=1)], weights=weights)
     assert not RandomModel().uncertain

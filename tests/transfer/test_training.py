@@ -98,13 +98,13 @@ def test_a_model_that_goes_on_from_another_remembers_what_that_one_learned_from(
     assert sum(second.about["kinds"].values()) == len(groups)
 
 
-def test_models_beside_each_other_give_the_mean_of_their_scores(groups, tmp_path):
+def test_a_model_beside_others_counts_half_in_the_mean_of_their_scores(groups, tmp_path):
     first, second = train(groups[:1]), train(groups[1:], "blend", beside=[train(groups[:1])])
     assert second.about["workloads"] == sorted({g.workload.key for g in groups})
     assert second.about["records"] == sum(len(g.costs) for g in groups)
     parts = [*train(groups[1:], "blend").members, first]
     x = groups[0].features
-    expected = np.mean([part.predict(x) for part in parts], axis=0)
+    expected = np.average([part.predict(x) for part in parts], axis=0, weights=[1, 1, 0.5])
     np.testing.assert_allclose(second.predict(x), expected, rtol=1e-4, atol=1e-5)
     second.save(tmp_path / "both.json")
     np.testing.assert_array_equal(
