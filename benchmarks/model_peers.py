@@ -43,10 +43,7 @@ def eager(network: str, threads: int) -> Made:
 
 def channels_last(network: str, threads: int) -> Made:
     """torch, activations and weights with channels last."""
-    place_openmp()
-    import torch
-
-    return _torch(network, threads, lambda net: net.to(memory_format=torch.channels_last), True)
+    return _torch(network, threads, _turned, True)
 
 
 def inductor(network: str, threads: int) -> Made:
@@ -56,15 +53,7 @@ def inductor(network: str, threads: int) -> Made:
 
 def inductor_last(network: str, threads: int) -> Made:
     """The same with channels last."""
-    place_openmp()
-    import torch
-
-    return _torch(
-        network,
-        threads,
-        lambda net: _compiled(net.to(memory_format=torch.channels_last)),
-        True,
-    )
+    return _torch(network, threads, lambda net: _compiled(_turned(net)), True)
 
 
 def onnxruntime(network: str, threads: int) -> Made:
@@ -172,6 +161,12 @@ def _torch(network: str, threads: int, change: Callable[[Any], Any], last: bool 
         return result if isinstance(result, tuple) else [result]
 
     return _timed(call, wanted)
+
+
+def _turned(net: Any) -> Any:
+    import torch
+
+    return net.to(memory_format=torch.channels_last)
 
 
 def _compiled(net: Any) -> Any:

@@ -2,7 +2,7 @@
 
 xgboost grows the trees; what they minimize is in `losses`, so that nothing depends on what a
 version of it calls ranking. Only its stable interface is used: `DMatrix`, `train` with `obj` and
-`custom_metric`, `Booster.inplace_predict`, `save_raw`, `load_model`.
+`custom_metric`, `Booster.inplace_predict`, `save_raw`, `load_model`, and its JSON format of trees.
 """
 
 from __future__ import annotations

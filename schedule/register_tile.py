@@ -142,7 +142,8 @@ class _Judge:
     near: bytes of the nearest cache that a tile may fill.
     axes: the extents of the tile's axes, and whether they are reductions.
     sums: whether it reduces.
-    window: taps of the window that slides along the tile, 1 without one.
+    slides: whether a window slides along the tile; `window`: its taps, 1 without one.
+    operands: what it sums up.
     sparse: for every operand that does not stay in the second-level cache and of which a step
         reads single elements, each from a cache line of its own: the axes that it moves with.
     """

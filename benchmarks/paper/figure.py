@@ -104,8 +104,9 @@ def jobs(figure: Figure, seeds: int) -> Iterator[Key]:
 
 
 def mark(table: Path, setting: Setting) -> int:
-    """A checksum of all that a search replays: its table, and those that it learns from first."""
-    paths = (table, *sources(setting, table))
+    """A checksum of all that a search replays: its table, and those that it learns from first, as
+    far as they are here."""
+    paths = filter(Path.exists, (table, *sources(setting, table)))
     return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), paths, 0)
 
 
