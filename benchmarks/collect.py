@@ -5,6 +5,10 @@
 Nothing else should run meanwhile. Most of the time goes into building, which does not mind: with
 --ahead visits are prepared, to wait on a --shelf, and later ones without it take them from there.
 
+With --again a visit measures what was measured before: a model that is to be judged is judged by
+times that are sure. Two measurements of a program, minutes apart and in another process, differ
+by a few percent.
+
 With --adopt FOLDER the records of the paper's figures are added, and nothing is measured.
 
 Workloads are drawn (`suites/drawn.py`), none of which the benchmarks measure, so that these can
@@ -21,6 +25,7 @@ import math
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +54,6 @@ sys.path.append(str(Path(__file__).parent / "paper"))
 from ahead import Shelf
 from recorded import Recorded
 
-SEED = 5
 TIMING = Timing(cap=0.06)
 LIMITS = Limits(run=2.0, oracle=10.0)
 _MOST_WAITING = 40
@@ -67,16 +71,19 @@ class Job:
         return self.row.request.workload.key, self.threads
 
 
-def jobs(workloads: int, counts: tuple[int, ...]) -> list[Job]:
+def jobs(workloads: int, counts: tuple[int, ...], seed: int) -> list[Job]:
     """Every workload on every number of threads, neighbours of different kinds."""
     others = [row for suite in SUITES.values() for row in suite()]
-    rows = drawn(workloads, SEED, others)
+    rows = drawn(workloads, seed, others)
     shifts = range(len(counts))
     return [Job(row, counts[(n + s) % len(counts)]) for s in shifts for n, row in enumerate(rows)]
 
 
-def ordered(work: list[Job], store: RecordStore, size: int, visits: int) -> list[Job]:
-    """Those with the fewest visits first, without those that have had enough."""
+def ordered(
+    work: list[Job], store: RecordStore, size: int, visits: int, again: bool = False
+) -> list[Job]:
+    """Those with the fewest visits first, without those that have had enough; `again` leaves out
+    those that have had none."""
     records = {job.key: 0 for job in work}
     targets = {threads: str(resolve("cpu", threads)) for _, threads in records}
     machine = hardware(fingerprint())
@@ -85,7 +92,8 @@ def ordered(work: list[Job], store: RecordStore, size: int, visits: int) -> list
         if here and (s.workload_key, s.threads) in records:
             records[s.workload_key, s.threads] += s.measured + s.failed
     had = {key: -(-count // size) for key, count in records.items()}
-    return sorted((job for job in work if had[job.key] < visits), key=lambda job: had[job.key])
+    wanted = (job for job in work if again <= had[job.key] < visits)
+    return sorted(wanted, key=lambda job: had[job.key])
 
 
 class Waiting:
@@ -128,6 +136,12 @@ def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
     return [*asked, *domain.configs(rest)]
 
 
+def known(job: Job, store: RecordStore, size: int) -> list[Config]:
+    """What the first visit of a workload measured."""
+    target = resolve("cpu", job.threads)
+    return list(store.measured(job.row.request.workload, target, fingerprint()))[:size]
+
+
 def measure(job: Job, configs: list[Config], device: Device, store: RecordStore) -> int:
     """Measure configs, and store them; how many failed."""
     workload, machine, session = job.row.request.workload, fingerprint(), f"{time.time_ns():x}"
@@ -153,7 +167,13 @@ def prepare(work: list[Job], waiting: Waiting, store: RecordStore, size: int, en
                 waiting.put(job, configs)
 
 
-def visit(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end: float) -> None:
+def visit(
+    work: list[Job],
+    waiting: Waiting,
+    store: RecordStore,
+    choose: Callable[[Job], list[Config]],
+    end: float,
+) -> None:
     """One visit after the other, those that were prepared first, until the time is up."""
     with ExitStack() as stack:
         devices: dict[int, LocalDevice] = {}
@@ -167,7 +187,7 @@ def visit(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end:
                 )
                 devices[job.threads] = stack.enter_context(device)
             start, ready = time.monotonic(), waiting.has(job)
-            configs = waiting.take(job) if ready else chosen(job, store, size)
+            configs = waiting.take(job) if ready else choose(job)
             try:
                 failed = measure(job, configs, devices[job.threads], store)
             except DeviceError as error:
@@ -210,6 +230,8 @@ def _counts() -> tuple[int, ...]:
 @click.option("--workloads", default=112, show_default=True)
 @click.option("--visits", default=3, show_default=True, help="Of each workload and threads.")
 @click.option("--size", default=24, show_default=True, help="Configs of a visit.")
+@click.option("--seed", default=5, show_default=True, help="Of the draw of workloads.")
+@click.option("--again", is_flag=True, help="Visits measure what the first one measured.")
 @click.option("--shelf", type=click.Path(path_type=Path), help="Where prepared visits wait.")
 @click.option("--ahead", is_flag=True, help="Prepare visits, measure nothing.")
 @click.option("--adopt", "tables", type=click.Path(path_type=Path), help="Add paper/data instead.")
@@ -219,6 +241,8 @@ def main(
     workloads: int,
     visits: int,
     size: int,
+    seed: int,
+    again: bool,
     shelf: Path | None,
     ahead: bool,
     tables: Path | None,
@@ -226,16 +250,22 @@ def main(
     end = time.monotonic() + seconds
     if ahead and shelf is None:
         raise click.UsageError("--ahead needs a --shelf that stays")
+    if again and shelf is not None:
+        raise click.UsageError("--again takes nothing from a --shelf")
     with RecordStore(records) as store, tempfile.TemporaryDirectory() as own:
         if tables is not None:
             click.echo(f"{adopt(tables, store)} new records")
             return
-        work = ordered(jobs(workloads, _counts()), store, size, visits)
+        work = ordered(jobs(workloads, _counts(), seed), store, size, visits, again)
         if not work:
             click.echo(f"every workload has had {visits} visits")
             return
         waiting = Waiting(shelf or Path(own))
-        (prepare if ahead else visit)(work, waiting, store, size, end)
+        if ahead:
+            prepare(work, waiting, store, size, end)
+        else:
+            choose = known if again else chosen
+            visit(work, waiting, store, lambda job: choose(job, store, size), end)
 
 
 if __name__ == "__main__":

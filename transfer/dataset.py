@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import multiprocessing
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -160,13 +161,13 @@ def _group(whole: _Whole, learned: _Learned | None) -> Group | None:
 
 
 def _costs(store: RecordStore, members: Sequence[Setting]) -> dict[Config, float]:
-    """The last cost of every config; times of cold caches are left out."""
+    """The median of every config's costs; times of cold caches are left out."""
     first = members[0]
-    costs: dict[Config, float] = {}
+    costs: dict[Config, list[float]] = {}
     for record in store.query(first.workload_key, first.target, threads=first.threads):
         if record.cache == "warm" and hardware(record.machine) == first.hardware:
-            costs[record.config] = record.cost
-    return costs
+            costs.setdefault(record.config, []).append(record.cost)
+    return {config: statistics.median(own) for config, own in costs.items()}
 
 
 def _thinned(costs: Mapping[Config, float], most: int | None) -> dict[Config, float]:
