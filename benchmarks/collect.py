@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -37,6 +37,7 @@ from suites.drawn import drawn
 from suites.row import Row
 
 from loopwright.codegen.target import resolve
+from loopwright.dsl.workload import Workload
 from loopwright.explore.points import Seen
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.builder import Task
@@ -47,6 +48,7 @@ from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
 from loopwright.transfer.lookup import hardware
 from loopwright.transfer.records import Record, RecordStore
 
@@ -61,22 +63,30 @@ _MOST_WAITING = 40
 
 @dataclass(frozen=True)
 class Job:
-    """A workload on so many threads."""
+    """A workload, and what it is compiled for: so many threads of this machine."""
 
     row: Row
-    threads: int
+    target: Target
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.row.request.workload.key, self.threads
+    def workload(self) -> Workload:
+        return self.row.request.workload
+
+    @property
+    def threads(self) -> int:
+        return self.target.threads
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.workload.key, str(self.target), self.threads
 
 
-def jobs(workloads: int, counts: tuple[int, ...], seed: int) -> list[Job]:
-    """Every workload on every number of threads, neighbours of different kinds."""
+def jobs(workloads: int, targets: tuple[Target, ...], seed: int) -> list[Job]:
+    """Every workload for every target, neighbours of different kinds."""
     others = [row for suite in SUITES.values() for row in suite()]
     rows = drawn(workloads, seed, others)
-    shifts = range(len(counts))
-    return [Job(row, counts[(n + s) % len(counts)]) for s in shifts for n, row in enumerate(rows)]
+    shifts = range(len(targets))
+    return [Job(r, targets[(n + s) % len(targets)]) for s in shifts for n, r in enumerate(rows)]
 
 
 def ordered(
@@ -85,12 +95,11 @@ def ordered(
     """Those with the fewest visits first, without those that have had enough; `again` leaves out
     those that have had none."""
     records = {job.key: 0 for job in work}
-    targets = {threads: str(resolve("cpu", threads)) for _, threads in records}
     machine = hardware(fingerprint())
     for s in store.settings():
-        here = s.hardware == machine and s.target == targets.get(s.threads)
-        if here and (s.workload_key, s.threads) in records:
-            records[s.workload_key, s.threads] += s.measured + s.failed
+        key = s.workload_key, s.target, s.threads
+        if s.hardware == machine and key in records:
+            records[key] += s.measured + s.failed
     had = {key: -(-count // size) for key, count in records.items()}
     wanted = (job for job in work if again <= had[job.key] < visits)
     return sorted(wanted, key=lambda job: had[job.key])
@@ -118,16 +127,15 @@ class Waiting:
         return [Config.from_json(data) for data in json.loads(text)]
 
     def _file(self, job: Job) -> Path:
-        return self._folder / f"{job.row.request.workload.key}-{job.threads}.json"
+        return self._folder / f"{job.workload.key}-{job.threads}.json"
 
 
 def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
     """What the next visit of a workload measures: half of it what the search would begin, or go
     on, with, and half of it random."""
-    workload, target = job.row.request.workload, resolve("cpu", job.threads)
-    known = store.measured(workload, target, fingerprint())
+    known = store.measured(job.workload, job.target, fingerprint())
     seed = len(known)
-    tuner = Tuner(space(workload, target), seed=seed)
+    tuner = Tuner(space(job.workload, job.target), seed=seed)
     tuner.tell(list(known), known.values())
     asked = tuner.ask(size // 2)
     domain, taken = tuner.strategy.domain, Seen()
@@ -138,16 +146,15 @@ def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
 
 def known(job: Job, store: RecordStore, size: int) -> list[Config]:
     """What the first visit of a workload measured."""
-    target = resolve("cpu", job.threads)
-    return list(store.measured(job.row.request.workload, target, fingerprint()))[:size]
+    return list(store.measured(job.workload, job.target, fingerprint()))[:size]
 
 
 def measure(job: Job, configs: list[Config], device: Device, store: RecordStore) -> int:
     """Measure configs, and store them; how many failed."""
-    workload, machine, session = job.row.request.workload, fingerprint(), f"{time.time_ns():x}"
+    machine, session = fingerprint(), f"collect-{time.time_ns():x}"
     records = [
-        Record.of(workload, device.target, machine, m, session=f"collect-{session}")
-        for m in device.measure(workload, configs)
+        Record.of(job.workload, job.target, machine, m, session=session)
+        for m in device.measure(job.workload, configs)
     ]
     store.add(records)
     return sum(r.failure is not None for r in records)
@@ -156,14 +163,14 @@ def measure(job: Job, configs: list[Config], device: Device, store: RecordStore)
 def prepare(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end: float) -> None:
     """Choose and build for the visits to come, until the time is up or so many wait."""
     with ExitStack() as stack:
-        shelves = {n: stack.enter_context(closing(waiting.shelf(n))) for n in _counts()}
+        counts = {job.threads for job in work}
+        shelves = {n: stack.enter_context(closing(waiting.shelf(n))) for n in counts}
         for job in work[:_MOST_WAITING]:
             if time.monotonic() > end:
                 return
             if not waiting.has(job):
                 configs = chosen(job, store, size)
-                task = Task(job.row.request.workload, resolve("cpu", job.threads))
-                shelves[job.threads].ahead(task, configs)
+                shelves[job.threads].ahead(Task(job.workload, job.target), configs)
                 waiting.put(job, configs)
 
 
@@ -182,9 +189,7 @@ def visit(
                 return
             if job.threads not in devices:
                 shelf = waiting.shelf(job.threads)
-                device = LocalDevice(
-                    "cpu", job.threads, timing=TIMING, limits=LIMITS, builder=shelf
-                )
+                device = LocalDevice(job.target, timing=TIMING, limits=LIMITS, builder=shelf)
                 devices[job.threads] = stack.enter_context(device)
             start, ready = time.monotonic(), waiting.has(job)
             configs = waiting.take(job) if ready else choose(job)
@@ -219,9 +224,16 @@ def _measurement(config: Config, cost: float) -> Measurement:
     return Measurement(config, seconds, failure, 0.0, 0.0, "warm", 1, 0.0)
 
 
-def _counts() -> tuple[int, ...]:
-    """Numbers of threads: one, and all."""
-    return tuple(sorted({1, len(processors())}))
+def targets(avx2: bool) -> tuple[Target, ...]:
+    """This machine by one thread, and by all; `avx2` is one as if it had no AVX-512."""
+    every = tuple(resolve("cpu", n) for n in sorted({1, len(processors())}))
+    if not avx2:
+        return every
+    if "+avx2" not in every[0].features:
+        raise click.UsageError("--avx2 needs a processor that has it")
+    features = tuple(f for f in every[0].features if "avx512" not in f)
+    width = {"vector_bytes": 32, "vector_registers": 16}
+    return tuple(replace(t, mcpu="x86-64-v3", features=features, **width) for t in every)
 
 
 @click.command(help=__doc__)
@@ -231,6 +243,7 @@ def _counts() -> tuple[int, ...]:
 @click.option("--visits", default=3, show_default=True, help="Of each workload and threads.")
 @click.option("--size", default=24, show_default=True, help="Configs of a visit.")
 @click.option("--seed", default=5, show_default=True, help="Of the draw of workloads.")
+@click.option("--avx2", is_flag=True, help="Code without AVX-512, on machines that have it.")
 @click.option("--again", is_flag=True, help="Visits measure what the first one measured.")
 @click.option("--shelf", type=click.Path(path_type=Path), help="Where prepared visits wait.")
 @click.option("--ahead", is_flag=True, help="Prepare visits, measure nothing.")
@@ -242,6 +255,7 @@ def main(
     visits: int,
     size: int,
     seed: int,
+    avx2: bool,
     again: bool,
     shelf: Path | None,
     ahead: bool,
@@ -256,7 +270,7 @@ def main(
         if tables is not None:
             click.echo(f"{adopt(tables, store)} new records")
             return
-        work = ordered(jobs(workloads, _counts(), seed), store, size, visits, again)
+        work = ordered(jobs(workloads, targets(avx2), seed), store, size, visits, again)
         if not work:
             click.echo(f"every workload has had {visits} visits")
             return
