@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
-from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, TuningError
@@ -98,7 +97,7 @@ class Session:
         found = self.store.query(self.workload.key, str(target), threads=target.threads)
         here = hardware(self._machine)
         like = (r for r in found if r.cache == self.device.cache and hardware(r.machine) == here)
-        last = {r.config: r for r in like if self._fits(r.config)}
+        last = {r.config: r for r in like if r.config in self.space}
         self.history += (r.measurement for r in last.values())
         self._costs |= {config: r.cost for config, r in last.items()}
         self._earlier = last
@@ -147,7 +146,7 @@ class Session:
         """What the store would choose for this machine, by times of the device's kind if not of
         another; None for nothing."""
         found = self._best_of_all(cache or self.device.cache)
-        return found if found and self._fits(found) else None
+        return found if found and found in self.space else None
 
     def record(self, measurement: Measurement, final: bool = False) -> Record:
         """The record of a measurement, stored; one of an earlier session is there already. `final`
@@ -284,12 +283,4 @@ class Session:
         """Whether the space has what the store would choose, if any version's space has it."""
         best = self._best_of_all(self.device.cache)
         whole = space(self.workload, self.device.target)
-        return best is None or self._fits(best) or not self._fits(best, whole)
-
-    def _fits(self, config: Config, within: Space | None = None) -> bool:
-        """Whether a config is still of the space; rules change between versions."""
-        try:
-            (within or self.space).sketch(config.sketch).numbers(config)
-        except ConfigError:
-            return False
-        return True
+        return best is None or best in self.space or best not in whole

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loopwright.graph.model import TunedModel, build_model
-    from loopwright.graph.relax_pass import apply
+    from loopwright.graph.relax_pass import apply, lower
     from loopwright.graph.tir import from_tir
     from loopwright.graph.tune import tune_model
 
@@ -17,6 +17,7 @@ _LATER = {
     "apply": "relax_pass",
     "build_model": "model",
     "from_tir": "tir",
+    "lower": "relax_pass",
     "tune_model": "tune",
 }
 
@@ -27,4 +28,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"loopwright.graph.{_LATER[name]}"), name)
 
 
-__all__ = ["TunedModel", "apply", "build_model", "from_tir", "tune_model"]
+__all__ = ["TunedModel", "apply", "build_model", "from_tir", "lower", "tune_model"]

@@ -26,6 +26,9 @@ ARENA, WEIGHTS, ARGUMENTS = 0, 1, 2
 """Spaces: the arena, the weights, and from 2 on the caller's arrays, outputs after inputs."""
 
 _SYMBOL = "lw_weights"
+_FAR = '.lrodata,"al"'
+"""The section of x86-64 for data which code does not reach: it lies behind what code does, so that
+2 GiB of weights do not stand between code and its variables."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,13 @@ def object_files(
         compiler.run(*flags, "-I", RUNTIME, "-c", source, "-o", plan)
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
         weights.write(data)
+        section = _FAR if triple.startswith("x86_64") else '.rodata,"a"'
         assembly.write_text(
-            f'.section .rodata,"a"\n.balign {ALIGNMENT}\n.globl {_SYMBOL}\n.hidden {_SYMBOL}\n'
-            f'{_SYMBOL}:\n.incbin "{data}"\n.section .note.GNU-stack,"",%progbits\n'
+            f".section {section},%progbits\n.balign {ALIGNMENT}\n"
+            f'0:\n.incbin "{data}"\n'
+            f'.section .data.rel.ro,"aw",%progbits\n.balign 8\n.globl {_SYMBOL}\n'
+            f".hidden {_SYMBOL}\n{_SYMBOL}:\n.quad 0b\n"
+            '.section .note.GNU-stack,"",%progbits\n'
         )
         compiler.run("-c", assembly, "-o", packed)
         own = (plan.read_bytes(), packed.read_bytes())
@@ -167,7 +174,7 @@ typedef struct {{
 }} step;
 
 {kernels}
-extern const char {symbol}[] __attribute__((visibility("hidden")));
+extern const char *const {symbol} __attribute__((visibility("hidden")));
 
 static const lw_parameter parameters[] = {{
 {parameters}

@@ -16,8 +16,9 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from loopwright.codegen.build import program
 from loopwright.explore.session import Session
@@ -91,11 +92,16 @@ def _in_order(session: Session, config: Config) -> bool:
 
 
 def compare_in_place(
-    work: Work, target: Target, tasks: Sequence[Compared], seconds: float = math.inf
+    work: Work,
+    target: Target,
+    tasks: Sequence[Compared],
+    seconds: float = math.inf,
+    others: Mapping[str, Config] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took, in about so
-    many seconds, but for a few rounds. Says what it does. The winner of each task is checked
-    against the oracle, and rejected if it is wrong."""
+    many seconds, but for a few rounds. `others` are the configs of the tasks that are not
+    compared, by the workload's key; defaults if not given. Says what it does. The winner of each
+    task is checked against the oracle, and rejected if it is wrong."""
     begin = time.monotonic()
     tasks = [t for t in tasks if t.configs]
     if not tasks:
@@ -106,7 +112,7 @@ def compare_in_place(
         if len(models) > 1 and time.monotonic() > begin + seconds / 2:
             break
         configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
-        composed = compose(work, configs, target, "model")
+        composed = compose(work, {**others, **configs}, target, "model")
         if composed.notes:  # a candidate that cannot be built has its default in its place
             yield f"not compared in place: {composed.notes[0]}"
             continue
@@ -124,14 +130,20 @@ def compare_in_place(
     if models and target.threads > 1 and time.monotonic() < begin + seconds / 2:
         most = len(models)
         models.clear()  # their weights make room for those of as many others
-        yield from _compare_whole(work, target, tasks, samples, most, begin + seconds)
+        yield from _compare_whole(work, target, tasks, samples, most, begin + seconds, others)
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
 
 
 def _compare_whole(
-    work: Work, target: Target, tasks: Sequence[Compared], samples: Samples, most: int, end: float
+    work: Work,
+    target: Target,
+    tasks: Sequence[Compared],
+    samples: Samples,
+    most: int,
+    end: float,
+    others: Mapping[str, Config] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Compare the network of the fastest steps with those in which one task has its fastest
     candidate whose threads write contiguous parts, at most so many networks in all, and until
@@ -151,7 +163,8 @@ def _compare_whole(
     if not changed:
         return
     choices = [fastest, *({**fastest, t.key: ordered[t.key]} for t in changed)]
-    models = [TunedModel(work, compose(work, c, target, "model"), target, {}) for c in choices]
+    made = (compose(work, {**others, **c}, target, "model") for c in choices)
+    models = [TunedModel(work, composed, target, {}) for composed in made]
     calls: list[list[float]] = [[] for _ in models]
     for _ in _turns(end):
         for model, taken in zip(models, calls):

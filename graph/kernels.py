@@ -20,13 +20,11 @@ from loopwright.codegen.signature import Parameter, Signature
 from loopwright.codegen.target import resolve, tvm_target
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.workload import Workload
-from loopwright.graph.network import NotPlannable
+from loopwright.graph.network import MOST_ARGUMENTS, NotPlannable
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
-MOST_ARGUMENTS = 128
-"""LW_MAX_ARGUMENTS of codegen/runtime/runtime.h."""
 
 
 @dataclass(frozen=True, eq=False)

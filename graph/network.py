@@ -13,6 +13,9 @@ from loopwright.dsl.dtypes import DTYPES, item_bytes
 from loopwright.dsl.words import counted
 from loopwright.graph.errors import ModelError
 
+MOST_ARGUMENTS = 128
+"""LW_MAX_ARGUMENTS of codegen/runtime/runtime.h."""
+
 
 class NotPlannable(ModelError):  # noqa: N818 - it says what is the matter
     """A module that is more than a list of calls on arrays of fixed shapes."""
@@ -92,6 +95,7 @@ class _Reader:
         names = {s.function for s in self.steps}
         functions = {n: self.module[n] for n in sorted(names)}
         steps = tuple(self.steps)
+        _check_arrays("it", len(inputs) + len(outputs))
         return Network(functions, tuple(inputs), steps, outputs, isinstance(result, tuple))
 
     def bind(self, binding: Any) -> None:
@@ -111,6 +115,7 @@ class _Reader:
         several = hasattr(var.ty, "fields")
         types = list(var.ty.fields) if several else [var.ty]
         outs = tuple(self.new(f"{var.name}", t) for t in types)
+        _check_arrays(call.args[0].name_hint, len(args) + len(outs))
         self.steps.append(Step(call.args[0].name_hint, args, outs))
         return outs if several else outs[0]
 
@@ -142,6 +147,11 @@ class _Reader:
             raise NotPlannable(f"{name} is {dtype}{list(extents)}")
         self.count += 1
         return Value(self.count, name, extents, dtype, data)
+
+
+def _check_arrays(what: str, count: int) -> None:
+    if count > MOST_ARGUMENTS:
+        raise NotPlannable(f"{what} takes {count} arrays; {MOST_ARGUMENTS} may be")
 
 
 def _is_call_tir(call: Any) -> bool:

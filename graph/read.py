@@ -27,7 +27,8 @@ def read_model(model: Any, inputs: Inputs = None) -> Any:
     model: the path of an ONNX file, or a `ModelProto`; a `torch.nn.Module`, in inference mode
         whatever its own; an `ExportedProgram` of torch; or a Relax `IRModule`.
     inputs: example arrays, in order or by name; for ONNX and Relax, shapes will do. A
-        torch.nn.Module needs them, an ONNX model does where its shapes are open.
+        torch.nn.Module needs them, the others do where their shapes are open; a program of
+        torch.export has its own.
 
     Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
     """
@@ -44,7 +45,7 @@ def read_with_reference(model: Any, inputs: Inputs = None) -> tuple[Any, Asked]:
     if program is not None:
         return _fixed(_from_program(program)), lambda: Reference.of_torch(program)
     if isinstance(model, IRModule):
-        return _fixed(_from_relax(model)), lambda: None
+        return _fixed(_from_relax(model, inputs)), lambda: None
     if isinstance(model, (str, os.PathLike)):
         model = _onnx_file(Path(model))
     kind = type(model)
@@ -110,7 +111,8 @@ def _from_onnx(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> A
         if value.name not in shapes:
             _check_fixed(value)
     try:
-        return from_onnx(model, shape_dict={n: list(s) for n, s in shapes.items()} or None)
+        extents = {n: list(s) for n, s in shapes.items()}
+        return from_onnx(model, shape_dict=extents or None, sanitize_input_names=False)
     except Exception as error:  # TVM's errors have no root of their own
         raise ModelError(f"TVM cannot import this ONNX model: {_reason(error)}") from error
 
@@ -151,6 +153,11 @@ def _shape(name: str, x: Any) -> tuple[int, ...]:
 
 
 def _check_fixed(value: Any) -> None:
+    if not value.type.tensor_type.HasField("shape"):
+        raise ModelError(
+            f'input {value.name} has a shape of unknown rank: give it, inputs={{"{value.name}": '
+            f"(1, 3, 224, 224)}} or --shape {value.name}=1,3,224,224, say"
+        )
     dims = value.type.tensor_type.shape.dim
     shown = [d.dim_param or (str(d.dim_value) if d.dim_value else "?") for d in dims]
     if any(not d.dim_value for d in dims):
@@ -165,7 +172,7 @@ def _exported(module: Any, inputs: Inputs) -> Any:
 
     def tensor(x: Any) -> Any:
         if isinstance(x, np.ndarray):  # torch knows no negative strides
-            return torch.as_tensor(np.ascontiguousarray(x))
+            return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
         return x if x is None or isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
     if not isinstance(inputs, Mapping):
@@ -208,12 +215,14 @@ def _from_program(program: Any) -> Any:
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """How TVM's importer is to translate a reduction of torch's over some axes."""
+    """How TVM's importer is to translate a reduction of torch's over some axes, or one."""
 
     def convert(node: Any, importer: Any) -> Any:
         given = [*importer.retrieve_args(node), None, False]
+        axis = None if given[1] in (None, [], ()) else given[1]
         keep = bool(node.kwargs.get("keepdim", given[2]))
-        return importer.block_builder.emit(operator(given[0], given[1] or None, keepdims=keep))
+        wide = relax.op.astype(given[0], str(node.meta["val"].dtype).removeprefix("torch."))
+        return importer.block_builder.emit(operator(wide, axis, keepdims=keep))
 
     return convert
 
@@ -279,11 +288,24 @@ _OPERATORS = {
 """What TVM's importer lacks, or has otherwise."""
 
 
-def _from_relax(module: Any) -> Any:
+def _from_relax(module: Any, inputs: Inputs) -> Any:
+    """The module, its open shapes those of the inputs that are given."""
     functions = [v.name_hint for v, f in module.functions.items() if isinstance(f, relax.Function)]
     if "main" not in functions:
         raise ModelError(f'the module has no Relax function "main", only {functions or "none"}')
-    return module
+    parameters = {p.name: p for p in module["main"].params}
+    extents: dict[Any, int] = {}
+    for name, given in _by_name(inputs, list(parameters)).items():
+        own, shape = getattr(parameters[name].ty, "shape", None), _shape(name, given)
+        if own is None or len(own) != len(shape):
+            raise ModelError(f"input {name} is {parameters[name].ty}, {shape} is given")
+        for n, extent in zip(own, shape):
+            fixed = int(n) if isinstance(n, tirx.IntImm) else extents.get(n, extent)
+            if fixed != extent:
+                raise ModelError(f"input {name} is {list(own)}, {shape} is given")
+            if isinstance(n, tirx.Var):
+                extents[n] = extent
+    return relax.transform.BindSymbolicVars(extents)(module) if extents else module
 
 
 def _fixed(module: Any) -> Any:

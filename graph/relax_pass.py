@@ -18,10 +18,27 @@ from loopwright.codegen.target import processor
 from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.graph.errors import NotSayable
 from loopwright.graph.kernels import TunedKernel, tuned_kernel
+from loopwright.graph.passes import fused
 from loopwright.graph.tir import Imported, import_function
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import RecordStore
+
+
+def lower(target: str | Mapping[str, Any] | Target = "cpu") -> Any:
+    """A pass that legalizes and fuses a module of operators as is done for whole models, so that
+    their records fit: batch norms go into the weights, where `relax.get_pipeline("zero")` leaves
+    them functions of their own.
+
+    Raises `TargetError` for a target that is no processor.
+    """
+    machine = processor(target)
+
+    @tvm.transform.module_pass(opt_level=0, name="LoopwrightLower")
+    def run(module: Any, _: Any) -> Any:
+        return fused(module, machine)
+
+    return run
 
 
 def apply(
@@ -31,9 +48,9 @@ def apply(
     policy: str = "exact",
     defaults: bool = False,
 ) -> Any:
-    """A pass for modules that are legalized and fused, as by `relax.get_pipeline("zero")`:
+    """A pass for modules that are legalized and fused, by `lower` or another pipeline:
 
-        mod = tvm.transform.Sequential([relax.get_pipeline("zero"), apply("tuning.db")])(mod)
+        mod = tvm.transform.Sequential([lower(), apply("tuning.db")])(mod)
 
     Calls of functions that have a record become calls of our machine code, which `tvm.compile`
     links in; it runs on the threads of TVM. Weights are laid out now. All other functions take

@@ -22,6 +22,7 @@ from loopwright.graph.model import (
     build_work,
     import_model,
 )
+from loopwright.graph.network import NotPlannable
 from loopwright.graph.read import Inputs
 from loopwright.graph.tasks import Task, Work
 from loopwright.measure.device import Device
@@ -162,7 +163,13 @@ def tune_model(
     budget = Budget.of_model(trials, minutes, effort)
     check_seed(seed)
     machine = processor(target, threads) if device is None else processor(device.target)
-    work = import_model(model, inputs, machine, layout, check)
+    try:
+        work = import_model(model, inputs, machine, layout, check)
+    except NotPlannable as reason:
+        raise NotPlannable(
+            f"only a model that is a list of calls can be tuned, and {reason}; lw.build_model, or "
+            "inside of TVM lw.graph.apply, uses what records there are"
+        ) from None
     search(
         work,
         machine,
@@ -220,7 +227,8 @@ def search(
                     for s in states
                     if s.compared
                 ]
-                for line in compare_in_place(work, target, best, comparing):
+                others = _known(work, target, records) if best else {}
+                for line in compare_in_place(work, target, best, comparing, others):
                     if tell is not None:
                         tell(line)
         except KeyboardInterrupt:
@@ -230,6 +238,13 @@ def search(
             for state in states:
                 state.session.flush()
     return states
+
+
+def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[str, Config]:
+    """The best known config of every task, by the workload's key."""
+    found = best_records(work, target, records)
+    workloads = {task.workload.key: task.workload for task in work.tasks}
+    return {k: r.config for k, r in found.items() if r.config in space(workloads[k], target)}
 
 
 def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[str]:

@@ -113,10 +113,14 @@ def build(given: _Given, output: Path | None, strict: bool) -> None:
     output = library_path(output, given.model)
     built = given.built()
     missing = say_untuned(built)
+    for note in built.notes:
+        click.echo(f"note: {note}", err=True)
     if strict and missing:
         raise click.ClickException(
             f"--strict was given, and {counted(missing, 'task')} {have(missing)} no record"
         )
+    if strict and built.composed.notes:
+        raise click.ClickException(f"--strict was given, and {built.composed.notes[0]}")
     path = built.export(output)
     size = built.composed.weight_bytes
     click.echo(f"saved      {path}, {size / 2**20:.1f} MiB of weights, {built.library.signature}")

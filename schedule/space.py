@@ -100,6 +100,15 @@ class Space:
             f"{len(self.sketches)} sketches are\n  {known}"
         )
 
+    def __contains__(self, config: Config) -> bool:
+        """Whether a config is of this space; one of another version's may be none, as rules
+        change."""
+        try:
+            self.sketch(config.sketch).numbers(config)
+        except ConfigError:
+            return False
+        return True
+
     def sample(self, rng: np.random.Generator) -> Config:
         """A config drawn evenly over sketches, and then over the choices of each knob. For a GPU
         it is drawn again until it is within the limits, or is the default one."""

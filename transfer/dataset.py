@@ -20,7 +20,6 @@ from loopwright.costmodel.representation import (
     joined,
     make_representation,
 )
-from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
@@ -144,7 +143,7 @@ def _learned(whole: _Whole, reads: str, most: int | None) -> _Learned | None:
     points = space(workload_of(first.workload), target)
     with RecordStore(path, create=False) as store:
         costs = _costs(store, members)
-    known = {config: cost for config, cost in costs.items() if _fits(points, config)}
+    known = {config: cost for config, cost in costs.items() if config in points}
     if not known:
         return None
     kept = _thinned(known, most)
@@ -176,12 +175,3 @@ def _thinned(costs: Mapping[Config, float], most: int | None) -> dict[Config, fl
         return dict(costs)
     ranked = sorted(costs.items(), key=lambda pair: pair[1])
     return dict(ranked[i] for i in np.linspace(0, len(ranked) - 1, most).astype(int))
-
-
-def _fits(points: Space, config: Config) -> bool:
-    """Whether a config is still of the space; rules change between versions."""
-    try:
-        points.sketch(config.sketch).numbers(config)
-    except ConfigError:
-        return False
-    return True

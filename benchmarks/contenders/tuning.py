@@ -17,7 +17,6 @@ from suites.row import Row
 import contenders
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import ConfigError
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch import Config
 from loopwright.transfer.lookup import hardware
@@ -74,7 +73,7 @@ class Tuning:
         known = json.loads(kept.read_text()) if kept.exists() else {}
         machine = hashlib.sha256(f"{target} {hardware(fingerprint())}".encode()).hexdigest()[:16]
         key = f"{workload.key} {threads} {count} {machine}"
-        if key not in known or not _fits(lw.space(workload, target), Config.from_json(known[key])):
+        if key not in known or Config.from_json(known[key]) not in lw.space(workload, target):
             tuned = searched(workload, trials=count, threads=threads, records=self.records)
             if len(tuned.history) > count:
                 raise click.UsageError(
@@ -99,11 +98,3 @@ class Tuning:
 
         tuned(row, threads, trials, folder)
         return {"folder": str(folder)}
-
-
-def _fits(space: Any, config: Config) -> bool:
-    try:
-        space.sketch(config.sketch).numbers(config)
-    except ConfigError:
-        return False
-    return True

@@ -1,8 +1,8 @@
 /* A cache of workspaces for compiled kernels. Part of runtime.c.
  *
- * Free blocks are kept for the next call, since fresh pages cost more than many a kernel. Slots
- * are emptied and filled by atomic exchange: there is no lock, so a fork can at worst lose a
- * block.
+ * Free blocks are kept for the next call, since fresh pages cost more than many a kernel: some in
+ * slots, and the last one that is too large for those. They are emptied and filled by atomic
+ * exchange: there is no lock, so a fork can at worst lose a block.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@ typedef struct {
 } block; /* the header; what the kernel sees begins ALIGNMENT bytes later */
 
 static _Atomic(block *) slots[SLOTS];
+static _Atomic(block *) large; /* of more than MOST_KEPT bytes */
 static _Atomic uint64_t kept;
 static _Atomic unsigned oldest;
 
@@ -43,6 +44,10 @@ static int place(block *b) {
 
 /* Keeps a free block, at the expense of others where they are too many or too large. */
 static void keep(block *b) {
+  if (b->bytes > MOST_KEPT) {
+    free(atomic_exchange(&large, b));
+    return;
+  }
   uint64_t total = atomic_fetch_add(&kept, b->bytes) + b->bytes;
   for (int tries = 0; tries < SLOTS && total > MOST_KEPT; tries++) {
     evict();
@@ -58,6 +63,12 @@ static void keep(block *b) {
 }
 
 static block *reuse(uint64_t bytes) {
+  if (bytes > MOST_KEPT) {
+    block *b = atomic_exchange(&large, NULL);
+    if (b && b->bytes == bytes) return b;
+    free(b);
+    return NULL;
+  }
   for (unsigned i = 0; i < SLOTS; i++) {
     block *b = take(i);
     if (b && b->bytes == bytes) return b;
@@ -91,4 +102,5 @@ static int release(int device_type, int device_id, void *pointer) {
 
 __attribute__((destructor)) static void empty_cache(void) {
   for (unsigned i = 0; i < SLOTS; i++) free(take(i));
+  free(atomic_exchange(&large, NULL));
 }

@@ -8,7 +8,12 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
+from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import numpy_dtype
+from loopwright.measure.device import Measurement
+from loopwright.measure.machine import fingerprint
+from loopwright.schedule.sketch import Config
+from loopwright.transfer.records import Record, RecordStore
 
 pytestmark = pytest.mark.onnx
 
@@ -88,6 +93,21 @@ def test_a_strict_build_fails_where_a_record_is_missing(here):
     assert "2 tasks have no record" in said
     assert "there is no record store my records.db yet" in said
     assert "loopwright tune net.onnx --shape x=7,13 --records 'my records.db'" in said
+
+
+def test_a_strict_build_fails_where_a_record_does_not_fit(here):
+    """One of another version of the rules, say."""
+    options = ("--shape", "x=7,13", "--threads", "1", "--records", "r.db")
+    from loopwright.graph.model import import_model
+
+    target = resolve("cpu", 1)
+    measured = Measurement(Config("of old", ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
+    with RecordStore("r.db") as store:
+        for task in import_model("net.onnx", {"x": (7, 13)}, target).tasks:
+            record = Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")
+            store.add([record])
+    assert "note: " in _call("build", "net.onnx", *options)
+    assert "its record cannot be built" in _call("build", "net.onnx", *options, "--strict", code=1)
 
 
 def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):

@@ -12,8 +12,8 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError, ShapeError, TargetError
 from loopwright.graph.compose import compose
 from loopwright.graph.errors import ModelError
-from loopwright.graph.kernels import MOST_ARGUMENTS
 from loopwright.graph.model import build_model, import_model
+from loopwright.graph.network import MOST_ARGUMENTS
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch import Config
@@ -263,6 +263,62 @@ def test_an_operator_that_cannot_be_tuned_keeps_tvms_path_and_says_so():
     np.testing.assert_allclose(made(x), _reference(model, x)[0], rtol=1e-4, atol=1e-5)
     (note,) = made.notes
     assert "keeps TVM's path: the notation has no sin" in note
+
+
+def test_inputs_keep_the_names_that_the_model_gives_them():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["input.1"], ["y"])], (3, 7))
+    model.graph.input[0].name = "input.1"
+    made = build_model(model, threads=1)
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_array_equal(made(**{"input.1": x}), np.maximum(x, 0))
+
+
+def test_a_shape_of_unknown_rank_is_asked_for():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"])], None)
+    with pytest.raises(ModelError, match=r"x has a shape of unknown rank: give it.*--shape x="):
+        build_model(model, threads=1)
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_array_equal(
+        build_model(model, {"x": (3, 7)}, threads=1)(x), np.maximum(x, 0)
+    )
+
+
+def _open_relax():
+    import tvm
+    from tvm import relax
+
+    n = tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType((n, 4), "float32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.relu(builder.emit(relax.op.add(x, y))))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_open_shapes_of_a_relax_module_are_those_of_its_inputs():
+    made = build_model(_open_relax(), {"x": (3, 4)}, threads=1)
+    x, y = np.random.default_rng(1).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(made(x, y), np.maximum(x + y, 0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (None, "input x is with the open shape"),
+        ({"x": (3, 5)}, r"\(3, 5\) is given"),
+        ({"x": (3, 4), "y": (2, 4)}, r"\(2, 4\) is given"),
+        ({"z": (3, 4)}, "no input 'z'"),
+    ],
+)
+def test_shapes_that_a_relax_module_cannot_have_are_refused(inputs, said):
+    with pytest.raises(ModelError, match=said):
+        build_model(_open_relax(), inputs, threads=1)
 
 
 def test_an_unknown_operator_is_named():

@@ -54,6 +54,7 @@ def test_a_candidate_wins_where_the_network_gains_by_it(monkeypatch):
 
     class Model:
         def __init__(self, _, configs, *__):
+            assert configs["another task"] == rows
             self.chosen = configs[workload.key]
 
         def profile(self, calls):
@@ -74,7 +75,8 @@ def test_a_candidate_wins_where_the_network_gains_by_it(monkeypatch):
     monkeypatch.setattr(in_place, "compose", lambda work, configs, *_: configs)
     samples = {workload.key: {columns: [3e-3] * 5, rows: [3.1e-3] * 5}}
     compared = [Compared(task, session, (columns, rows))]
-    (line,) = in_place._compare_whole(None, target, compared, samples, 2, math.inf)
+    others = {"another task": rows, workload.key: rows}  # what is compared is no other
+    (line,) = in_place._compare_whole(None, target, compared, samples, 2, math.inf, others)
     assert "0.900 of a call's time" in line
     np.testing.assert_allclose(samples[workload.key][rows], 2e-3)
     np.testing.assert_allclose(samples[workload.key][columns], 3e-3)

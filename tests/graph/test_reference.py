@@ -5,6 +5,7 @@ import pytest
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model
+from loopwright.graph.reference import Reference
 from loopwright.graph.tune import tune_model
 from tests.graph.modules import Function
 
@@ -105,6 +106,23 @@ def test_none_among_the_outputs_is_an_error():
         build_model(Function(lambda x: (x * 2, None)), (torch.randn(3),), threads=1)
 
 
+def test_integers_that_are_others_are_refused():
+    x = torch.arange(12).reshape(3, 4)
+    wanted = Reference("torch", [x], {}, [x.numpy()])
+    wanted.check(lambda x: [x.numpy()])
+    flipped = x.numpy().copy()
+    flipped[0] += 1  # a third of them: places of the largest among several, say
+    wanted.check(lambda x: [flipped])
+    with pytest.raises(ModelError, match="output 0 differs in more than 50%"):
+        wanted.check(lambda x: [x.numpy() + 1])
+
+
+def test_a_number_stays_a_number():
+    x, t = np.ones(3, np.float32), np.array(2, np.float32)
+    made = build_model(Function(lambda x, t: x * t), (x, t), threads=1)
+    np.testing.assert_array_equal(made(x, t), x * 2)
+
+
 @pytest.mark.parametrize("count", [100, 140, 400])
 def test_functions_of_very_many_arrays_are_called_as_a_whole(count):
     def joined(*xs):
@@ -137,6 +155,8 @@ def test_nan_is_found(function):
         lambda x: x.amin(1, keepdim=True),
         lambda x: x.amax(),
         lambda x: x.prod(1),
+        lambda x: x.prod(0) * x.prod(0, keepdim=True),
+        lambda x: x.ceil().int().prod(0),
         lambda x: x.logsumexp(1),
         lambda x: x // 2,
         lambda x: nn.functional.elu(100 * x, 0.5),
@@ -149,7 +169,8 @@ def test_nan_is_found(function):
         lambda x: nn.functional.group_norm(x, 5, torch.arange(5.0), eps=0.1),
     ],
     ids=[
-        *("amax", "amin that keeps its axis", "amax of all", "prod", "logsumexp", "floor"),
+        *("amax", "amin that keeps its axis", "amax of all", "prod", "prod of the first axis"),
+        *("prod of integers", "logsumexp", "floor"),
         *("elu", "selu", "min", "where the min is", "any", "celu"),
         *("group norm without weights", "group norm without a bias"),
     ],

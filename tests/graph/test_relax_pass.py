@@ -7,7 +7,9 @@ from tvm import relax, tirx
 
 import loopwright as lw
 from loopwright.codegen.target import resolve, tvm_target
-from loopwright.graph.relax_pass import apply
+from loopwright.graph.model import import_model
+from loopwright.graph.read import read_model
+from loopwright.graph.relax_pass import apply, lower
 from loopwright.graph.tir import import_function
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
@@ -96,6 +98,26 @@ def test_a_function_with_a_record_is_replaced(module, tmp_path):
     after = apply(tmp_path / "r.db", threads=1)(before)
     assert set(_tir(before)) - set(_tir(after)) == {name}
     np.testing.assert_allclose(_run(after, x, tmp_path), wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.torch
+def test_records_of_whole_models_fit_where_the_pass_lowers(tmp_path):
+    torch = pytest.importorskip("torch")
+    layers = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    net, x = torch.nn.Sequential(*layers).eval(), torch.randn(1, 3, 9, 7)
+    target = resolve("cpu", 1)
+    (task,) = import_model(net, (x,), target, layout="given").tasks
+    measured = Measurement(
+        space(task.workload, target).default, (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0
+    )
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")])
+    passes = tvm.transform.Sequential([lower(), apply(tmp_path / "r.db", threads=1)])
+    after = passes(read_model(net, (x,)))
+    assert _tir(after) == []
+    np.testing.assert_allclose(
+        _run(after, x.numpy(), tmp_path), net(x).detach(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_a_missing_store_is_an_error_before_the_pass(tmp_path):

@@ -11,6 +11,7 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.graph.model import build_model, import_model
 from loopwright.graph.network import NotPlannable
+from loopwright.graph.tune import tune_model
 from loopwright.graph.virtual import VirtualModel
 
 torch = pytest.importorskip("torch")
@@ -55,6 +56,18 @@ def test_a_search_refuses_it_before_anything_is_measured():
         builder.emit_func_output(out)
     with pytest.raises(NotPlannable, match="foreign calls TVM's run-time"):
         import_model(builder.get(), None, resolve("cpu", 1))
+
+
+def test_a_model_of_very_many_inputs_runs_there_and_is_not_tuned(tmp_path):
+    class Many(torch.nn.Module):
+        def forward(self, xs):
+            return [x + n for n, x in enumerate(xs)]
+
+    xs = [torch.randn(3) for _ in range(70)]
+    model = build_model(Many(), (xs,), threads=1)
+    assert "takes 140 arrays; 128 may be" in model.notes[0]
+    with pytest.raises(NotPlannable, match=r"can be tuned, and it takes 140.*lw\.build_model"):
+        tune_model(Many(), (xs,), trials=1, records=tmp_path / "r.db", threads=1)
 
 
 def test_its_export_is_loaded_by_tvm(made, tmp_path):
