@@ -20,6 +20,7 @@ given. It prints one line for each visit.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import sys
@@ -111,9 +112,9 @@ class Waiting:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def shelf(self, threads: int) -> Shelf:
-        """Where the code for so many threads is."""
-        return Shelf(self._folder / f"threads-{threads}")
+    def shelf(self, target: Target) -> Shelf:
+        """Where the code for a target is."""
+        return Shelf(self._folder / _digest(target))
 
     def has(self, job: Job) -> bool:
         return self._file(job).exists()
@@ -127,13 +128,13 @@ class Waiting:
         return [Config.from_json(data) for data in json.loads(text)]
 
     def _file(self, job: Job) -> Path:
-        return self._folder / f"{job.workload.key}-{job.threads}.json"
+        return self._folder / f"{job.workload.key}-{_digest(job.target)}.json"
 
 
 def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
     """What the next visit of a workload measures: half of it what the search would begin, or go
     on, with, and half of it random."""
-    known = store.measured(job.workload, job.target, fingerprint())
+    known = before(job, store)
     seed = len(known)
     tuner = Tuner(space(job.workload, job.target), seed=seed)
     tuner.tell(list(known), known.values())
@@ -146,7 +147,18 @@ def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
 
 def known(job: Job, store: RecordStore, size: int) -> list[Config]:
     """What the first visit of a workload measured."""
-    return list(store.measured(job.workload, job.target, fingerprint()))[:size]
+    return list(before(job, store))[:size]
+
+
+def before(job: Job, store: RecordStore) -> dict[Config, float]:
+    """What was measured, and is of today's space."""
+    points = space(job.workload, job.target)
+    measured = store.measured(job.workload, job.target, fingerprint())
+    return {config: cost for config, cost in measured.items() if config in points}
+
+
+def _digest(target: Target) -> str:
+    return hashlib.sha256(f"{target} {target.threads}".encode()).hexdigest()[:16]
 
 
 def measure(job: Job, configs: list[Config], device: Device, store: RecordStore) -> int:
@@ -163,14 +175,14 @@ def measure(job: Job, configs: list[Config], device: Device, store: RecordStore)
 def prepare(work: list[Job], waiting: Waiting, store: RecordStore, size: int, end: float) -> None:
     """Choose and build for the visits to come, until the time is up or so many wait."""
     with ExitStack() as stack:
-        counts = {job.threads for job in work}
-        shelves = {n: stack.enter_context(closing(waiting.shelf(n))) for n in counts}
+        every = {job.target for job in work}
+        shelves = {t: stack.enter_context(closing(waiting.shelf(t))) for t in every}
         for job in work[:_MOST_WAITING]:
             if time.monotonic() > end:
                 return
             if not waiting.has(job):
                 configs = chosen(job, store, size)
-                shelves[job.threads].ahead(Task(job.workload, job.target), configs)
+                shelves[job.target].ahead(Task(job.workload, job.target), configs)
                 waiting.put(job, configs)
 
 
@@ -183,18 +195,18 @@ def visit(
 ) -> None:
     """One visit after the other, those that were prepared first, until the time is up."""
     with ExitStack() as stack:
-        devices: dict[int, LocalDevice] = {}
+        devices: dict[Target, LocalDevice] = {}
         for job in sorted(work, key=lambda j: not waiting.has(j)):
             if time.monotonic() > end:
                 return
-            if job.threads not in devices:
-                shelf = waiting.shelf(job.threads)
+            if job.target not in devices:
+                shelf = waiting.shelf(job.target)
                 device = LocalDevice(job.target, timing=TIMING, limits=LIMITS, builder=shelf)
-                devices[job.threads] = stack.enter_context(device)
+                devices[job.target] = stack.enter_context(device)
             start, ready = time.monotonic(), waiting.has(job)
             configs = waiting.take(job) if ready else choose(job)
             try:
-                failed = measure(job, configs, devices[job.threads], store)
+                failed = measure(job, configs, devices[job.target], store)
             except DeviceError as error:
                 click.echo(f"{job.row.name} x{job.threads}: {error}", err=True)
                 continue

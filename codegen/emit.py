@@ -150,7 +150,7 @@ class _Emitter:
         kind = _KINDS[loop.kind]
         if loop.kind in ("parallel", "vectorized"):
             kind = ForKind.SERIAL
-        var = tirx.Var(loop.var.name, "int32")
+        var = tirx.Var(_free(loop.var.name), "int32")
         self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
         body = self.statements(loop.body)
         if not body:  # hints, which no C source has
@@ -262,11 +262,13 @@ class _Emitter:
     def parallel(self, loop: Loop) -> list[Any]:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
         chain = [loop]
-        while isinstance(inner := chain[-1].body[0], Loop) and inner.kind == "parallel":
+        while len(body := chain[-1].body) == 1 and isinstance(inner := body[0], Loop):
+            if inner.kind != "parallel":
+                break
             chain.append(inner)
         total = rest = math.prod(int(each.extent) for each in chain)
         name = ".".join(each.var.name for each in chain if each.extent != 1)
-        counter = tirx.Var(name, "int32")
+        counter = tirx.Var(_free(name), "int32")
         for each in chain:
             size = int(each.extent)
             rest //= size
@@ -274,8 +276,8 @@ class _Emitter:
             # so many registers for what counts with that loop that inner ones spill theirs.
             at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
             self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
-        body = self.thread(chain[-1].body)
-        return [body] if total == 1 else self.dealt(counter, total, body, loop)
+        each_thread = self.thread(body)
+        return [each_thread] if total == 1 else self.dealt(counter, total, each_thread, loop)
 
     def dealt(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
         """A parallel loop as one over the shares of all threads: share s of S begins with
@@ -367,7 +369,13 @@ class _Emitter:
                 f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
                 f"of at most {_MOST_ELEMENTS}"
             )
-        return tirx.decl_buffer((size,), storage_type(b.dtype), b.name, data_alignment=alignment)
+        name, dtype = _free(b.name), storage_type(b.dtype)
+        return tirx.decl_buffer((size,), dtype, name, data_alignment=alignment)
+
+
+def _free(name: str) -> str:
+    """A name that is no macro of the C that TVM writes (see `codegen.build`)."""
+    return f"{name}_" if name in ("half", "inf", "inff") else name
 
 
 def _annotations(buffer: Buffer) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from tvm import tirx
 from loopwright.codegen.bindings import Bind, dtype_of
 from loopwright.codegen.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.elementary import Functions
-from loopwright.dsl.dtypes import is_float
+from loopwright.dsl.dtypes import is_float, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
     Binary,
@@ -212,7 +212,8 @@ def by_bits(x: Const, function: str) -> Any:
     if not is_float(x.type):
         return None
     dtype = "float64" if x.type == "float64" else "float32"
-    bits, seen = _bits(float(x.value), dtype), float(f"{float(x.value):e}")
+    value = _of_type(x)
+    bits, seen = _bits(value, dtype), float(f"{value:e}")
     if math.isfinite(seen) and _bits(seen, dtype) == bits:
         return None
     kind, size = ("double", "int64") if dtype == "float64" else ("float", "int32")
@@ -220,7 +221,14 @@ def by_bits(x: Const, function: str) -> Any:
 
 
 def _bits(value: float, dtype: str) -> int:
-    return int(np.array(value, dtype).view("int64" if dtype == "float64" else "int32"))
+    with np.errstate(over="ignore"):
+        return int(np.array(value, dtype).view("int64" if dtype == "float64" else "int32"))
+
+
+def _of_type(x: Const) -> float:
+    """A floating constant as its type has it: TVM takes no number that is too large for it."""
+    with np.errstate(over="ignore"):
+        return float(np.asarray(x.value, numpy_dtype(x.type)))
 
 
 def _const(x: Const) -> Any:
@@ -229,7 +237,7 @@ def _const(x: Const) -> Any:
         return tirx.IntImm("bool", int(x.value))
     if not is_float(dtype):
         return tirx.IntImm(dtype, int(x.value))
-    value = float(x.value)
+    value = _of_type(x)
     if math.isinf(value) or math.isnan(value):
         special = tirx.infinity(dtype) if math.isinf(value) else tirx.nan(dtype)
         return -special if value < 0 else special

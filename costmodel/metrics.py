@@ -18,8 +18,9 @@ def pairwise_accuracy(scores: Floats, costs: Floats, apart: float = 1.0) -> floa
 
 
 def top_k_recall(scores: Floats, costs: Floats, k: int) -> float:
-    """The share of the k cheapest that are among the k of the highest scores."""
-    k = min(k, len(costs))
+    """The share of the k cheapest, or of all that work if they are fewer, that are among as many
+    of the highest scores; nan if none works."""
+    k = min(k, int(np.isfinite(costs).sum()))
     cheapest = np.argsort(costs, kind="stable")[:k]
     chosen = np.argsort(-scores, kind="stable")[:k]
     return len(np.intersect1d(cheapest, chosen)) / k if k else float("nan")

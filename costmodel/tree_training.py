@@ -84,6 +84,8 @@ def learn(
         weight_decay=training.decay,
     )
     best, best_loss, waited = copy.deepcopy(network.state_dict()), np.inf, 0
+    if checked:  # a network that has learned before may be better than what becomes of it
+        best_loss = losses[1].value(predicted(network, held_out.rows, records.names))
     for epoch in range(training.epochs):
         for group in optimizer.param_groups:
             group["lr"] = 0.5 * training.rate * (1 + math.cos(math.pi * epoch / training.epochs))

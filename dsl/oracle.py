@@ -72,7 +72,7 @@ def evaluate(
     Raises `ShapeError` if an input is missing or has the wrong shape or dtype.
     """
     given = _match(workload, inputs)
-    return _run(workload, [_check(t, given[t.name]) for t in workload.inputs], lambda _, v: v)
+    return _run(workload, [_check(t, given[t.name]) for t in workload.inputs])
 
 
 def slack(
@@ -82,36 +82,34 @@ def slack(
     float32; nothing at all where that is never needed.
 
     A quotient by a sum that almost vanishes, or the exponential of a large number, makes much of
-    the rounding before it. So all is computed again, with floating inputs and stages off by what
-    they may be, up or down at random: an element may move twice as far as it does then.
+    the rounding before it; a step (a comparison, what cuts off a fraction) makes a whole number of
+    it. So all is computed again, with floating inputs, stages and what steps look at off by what
+    they may be, up or down at random, and for steps all up and all down: an element may move twice
+    as far as it does then.
     """
     (stage, *more) = workload.stages
-    if not more and _is_sum_of_products(defined(stage)):
+    if not more and _is_plain_product(defined(stage)):
         return ()
-    rng = np.random.default_rng(0)
-
-    def off(tensor: Tensor, value: Array) -> Array:
-        if not is_float(tensor.dtype):
-            return value
-        rtol, atol = epsilon(tensor.dtype) / 2, 0.0
-        if tensor not in workload.inputs:
-            rtol, atol = _bounds((tensor,), epsilon(tensor.dtype))
-        exact = value.astype(np.float64)
-        sign = rng.integers(0, 2, value.shape) * 2 - 1
-        return np.asarray(exact + sign * (atol + rtol * np.abs(exact))).astype(value.dtype)
-
     given = [np.asarray(value) for value in inputs]
+    rng = np.random.default_rng(0)
+    steps = any(_is_step(x) for s in workload.stages for x in e.walk(defined(s).body))
+    runs = [
+        _run(workload, given, _Off(workload, rng, signs))
+        for signs in (_SIGNS if steps else _SIGNS[:1])
+    ]
     rtol, atol = tolerance(workload)
     found = []
-    for tensor, value, moved in zip(workload.outputs, outputs, _run(workload, given, off)):
-        if not is_float(tensor.dtype):
-            found.append(np.zeros(value.shape, np.float32))
-            continue
+    for tensor, value, *moved in zip(workload.outputs, outputs, *runs):
+        floating = is_float(tensor.dtype)
         exact = value.astype(np.float64)
+        beyond = np.zeros(value.shape)
         with np.errstate(all="ignore"):
-            beyond = np.abs(moved.astype(np.float64) - exact) - (atol + rtol * np.abs(exact))
-        beyond[~(beyond > 0)] = 0.0
-        found.append((2 * beyond).astype(np.float32))
+            for other in moved:
+                distance = np.abs(other.astype(np.float64) - exact)
+                if floating:
+                    distance = 2 * (distance - (atol + rtol * np.abs(exact)))
+                beyond = np.fmax(beyond, distance)
+        found.append(beyond.astype(np.float32))
     return tuple(found) if any(map(np.any, found)) else ()
 
 
@@ -129,7 +127,9 @@ def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
     roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
     times. Stages in a row add up. The coarsest type on the way decides ε.
     """
-    eps = max((epsilon(t.dtype) for t in (*workload.inputs, *workload.stages)), default=0.0)
+    parts = (x for stage in workload.stages for x in e.walk(defined(stage).body))
+    every = (*workload.inputs, *workload.stages, *parts)
+    eps = max((epsilon(x.dtype) for x in every), default=0.0)
     rtol, atol = _bounds(workload.stages, eps)
     return rtol, growth * atol
 
@@ -137,22 +137,83 @@ def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
 def _bounds(stages: Sequence[Tensor], eps: float) -> tuple[float, float]:
     steps = 0.0
     for stage in stages:
-        steps += 4 + math.prod(i.extent or 1 for i in defined(stage).reduce) / 2
+        d = defined(stage)
+        terms = 1 + sum(isinstance(x, e.Binary) and x.op in ("add", "sub") for x in e.walk(d.body))
+        steps += 4 + terms * math.prod(i.extent or 1 for i in d.reduce) / 2
     return 8 * eps * (1 + len(stages)), eps * steps
 
 
+class _Exact:
+    """What becomes of numbers on the way: nothing."""
+
+    def tensor(self, tensor: Tensor, value: Array, values: Mapping[Tensor, Array]) -> Array:
+        """A whole tensor, before it is read; `values` are those before it."""
+        return value
+
+    def operand(self, x: e.Expr, value: Array) -> Array:
+        """What a step looks at."""
+        return value
+
+
+_EXACT = _Exact()
+_SIGNS: tuple[tuple[int, ...], ...] = ((1, -1), (1,), (-1,))
+"""Which ways numbers may be off, at random among them."""
+_SAMPLED = 4  # places along each axis at which the terms of a sum are looked at
+
+
+class _Off(_Exact):
+    """Every floating number is off by what rounding may make of it."""
+
+    def __init__(
+        self, workload: Workload, rng: np.random.Generator, signs: tuple[int, ...]
+    ) -> None:
+        self._inputs, self._rng, self._signs = set(workload.inputs), rng, signs
+
+    def tensor(self, tensor: Tensor, value: Array, values: Mapping[Tensor, Array]) -> Array:
+        if not is_float(tensor.dtype):
+            return value
+        rtol, atol = epsilon(tensor.dtype) / 2, 0.0
+        if tensor not in self._inputs:
+            rtol, atol = _bounds((tensor,), epsilon(tensor.dtype))
+            atol *= _magnitude(defined(tensor), values)
+        return self._moved(value, rtol, atol).astype(value.dtype)
+
+    def operand(self, x: e.Expr, value: Array) -> Array:
+        return self._moved(value, 8 * epsilon(x.dtype), 0.0) if is_float(x.dtype) else value
+
+    def _moved(self, value: Array, rtol: float, atol: float) -> Array:
+        exact = value.astype(np.float64)
+        sign = self._rng.choice(self._signs, value.shape)
+        return np.asarray(exact + sign * (atol + rtol * np.abs(exact)))
+
+
+def _magnitude(d: Definition, values: Mapping[Tensor, Array]) -> float:
+    """How large the terms of a sum are, by some of them; at least 1."""
+    if d.reducer != "sum":
+        return 1.0
+    grid: dict[Index, Array] = {}
+    for position, (index, extent) in enumerate(d.extents.items()):
+        span = np.unique(np.linspace(0, extent - 1, _SAMPLED).astype(int))
+        grid[index] = span.reshape([-1 if p == position else 1 for p in range(len(d.extents))])
+    terms = np.abs(_evaluate(d.body, grid, values, _EXACT))
+    return float(np.max(terms, initial=1.0, where=np.isfinite(terms)))
+
+
 def _run(
-    workload: Workload, inputs: Sequence[Array], change: Callable[[Tensor, Array], Array]
+    workload: Workload, inputs: Sequence[Array], change: _Exact = _EXACT
 ) -> tuple[Array, ...]:
-    """The outputs, each tensor changed before it is read."""
+    """The outputs, each number changed before it is read."""
+    values: dict[Tensor, Array] = {}
     with np.errstate(all="ignore"):
-        values = {t: change(t, value) for t, value in zip(workload.inputs, inputs, strict=True)}
+        for tensor, value in zip(workload.inputs, inputs, strict=True):
+            values[tensor] = change.tensor(tensor, value, values)
         for stage in workload.stages:
-            values[stage] = change(stage, _evaluate_stage(stage, values))
+            made = _evaluate_stage(stage, values, change)
+            values[stage] = change.tensor(stage, made, values)
     return tuple(values[t] for t in workload.outputs)
 
 
-def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:
+def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array], change: _Exact) -> Array:
     """Evaluate over the iteration domain: at once if it is small, else slab by slab."""
     d = defined(stage)
     out = np.empty(tensor_shape(stage), numpy_dtype(stage.dtype))
@@ -162,7 +223,7 @@ def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array]) -> Array:
         held = math.prod(d.extents.values())
     steps = math.prod(d.extents[i] for i in d.reduce)
     for slab in _slabs(out.shape, steps) if held > _CHUNK else [()]:
-        out[slab] = _evaluate_slab(d, slab, values)
+        out[slab] = _evaluate_slab(d, slab, values, change)
     return out
 
 
@@ -181,7 +242,7 @@ def _slabs(shape: tuple[int, ...], steps: int) -> Iterator[tuple[slice, ...]]:
 
 
 def _evaluate_slab(
-    d: Definition, slab: tuple[slice, ...], values: Mapping[Tensor, Array]
+    d: Definition, slab: tuple[slice, ...], values: Mapping[Tensor, Array], change: _Exact
 ) -> Array:
     rank = len(d.extents)
     grid: dict[Index, Array] = {}
@@ -191,9 +252,9 @@ def _evaluate_slab(
         shape.append(len(span))
         grid[index] = span.reshape([-1 if p == position else 1 for p in range(rank)])
     if _is_sum_of_products(d):
-        factors = [_evaluate(x, grid, values) for x in children(d.body)]
+        factors = [_evaluate(x, grid, values, change) for x in children(d.body)]
         return _sum_of_products(factors, shape, len(d.axes))
-    body = np.broadcast_to(_evaluate(d.body, grid, values), shape)
+    body = np.broadcast_to(_evaluate(d.body, grid, values, change), shape)
     return body if d.reducer is None else _reduce(d, body)
 
 
@@ -209,6 +270,11 @@ def _reduce(d: Definition, body: Array) -> Array:
 def _is_sum_of_products(d: Definition) -> bool:
     product = isinstance(d.body, e.Binary) and d.body.op == "mul"
     return d.reducer == "sum" and product and is_float(d.body.dtype)
+
+
+def _is_plain_product(d: Definition) -> bool:
+    """Whether it is a sum of products of inputs, whose terms are of magnitude 1."""
+    return _is_sum_of_products(d) and all(isinstance(x, e.Read) for x in children(d.body))
 
 
 def _sum_of_products(factors: list[Array], shape: list[int], rank: int) -> Array:
@@ -230,10 +296,12 @@ def _sum_of_products(factors: list[Array], shape: list[int], rank: int) -> Array
     return result.reshape(shape[:rank])
 
 
-def _evaluate(x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Array]) -> Array:
+def _evaluate(
+    x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Array], change: _Exact
+) -> Array:
     """An expression over the grid, broadcast: float64 for floats, the type itself for others."""
     if isinstance(x, e.Const):
-        return np.asarray(x.value, _work_type(x.dtype))
+        return np.asarray(x.value, numpy_dtype(x.dtype)).astype(_work_type(x.dtype))
     if isinstance(x, e.IndexValue):
         return position(x.value, grid).astype(np.int32)
     if isinstance(x, e.Read):
@@ -243,15 +311,27 @@ def _evaluate(x: e.Expr, grid: Mapping[Index, Array], values: Mapping[Tensor, Ar
         )
         element: Array = values[x.tensor][where].astype(_work_type(x.dtype))
         return element
+    parts = [_evaluate(child, grid, values, change) for child in children(x)]
+    if _is_step(x):
+        parts = [change.operand(child, part) for child, part in zip(children(x), parts)]
     if isinstance(x, e.Cast):
-        return _cast(_evaluate(x.x, grid, values), x.type)
-    parts = [_evaluate(child, grid, values) for child in children(x)]
+        return _cast(parts[0], x.type)
     if isinstance(x, e.Unary):
         return _UNARY[x.op](parts[0])
     if isinstance(x, e.Binary):
         return _BINARY[x.op](parts[0], parts[1])
     assert isinstance(x, e.Select), x
     return np.where(parts[0], parts[1], parts[2])
+
+
+_STEPS = {"floor", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne"}
+
+
+def _is_step(x: e.Expr) -> bool:
+    """Whether a little more of an operand may make much of the result."""
+    if isinstance(x, e.Cast):
+        return not is_float(x.type)
+    return isinstance(x, (e.Unary, e.Binary)) and x.op in _STEPS
 
 
 def position(value: Affine, grid: Mapping[Index, Array]) -> Array:

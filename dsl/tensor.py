@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -12,9 +12,11 @@ from loopwright.dsl.expr import (
     Accumulation,
     Binary,
     Expr,
+    IndexValue,
     Read,
     Reduce,
     as_expr,
+    children,
     refuse_truth,
     walk,
 )
@@ -125,6 +127,7 @@ class Tensor:
         return tuple(axes)
 
     def _define(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> None:
+        _check_depth(self.name, body)
         for part in walk(body):
             if isinstance(part, Reduce):
                 raise NotationError(
@@ -139,6 +142,7 @@ class Tensor:
                 f'write lw.cast(…, "{self._dtype}") or declare another dtype'
             )
         extents = infer(self.name, axes, self.shape, body)
+        _check_positions(self.name, body, extents)
         inner = tuple(Index(i.name, n) for i, n in extents.items() if i not in axes)
         if inner and reducer is None:
             raise NotationError(
@@ -151,6 +155,31 @@ class Tensor:
         self.definition = Definition(outer, inner, reducer if inner else None, body)
         self.shape = tuple(extents[i] for i in axes)
         self._dtype = body.dtype
+
+
+_DEEPEST = 150  # operations inside of each other: several calls of Python's go into each, of 1000
+
+
+def _check_depth(name: str, body: Expr) -> None:
+    level, depth = [body], 0
+    while level := [child for x in level for child in children(x)]:
+        depth += 1
+        if depth > _DEEPEST:
+            raise NotationError(
+                f"{name}: more than {_DEEPEST} operations stand inside of each other; sum over an "
+                "index and a tensor of the factors with +=, or give parts tensors of their own"
+            )
+
+
+def _check_positions(name: str, body: Expr, extents: Mapping[Index, int]) -> None:
+    for part in walk(body):
+        if isinstance(part, IndexValue):
+            low, high = part.value.bounds(extents)
+            if low < -(1 << 31) or high >= 1 << 31:
+                raise NotationError(
+                    f"{name}: {part.value} is {low} to {high}, and an index is an int32: cast it "
+                    'before it is multiplied, lw.cast(i, "int64") * 3'
+                )
 
 
 class _Pending:

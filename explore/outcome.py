@@ -160,7 +160,8 @@ def unmeasured(session: Session, tuner: Tuner) -> Tuned:
     if isinstance(tuner.strategy, Instant):
         with session.timed("choosing"):
             tuner.tell([m.config for m in earlier], [math.inf for _ in earlier])
-            (config,) = tuner.strategy.domain.configs(tuner.strategy.choose(1))
+            chosen = tuner.strategy.domain.configs(tuner.strategy.choose(1))
+            config = chosen[0] if chosen else config  # there may be none that is new
         end = "chosen by a global model, nothing was measured"
     if any(m.config == config for m in earlier):  # all of these failed
         raise session.nothing_worked(end)

@@ -60,7 +60,7 @@ class Session:
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"
         self._costs: dict[Config, float] = {}
-        self._earlier: dict[Config, Record] = {}
+        self._earlier: dict[Measurement, Record] = {}
         self._pending: list[Measurement] = []
         self._stored = self._began
 
@@ -96,11 +96,21 @@ class Session:
         target = self.device.target
         found = self.store.query(self.workload.key, str(target), threads=target.threads)
         here = hardware(self._machine)
-        like = (r for r in found if r.cache == self.device.cache and hardware(r.machine) == here)
-        last = {r.config: r for r in like if r.config in self.space}
+        like = [
+            r
+            for r in found
+            if r.cache == self.device.cache
+            and hardware(r.machine) == here
+            and r.config in self.space
+        ]
+        last: dict[Config, Record] = {}
+        for r in like:
+            # Times of a comparison at the end are of another hour than those of the search.
+            if r.config not in last or r.failure or not r.session.endswith(FINALS):
+                last[r.config] = r
         self.history += (r.measurement for r in last.values())
         self._costs |= {config: r.cost for config, r in last.items()}
-        self._earlier = last
+        self._earlier = {r.measurement: r for r in like}
         self.resumed = len(last)
         self.champion = self.best_known()
         self._whole = self._saw_best()
@@ -118,16 +128,17 @@ class Session:
         measured: list[Measurement] = []
         try:
             with self._building():
-                for measurement in self.device.measure(self.workload, configs):
+                for measurement in self.device.measure(self.workload, configs, self._is_late):
                     measured.append(measurement)
                     self._keep(measurement)
                     self.update("measuring")
-                    if self.elapsed >= 60 * self.budget.minutes:
-                        break
             self._check(measured, before)
         finally:
             self.flush()
         return measured
+
+    def _is_late(self) -> bool:
+        return self.elapsed >= 60 * self.budget.minutes
 
     def verify(self, config: Config) -> Failure | None:
         """Check a config's results against the oracle's."""
@@ -152,8 +163,7 @@ class Session:
         """The record of a measurement, stored; one of an earlier session is there already. `final`
         is for what was compared side by side with the best others: not where a search of a part of
         the space left out what the store would choose."""
-        earlier = self._earlier.get(measurement.config)
-        if earlier is not None and earlier.measurement == measurement:
+        if (earlier := self._earlier.get(measurement)) is not None:
             return earlier
         record = Record.of(
             self.workload,

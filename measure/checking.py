@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import numpy_dtype
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.expr import Binary, walk
+from loopwright.dsl.workload import Workload, defined, tensor_shape
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -43,17 +44,30 @@ def difference(
     """How outputs differ from those expected, in a sentence; None if they agree.
 
     Floats agree within `tolerance` = (rtol, atol) and what `slack` (see `dsl.oracle`) leaves each
-    element beyond it, NaN with NaN, everything else if equal. Of an array with more than `most`
-    elements that many are looked at, spread at random, always the same ones.
+    element beyond it, NaN with NaN, or with anything where a maximum or minimum may have dropped
+    it; everything else if equal but for the slack. Of an array with more than `most` elements that
+    many are looked at, spread at random, always the same ones.
     """
+    dropped = _may_drop_nan(workload)
     more: Sequence[Array | float] = [s.reshape(-1) for s in slack] or [0.0] * len(expected)
     for tensor, whole, reference, left in zip(workload.outputs, found, expected, more):
         one, other, where = _chosen(whole, reference, most)
         some = left[where] if isinstance(left, np.ndarray) else left
         wrong = ~_close(one, other, tolerance, some)
+        if dropped and _is_float(other.dtype):
+            wrong &= ~np.isnan(other.astype(np.float64))
         if wrong.any():
             return _sentence(tensor.name, one, other, wrong, where, whole.shape)
     return None
+
+
+def _may_drop_nan(workload: Workload) -> bool:
+    """Whether there is a maximum or a minimum, of which a NaN may be none."""
+    definitions = [defined(stage) for stage in workload.stages]
+    if any(d.reducer in ("max", "min") for d in definitions):
+        return True
+    parts = (x for d in definitions for x in walk(d.body))
+    return any(isinstance(x, Binary) and x.op in ("max", "min") for x in parts)
 
 
 def _chosen(one: Array, other: Array, most: int | None) -> tuple[Array, Array, Array]:
@@ -68,7 +82,9 @@ def _close(
     one: Array, other: Array, tolerance: tuple[float, float], slack: Array | float
 ) -> Array:
     if not _is_float(one.dtype):
-        return np.asarray(one.view(np.uint8 if one.dtype == bool else one.dtype) == other)
+        bits = one.view(np.uint8) if one.dtype == bool else one
+        off = np.abs(bits.astype(np.float64) - other.astype(np.float64))
+        return np.asarray((bits == other) | (off <= slack) & (off > 0))
     rtol, atol = tolerance
     one, other = one.astype(np.float64), other.astype(np.float64)
     return np.isclose(one, other, rtol=rtol, atol=atol + slack, equal_nan=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -79,6 +79,14 @@ class Measurement:
         return typical(self.seconds) if self.seconds else math.inf
 
 
+Stop = Callable[[], bool]
+
+
+def never() -> bool:
+    """A search that does not stop."""
+    return False
+
+
 class Device(ABC):
     """A machine on which candidates are built, run and checked.
 
@@ -105,8 +113,11 @@ class Device(ABC):
         """Do now what the first `measure` would do before it builds anything."""
 
     @abstractmethod
-    def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
-        """The cost of every config, in their order; lazily, a few at a time."""
+    def measure(
+        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
+    ) -> Iterator[Measurement]:
+        """The cost of every config, in their order; lazily, a few at a time. Before all but the
+        first few `stop` is asked whether the rest be left out: what was measured is not lost."""
 
     @abstractmethod
     def verify(self, workload: Workload, config: Config) -> Failure | None:

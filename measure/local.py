@@ -14,7 +14,7 @@ from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import accelerator, machine
 from loopwright.measure.builder import Builder, Built
-from loopwright.measure.device import Device, DeviceError, Failure, Measurement
+from loopwright.measure.device import Device, DeviceError, Failure, Measurement, Stop, never
 from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
 from loopwright.measure.reference import Limits, References
@@ -106,13 +106,17 @@ class LocalDevice(Device):
             self._builder.start(_BATCH)
             running.result()
 
-    def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
+    def measure(
+        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
+    ) -> Iterator[Measurement]:
         for start in range(0, len(configs), _BATCH):
+            if start and stop():
+                return
             batch = configs[start : start + _BATCH]
             data, found = self._references.beside(workload, batch)
             self._built = {(workload.key, c): b for c, b in zip(batch, found, strict=True)}
-            timed = self._runner.measure(data, found, self._timing)
-            for config, built, one in zip(batch, found, timed, strict=True):
+            timed = self._runner.measure(data, found, self._timing, stop)
+            for config, built, one in zip(batch, found, timed, strict=False):
                 yield Measurement(
                     config=config,
                     seconds=one.times,

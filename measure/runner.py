@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from loopwright.codegen.signature import Signature
 from loopwright.measure.builder import Built, Task
-from loopwright.measure.device import DeviceError, Failure
+from loopwright.measure.device import DeviceError, Failure, Stop, never
 from loopwright.measure.frames import Bytes, Frame
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Job, Reply, Worker
@@ -127,16 +127,19 @@ class Runner:
         return self._ask(data, job)[0]
 
     def measure(
-        self, data: Data, candidates: Sequence[Built], timing: Timing
+        self, data: Data, candidates: Sequence[Built], timing: Timing, stop: Stop = never
     ) -> Iterator[Sampled]:
         """Time candidates side by side, and check them: each is sampled until its samples agree,
-        or its time is up. A call that is longer than that is not repeated.
+        or its time is up. A call that is longer than that is not repeated. Those that are not
+        begun with before `stop` says so are left out.
 
         Where workers are lost again and again, since one candidate harms the others, those that
         have a first time keep to what they have.
         """
         once = replace(timing, retries=min(timing.retries, _RETRIES))
-        for group in self._together(data, candidates, timing):
+        for number, group in enumerate(self._together(data, candidates, timing)):
+            if number and stop():
+                return
             before = self._lost
 
             def wanted(one: Sampled, first: float, before: int = before) -> bool:

@@ -197,6 +197,8 @@ def _team_pays(nest: Nest, gpu: Gpu) -> bool:
 def reads_along(nest: Nest) -> bool:
     """Whether what a reduction reads most of is contiguous along it, and hardly used again."""
     read = _largest(nest)
+    if read is None:
+        return False
     along = any(stride(read.tensor, read.index, k) == 1 for k in nest.reduce)
     return along and reuse(nest) < _MUCH_REUSE
 
@@ -204,13 +206,16 @@ def reads_along(nest: Nest) -> bool:
 def _reads_again(nest: Nest, axis: Index) -> bool:
     """Whether neighbours along an axis read the same elements of the largest operand."""
     read = _largest(nest)
-    return axis not in _indices(read) or _slides(read, nest, (axis,))
+    return read is not None and (axis not in _indices(read) or _slides(read, nest, (axis,)))
 
 
-def _largest(nest: Nest) -> Read:
-    """The operand of which the nest reads most."""
-    reads = [r for r, _ in guarded_reads(nest.body)]
-    return max(reads, key=lambda r: math.prod(nest.extents.get(i, 1) for i in _indices(r)))
+def _largest(nest: Nest) -> Read | None:
+    """The operand of which the nest reads most, if it reads any."""
+
+    def size(read: Read) -> int:
+        return math.prod(nest.extents.get(i, 1) for i in _indices(read))
+
+    return max((r for r, _ in guarded_reads(nest.body)), key=size, default=None)
 
 
 def _many_steps(nest: Nest) -> bool:

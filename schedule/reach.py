@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loopwright.schedule.tree import Column, Linear, Remainder, Term, Var
+from loopwright.schedule.tree import Column, Linear, Remainder, Term, Var, remainders
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Reach:
         if isinstance(term, Var):
             values = self.known[term]
             return values.low, values.high
-        if isinstance(term, Remainder):
-            return 0, term.divisor - 1
         low, high = self.range(term.value)
+        if isinstance(term, Remainder):
+            return remainders(low, high, term.divisor)
         return low // term.divisor, high // term.divisor
 
     def _term_step(self, term: Term) -> Column:

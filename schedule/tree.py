@@ -309,6 +309,12 @@ def ceildiv(a: Column, b: Column) -> Column:
     return -(-a // b)
 
 
+def remainders(low: Column, high: Column, divisor: Column) -> tuple[Column, Column]:
+    """The least and the greatest remainder of the numbers from `low` to `high`."""
+    one = np.equal(low // divisor, high // divisor)  # all have the same quotient
+    return np.where(one, low % divisor, 0), np.where(one, high % divisor, divisor - 1)
+
+
 def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
     """The place in row-major storage."""
     total = Linear()

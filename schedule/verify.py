@@ -45,6 +45,7 @@ from loopwright.schedule.tree import (
     Tree,
     Var,
     column,
+    remainders,
 )
 from loopwright.schedule.verify_gpu import GPU_LOOPS, Problem, gpu_problems
 
@@ -223,4 +224,4 @@ class _Checker:
         self._add(np.less(term.divisor, 1), lambda i: "a divisor is not positive")
         if isinstance(term, Quotient):
             return low // term.divisor, high // term.divisor
-        return 0, term.divisor - 1
+        return remainders(low, high, term.divisor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import multiprocessing
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.kinds import kind
 from loopwright.transfer.lookup import Setting, comparable, family, hardware
-from loopwright.transfer.record import workload_of
+from loopwright.transfer.record import FINALS, NEVER, workload_of
 from loopwright.transfer.records import RecordStore
 from loopwright.transfer.targets import target_of
 
@@ -160,13 +161,20 @@ def _group(whole: _Whole, learned: _Learned | None) -> Group | None:
 
 
 def _costs(store: RecordStore, members: Sequence[Setting]) -> dict[Config, float]:
-    """The median of every config's costs; times of cold caches are left out."""
+    """The median of every config's costs, infinite for one that never worked, or ever gave wrong
+    results or crashed; times of cold caches are left out."""
     first = members[0]
     costs: dict[Config, list[float]] = {}
+    bad: set[Config] = set()
     for record in store.query(first.workload_key, first.target, threads=first.threads):
         if record.cache == "warm" and hardware(record.machine) == first.hardware:
-            costs.setdefault(record.config, []).append(record.cost)
-    return {config: statistics.median(own) for config, own in costs.items()}
+            own = costs.setdefault(record.config, [])
+            if record.failure is not None:
+                bad |= {record.config} if record.failure.kind in NEVER else set()
+            elif not own or not record.session.endswith(FINALS):  # these are of another hour
+                own.append(record.cost)
+    works = {c for c, own in costs.items() if own} - bad
+    return {c: statistics.median(costs[c]) if c in works else math.inf for c in costs}
 
 
 def _thinned(costs: Mapping[Config, float], most: int | None) -> dict[Config, float]:

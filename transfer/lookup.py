@@ -22,6 +22,9 @@ _VECTOR = ("+avx", "+sse", "+fma", "+f16c", "+amx", "+neon", "+sve", "+dotprod",
            "+fullfp16", "+v")  # fmt: skip
 
 
+_WIDTHS = ("+avx", "+sse2", "+sse3", "+neon", "+sve", "+v")
+
+
 @dataclass(frozen=True)
 class Setting:
     """What records have in common: the workload, and where it was measured.
@@ -88,10 +91,17 @@ class Wanted:
 
 def family(target: str) -> tuple[str, ...]:
     """The kind, architecture and vector features of a target's text; its processor's name too
-    where it lists no features, as they follow from the name."""
+    where it lists none that tells how wide vectors are, which follows from the name then."""
     kind, triple, cpu, *features = (*target.split(), "", "", "")
     vector = sorted(f for f in features if f.startswith(_VECTOR))
-    return (kind, triple.split("-")[0], *(vector or [cpu]))
+    named = () if tells_width(features) else (cpu, *(f for f in features if f.startswith("-")))
+    return (kind, triple.split("-")[0], *named, *vector)
+
+
+def tells_width(features: Iterable[str]) -> bool:
+    """Whether features of a target are those that this machine was found to have, and not a few
+    beside those of a processor's name."""
+    return any(f.startswith(_WIDTHS) for f in features)
 
 
 def hardware(machine: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

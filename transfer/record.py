@@ -25,6 +25,9 @@ SCHEMA = 1
 FINALS = "/finals"
 """Ends the name of a session that compared the best of a search, all measured side by side."""
 
+NEVER = ("wrong", "crash")
+"""Failures after which a config is never the best, however often it works."""
+
 NETWORK = "network"
 CACHES = ("warm", "cold", NETWORK)
 """What the caches hold before a call: the same call's data; nothing; what the steps before it in a

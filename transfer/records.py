@@ -18,7 +18,15 @@ from loopwright.transfer.database import Database
 from loopwright.transfer.explain import explain
 from loopwright.transfer.lines import read_lines, write_lines
 from loopwright.transfer.lookup import Setting, Wanted, choose, comparable
-from loopwright.transfer.record import CACHES, FINALS, NETWORK, Record, RecordError, canonical
+from loopwright.transfer.record import (
+    CACHES,
+    FINALS,
+    NETWORK,
+    NEVER,
+    Record,
+    RecordError,
+    canonical,
+)
 
 __all__ = ["Record", "RecordError", "RecordStore", "Setting"]
 
@@ -157,12 +165,14 @@ class RecordStore:
         machine: Mapping[str, str],
         threads: int | None = None,
     ) -> dict[Config, float]:
-        """The configs that have been measured, with their last cost in seconds, infinite for a
-        failure; in the order in which they were first measured."""
+        """The configs that have been measured with warm caches, with their last cost in seconds,
+        infinite for a failure; in the order in which they were first measured."""
         wanted = _wanted(workload, target, machine, threads, "exact")
         ids, marks = _ids(s for s in self.settings() if wanted.allows(s))
         found = self._database.read(
-            f"SELECT config, cost FROM records WHERE setting IN ({marks}) ORDER BY id", ids
+            f"""SELECT config, cost FROM records
+            WHERE setting IN ({marks}) AND cache = 'warm' ORDER BY id""",
+            ids,
         )
         with self._database.explained():
             return {rows.to_config(text): math.inf if c is None else c for text, c in found}
@@ -259,7 +269,7 @@ class RecordStore:
         some = f"setting IN ({marks}) AND cost IS NOT NULL"
         some += f" AND cache = coalesce(?, nullif(cache, '{NETWORK}'))"
         wrong = f"""SELECT config FROM records
-            WHERE setting IN ({marks}) AND failure IN ('wrong', 'crash')"""
+            WHERE setting IN ({marks}) AND failure IN {NEVER}"""
         some += f" AND config NOT IN ({wrong})"
         given: tuple[Any, ...] = (*ids, cache, *ids)
         compared = self._database.read(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from loopwright.schedule.target import Target
+from loopwright.transfer.lookup import tells_width
 
 _LEVEL = re.compile(r"L([12]) (\d+) KiB")
 _X86 = "x86_64"
@@ -16,7 +17,7 @@ def target_of(text: str, machine: Mapping[str, str], threads: int) -> Target | N
     kind, or whose features only a compiler knows since it has no more than a processor's name."""
     kind, triple, mcpu, *features = (*text.split(), "", "")
     features = [f for f in features if f]
-    if kind not in ("llvm", "c") or not features:
+    if kind not in ("llvm", "c") or not tells_width(features):
         return None
     caches = {int(level): int(size) << 10 for level, size in _LEVEL.findall(_caches(machine))}
     return Target(

@@ -201,3 +201,36 @@ def test_padding_is_none_of_a_maximum_whatever_its_epilogue_makes_of_it():
     for rewrite in {s.rewrite: s for s in lw.space(workload, threads=1).sketches}.values():
         found = lw.build(workload, rewrite.config(), threads=1)(*given)
         np.testing.assert_array_equal(found, wanted, err_msg=rewrite.name)
+
+
+@pytest.mark.parametrize(
+    ("extent", "size", "start", "divisor"), [(3, 3, 0, 4), (5, 5, 0, 8), (4, 6, 2, 8)]
+)
+def test_remainders_that_are_the_number_itself_are_read_inside(extent, size, start, divisor):
+    (a,) = lw.indices(a=extent)
+    x, y = lw.tensor("x", (size,)), lw.tensor("y")
+    y[a] = x[(a + start) % divisor]
+    data = np.arange(size, dtype=np.float32)
+    np.testing.assert_array_equal(lw.build(y, threads=1)(data), data[start : start + extent])
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_constants_of_the_largest_numbers_and_beyond_are_built(target):
+    a = lw.indices("a")[0]
+    x, y, z = lw.tensor("x", (4,)), lw.tensor("y"), lw.tensor("z")
+    y[a] = lw.max(x[a], -3.40282347e38)
+    z[a] = lw.min(x[a], 1e39)
+    data = np.array([1, -np.inf, np.inf, 0], np.float32)
+    most = np.finfo(np.float32).max
+    found = lw.build(lw.workload(y, z), target=target, threads=1)(data)
+    np.testing.assert_array_equal(found[0], np.maximum(data, -most))
+    np.testing.assert_array_equal(found[1], data)
+
+
+def test_names_that_are_macros_of_the_generated_c_are_free():
+    half, inf = lw.tensor("half", (8, 16)), lw.tensor("inf")
+    a, inff = lw.indices("a inff")
+    inf[a] += half[a, inff]
+    data = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    found = lw.build(inf, target="c")(data)
+    np.testing.assert_allclose(found, data.sum(1), rtol=1e-5, atol=1e-5)

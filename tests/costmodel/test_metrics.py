@@ -26,7 +26,7 @@ def test_top_k_recall_is_the_share_of_the_best_that_are_found():
     scores = np.array([4.0, 1.0, 3.0, 2.0])
     assert top_k_recall(scores, COSTS, 1) == 1
     assert top_k_recall(scores, COSTS, 2) == 0.5
-    assert top_k_recall(scores, COSTS, 10) == 1
+    assert top_k_recall(scores, COSTS, 10) == pytest.approx(2 / 3)  # of those that work
     assert np.isnan(top_k_recall(scores, COSTS, 0))
 
 
@@ -36,3 +36,9 @@ def test_spearman_is_that_of_scipy_with_speed():
     assert spearman(scores, costs) == pytest.approx(spearmanr(scores, -costs).statistic)
     assert spearman(-COSTS, COSTS) == pytest.approx(1)
     assert np.isnan(spearman(np.ones(4), COSTS))
+
+
+def test_failures_are_none_of_the_best():
+    costs = np.array([np.inf, np.inf, 2.0, 1.0])
+    assert top_k_recall(np.array([0.0, 1.0, 2.0, 3.0]), costs, 3) == 1
+    assert np.isnan(top_k_recall(np.ones(2), np.array([np.inf, np.inf]), 1))

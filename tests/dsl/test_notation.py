@@ -340,3 +340,20 @@ def test_every_dtype_is_computed_in(dtype: str) -> None:
 def test_numpys_dtypes_name_ours() -> None:
     x: Any = np.float16
     assert lw.tensor("x", (3,), x).dtype == "float16"
+
+
+def test_positions_that_are_no_int32_are_refused() -> None:
+    (n,) = lw.indices(n=100)
+    t = lw.tensor("T")
+    with pytest.raises(NotationError, match=r"0 to 262789140339, and an index is an int32: cast"):
+        t[n] = lw.cast(n * 2_654_435_761, "float64")
+    t[n] = lw.cast(n, "float64") * 2_654_435_761
+    assert compute(t, {})[99] == 99 * 2_654_435_761
+
+
+def test_expressions_that_are_too_deep_for_python_are_refused() -> None:
+    x, y = lw.tensor("X", (9, 400)), lw.tensor("Y")
+    with pytest.raises(
+        NotationError, match=r"more than 150 operations stand inside of each other"
+    ):
+        y[i] = sum((x[i, d] * 2.0 for d in range(1, 400)), x[i, 0])

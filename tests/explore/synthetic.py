@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import loopwright as lw
 from loopwright.dsl.workload import Workload
-from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.measure.device import Device, Failure, Measurement, Stop, never
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -66,8 +66,12 @@ class MadeUp(Device):
     def check(self) -> None:
         pass
 
-    def measure(self, workload: Workload, configs: Sequence[Config]) -> Iterator[Measurement]:
-        for config in configs:
+    def measure(
+        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
+    ) -> Iterator[Measurement]:
+        for number, config in enumerate(configs):
+            if number and stop():
+                return
             if len(self.measured) == self.interrupt_at:
                 raise KeyboardInterrupt
             self.measured.append(config)

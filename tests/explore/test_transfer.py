@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 
+import loopwright as lw
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import ModelError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import TuningError
 from loopwright.explore.callbacks import Callback
 from loopwright.explore.tune import tune
-from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.measure.device import Device, Failure, Measurement, never
+from loopwright.schedule.space import space
 from loopwright.transfer.dataset import read_groups
 from loopwright.transfer.records import Record, RecordStore
 from loopwright.transfer.training import train
@@ -35,7 +38,7 @@ class Featured(Device):
     def check(self):
         pass
 
-    def measure(self, workload, configs):
+    def measure(self, workload, configs, stop=never):
         self.measured += configs
         for config, cost in zip(configs, costs(points(*NEW), list(configs)), strict=True):
             yield Measurement(config, (float(cost),) * 3, None, 0.0, 0.0, "warm", 2, 1e9)
@@ -143,6 +146,22 @@ def test_without_trials_what_failed_before_is_not_handed_out(tmp_path):
         store.add([Record.of(*facts, wrong, seed=0, session="before")])
     with pytest.raises(TuningError, match=r"C\[0, 0\] is 1"):
         run(device, trials=0, records=tmp_path / "r.db")
+
+
+def test_without_trials_and_with_nothing_new_what_failed_is_told(file, tmp_path):
+    x, y = lw.tensor("X", (3,)), lw.tensor("Y")
+    (i,) = lw.indices("i")
+    y[i] = x[i] + 1
+    device, of = Featured(), lw.workload(y)
+    with RecordStore(tmp_path / "r.db") as store:
+        for sketch in space(of, device.target).sketches:
+            for numbers in itertools.product(*(range(len(k.choices)) for k in sketch.knobs)):
+                wrong = Failure("wrong", "Y[0] is 1")
+                m = Measurement(sketch.at(numbers), (), wrong, 0.0, 0.0, "warm", 2, 1e9)
+                facts = (of, device.target, device.fingerprint())
+                store.add([Record.of(*facts, m, seed=0, session="before")])
+    with pytest.raises(TuningError, match=r"Y\[0\] is 1"):
+        lw.tune(of, trials=0, device=device, records=tmp_path / "r.db", transfer=file)
 
 
 def test_a_damaged_record_of_another_workload_does_not_stop_a_search(tmp_path):

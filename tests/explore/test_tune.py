@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 import zlib
 
 import pytest
@@ -19,7 +20,7 @@ from loopwright.explore.outcome import LONGEST
 from loopwright.explore.session import Session
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
-from loopwright.measure.device import Measurement
+from loopwright.measure.device import Measurement, never
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 from loopwright.schedule.space import space
 from loopwright.transfer.record import RecordError
@@ -314,6 +315,34 @@ def test_it_is_told_if_the_machine_became_busier():
     run(MadeUp(), callbacks=[as_before])
     assert any("9.00 times" in text and "busier" in text for text in busier.told)
     assert not any("busier" in text or "less busy" in text for text in as_before.told)
+
+
+def test_times_of_the_comparison_are_not_those_of_the_search(tmp_path):
+    """A search that goes on would take what was compared in a busy hour for slow programs."""
+    device = Drifting()
+    first = run(device, records=tmp_path / "r.db", trials=40)
+    costs = {m.config: m.cost for m in first.history}
+    second = run(device, records=tmp_path / "r.db", trials=41)
+    again = {m.config: m.cost for m in second.history}
+    assert {config: again[config] for config in costs} == costs
+
+
+class InLots(MadeUp):
+    """Time is up while eight candidates are measured at once."""
+
+    def measure(self, workload, configs, stop=never):
+        for start in range(0, len(configs), 8):
+            if start and stop():
+                return
+            lot = list(super().measure(workload, configs[start : start + 8]))
+            time.sleep(0.02)
+            yield from lot
+
+
+def test_what_was_measured_when_the_time_is_up_is_kept():
+    device = InLots()
+    tuned = run(device, trials=None, minutes=0.01 / 60, strategy="random")
+    assert len(tuned.history) == len(device.measured) == 8
 
 
 def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_time(tmp_path):

@@ -119,3 +119,10 @@ def test_axes_that_fill_no_warp_have_kernels_too():
     w = lw.workload(ops.depthwise_conv2d(T("X", 1, 64, 7, 7), T("W", 64, 1, 3, 3), padding=1))
     for sketch in space(w, CUDA).sketches:
         lower(sketch, CUDA, sketch.at(sketch.default))
+
+
+def test_sums_that_read_no_tensor_have_kernels():
+    i, j = lw.indices(i=128, j=128)
+    count = lw.tensor("count")
+    count[i] += lw.cast(j <= i, "int32")
+    assert lw.space(count, target={"kind": "cuda", "arch": "sm_80"}).sketches

@@ -83,6 +83,20 @@ def test_groups_hold_what_compares_and_the_median_cost_of_each_config(tmp_path):
     assert len(set(numbers.tolist())) == 3
 
 
+def test_a_timeout_does_not_hide_a_time_and_wrong_results_do(tmp_path):
+    of = points(24, 36, 48)
+    records = measured(of, 4)
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add(records)
+        for of_one, kind in zip(records, ("timeout", "wrong")):
+            about = {"config": of_one.config, "workload": of.workload, "target": AVX2}
+            store.add([failed(kind=kind, **about)])
+        compared = {"config": records[2].config, "workload": of.workload, "target": AVX2}
+        store.add([record(milliseconds=9.0, session="s/finals", **compared)])  # of another hour
+        (group,) = read_groups([store])
+    assert group.costs.tolist() == [records[0].cost, math.inf, records[2].cost, records[3].cost]
+
+
 def test_large_groups_are_thinned_and_keep_their_best(tmp_path):
     with RecordStore(filled(tmp_path / "r.db", [(24, 36, 48)])) as store:
         (whole,) = read_groups([store])

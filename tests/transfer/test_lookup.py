@@ -32,6 +32,15 @@ def test_a_family_has_one_architecture_and_the_same_vector_features():
     assert family("") == ("", "", "")
 
 
+def test_a_few_features_beside_a_processors_name_make_no_family_with_others():
+    plain = family("llvm x86_64-unknown-linux-gnu skylake-avx512")
+    narrow = family("llvm x86_64-unknown-linux-gnu skylake-avx512 -avx512f")
+    fused, other = (
+        family(f"llvm x86_64-unknown-linux-gnu {cpu} +fma") for cpu in ("haswell", "x")
+    )
+    assert len({plain, narrow, fused, other}) == 4
+
+
 def test_exact_wants_the_same_target_and_machine(store):
     store.add([record(0)])
     assert found(store, AVX512, "exact") == config(0)
