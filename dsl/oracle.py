@@ -127,9 +127,9 @@ def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
     roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
     times. Stages in a row add up. The coarsest type on the way decides ε.
     """
-    parts = (x for stage in workload.stages for x in e.walk(defined(stage).body))
-    every = (*workload.inputs, *workload.stages, *parts)
-    eps = max((epsilon(x.dtype) for x in every), default=0.0)
+    parts = (x.dtype for stage in workload.stages for x in e.walk(defined(stage).body))
+    tensors = (t.dtype for t in (*workload.inputs, *workload.stages))
+    eps = max(map(epsilon, (*parts, *tensors)), default=0.0)
     rtol, atol = _bounds(workload.stages, eps)
     return rtol, growth * atol
 
