@@ -328,7 +328,9 @@ _STEPS = {"floor", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _is_step(x: e.Expr) -> bool:
-    """Whether a little more of an operand may make much of the result."""
+    """Whether a little more of an operand, a float, may make much of the result."""
+    if not any(is_float(child.dtype) for child in children(x)):
+        return False
     if isinstance(x, e.Cast):
         return not is_float(x.type)
     return isinstance(x, (e.Unary, e.Binary)) and x.op in _STEPS
