@@ -311,8 +311,8 @@ def ceildiv(a: Column, b: Column) -> Column:
 
 def remainders(low: Column, high: Column, divisor: Column) -> tuple[Column, Column]:
     """The least and the greatest remainder of the numbers from `low` to `high`."""
-    one = np.equal(low // divisor, high // divisor)  # all have the same quotient
-    return np.where(one, low % divisor, 0), np.where(one, high % divisor, divisor - 1)
+    one: Column = np.equal(low // divisor, high // divisor) * 1  # all have the same quotient
+    return one * (low % divisor), one * (high % divisor) + (1 - one) * (divisor - 1)
 
 
 def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
