@@ -120,7 +120,7 @@ def tvm_default(network: str, threads: int) -> Made:
     from loopwright.graph.read import read_model
 
     net, inputs, wanted = _network(network, threads)
-    module = relax.get_pipeline("zero")(read_model(net, inputs))
+    module = relax.get_pipeline("zero")(read_model(net, inputs).module)
     machine = relax.VirtualMachine(tvm.compile(module, tvm_target(resolve("cpu"))), tvm.cpu())
     given = [tvm.runtime.tensor(x.numpy()) for x in inputs]
 

@@ -91,6 +91,7 @@ def main(
         rows.append(row(network, results, bandwidth))
         times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in rows[-1]["seconds"].items())
         click.echo(f"{network}: {rows[-1]['ratio']:.2f} of {rows[-1]['best']}; ms: {times}")
+        click.echo(f"  {_tuned(rows[-1]['facts'])}")
         for name, note in rows[-1]["notes"].items():
             click.echo(f"  {name}: {note.splitlines()[-1]}")
         if output is not None:
@@ -100,7 +101,14 @@ def main(
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         click.echo(f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}")
     if failed := [r["network"] for r in rows if "loopwright" in r["notes"]]:
-        click.echo(f"ours failed: {', '.join(failed)}")
+        raise click.ClickException(f"ours failed: {', '.join(failed)}")
+
+
+def _tuned(facts: dict[str, Any]) -> str:
+    """How much of a network had records, and what these say that it takes."""
+    said = f"{facts.get('tuned', 0)} of {facts.get('tasks', 0)} tasks tuned"
+    estimate = facts.get("estimate")
+    return said if estimate is None else f"{said}, {estimate * 1e3:.3g} ms by their records"
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ _KINDS = {
 }
 """The classes that read what is in files, imported when they are needed."""
 
+_MALFORMED = (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+"""What JSON of another shape ends in; RuntimeError is torch's, and that of deep nesting."""
+
 Model = TypeVar("Model", bound="StoredModel")
 
 
@@ -86,7 +89,10 @@ def checked_base(base: StoredModel | None, reads: str) -> StoredModel | None:
     """The model that another one goes on from, None where it knows nothing yet. Raises
     `ModelError` where it reads other features."""
     if base is not None and base.reads != reads:
-        raise ModelError(f"the base reads {base.reads!r} features, this model {reads!r} ones")
+        raise ModelError(
+            f"the base, {base.describe()}, reads {base.reads!r} features, this model {reads!r} "
+            "ones: name a model of the base's kind, or train a base of this one's"
+        )
     return base if base is not None and base.ready else None
 
 
@@ -117,7 +123,9 @@ def _unpacked(path: str | os.PathLike[str], kind: str, data: Mapping[str, Any]) 
         if data["kind"] != kind:
             raise ValueError(f"a model of kind {data['kind']!r} in a file of {kind!r}")
         return unpacked(data)
-    except (KeyError, TypeError, ValueError, AttributeError, ModelError) as error:
+    except ModelError as error:  # it says itself what to do: torch is missing, say
+        raise ModelError(f"{path}: {error}") from error
+    except _MALFORMED as error:
         raise ModelError(
             f"{path}: no model of kind {kind!r} can be made of it ({error!r}); save it again"
         ) from error
@@ -158,7 +166,7 @@ def read_model(
         return found, content
     except OSError as error:
         raise ModelError(f"cannot read the model {path}: {error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except _MALFORMED as error:
         raise ModelError(
             f"{path} is no model file, or cut short ({error!r}): get or save it again"
         ) from error

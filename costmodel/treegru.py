@@ -128,19 +128,20 @@ class TreeGRU(StoredModel):
             network = copy.deepcopy(self._start)
             network.to(self.device)
             return network
-        torch = _torch()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed % (1 << 63))
-            network = self._empty()
+        network = self._empty()
         network.standardize(Forest.of(features, self._columns).loops)
         network.to(self.device)
         return network
 
     def _empty(self) -> TreeNetwork:
+        """One with weights that the seed decides; the caller's random numbers stay as they are."""
+        torch = _torch()
         from loopwright.costmodel.tree_network import TreeNetwork
 
         identifiers = IDENTIFIERS if self.reads == "text" else 0
-        return TreeNetwork(len(self._columns), identifiers, self.hidden, self.slots)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed % (1 << 63))
+            return TreeNetwork(len(self._columns), identifiers, self.hidden, self.slots)
 
     def predict(self, features: Floats) -> Floats:
         if self._network is None:
@@ -179,10 +180,7 @@ class TreeGRU(StoredModel):
         torch = _torch()
         weights = {n: torch.as_tensor(numbers_of_text(w)) for n, w in content["weights"].items()}
         model._network = model._empty()
-        try:
-            model._network.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(f"weights of other shapes: {error}") from error
+        model._network.load_state_dict(weights)
         return model
 
 

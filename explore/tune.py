@@ -34,6 +34,8 @@ from loopwright.transfer.records import RecordStore
 SHARE, LEAST, MOST = 0.25, 16, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
+GO_ON = ("gbt", "mlp", "blend")
+"""The models that go on from the shipped one: they rank, by the features that it reads."""
 HASTY = Timing(relative=0.03, cap=0.02)
 """How exactly to measure when there is no time."""
 
@@ -81,7 +83,7 @@ def tune(
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
         shipped for the target, trained further on the store's records of other workloads (but in
-        a hurry), for model="gbt" on a real device. Callbacks are told what is used.
+        a hurry), for the models in `GO_ON` on real devices. Callbacks are told what is used.
     growth: how much larger rounding errors may be than those of the definition's own sums; any
         if None. With 1, Winograd's and Strassen's algorithms are left out.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
@@ -163,7 +165,10 @@ def _base(
     """The global model that a search begins with, if it begins with one."""
     fits = strategy == "annealing" and isinstance(model, str) and model != "random"
     if transfer == AUTO:
-        if not fits or model != "gbt" or isinstance(session.device, ReplayedDevice):
+        if not fits or isinstance(session.device, ReplayedDevice):
+            return None
+        if model not in GO_ON:
+            session.note(f"no model is shipped for model={model!r} to go on from")
             return None
     elif transfer is not None and not fits:
         raise TuningError(

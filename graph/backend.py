@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.graph.errors import ModelError
 from loopwright.graph.tensors import to_torch
 
+OPTIONS = ("records", "threads", "policy", "layout", "check")
+"""What torch.compile(options=…) may have; see `lw.build_model`."""
 
-def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
+
+def backend(
+    graph: Any,
+    examples: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
     """Compile a graph that torch's Dynamo captured, for inference.
 
-    Records come from the store that $LOOPWRIGHT_RECORDS names, by default tuning.db where there is
-    one; work without a record gets a default schedule. Where the graph cannot be built, trains, or
-    writes to what it is given, it runs in torch, which a warning explains.
+    Records come from the store that the options or $LOOPWRIGHT_RECORDS name, by default tuning.db
+    where there is one; work without a record of so many threads gets a default schedule, and
+    without the option these are all that the process may use. Where the graph cannot be built,
+    trains, or writes to what it is given, it runs in torch, which a warning explains.
 
     Parameters and buffers are laid out once; after they have changed, the graph runs in torch, and
     so it does where gradients are wanted. Changes through `.data` are noticed where they move a
     parameter, or change its element of the largest magnitude. Others are not: compile anew after
     them.
+
+    Raises `ModelError` for a mode, and for options that are not in `OPTIONS`.
     """
     import torch
 
+    given = dict(options or {})
+    unknown = [name for name in given if name not in OPTIONS]
+    if unknown or mode not in (None, "default"):
+        found = f"option {unknown[0]!r}" if unknown else f"mode={mode!r}"
+        raise ModelError(
+            f'{found} is nothing that backend="loopwright" knows: give options={{...}} of '
+            f"{', '.join(OPTIONS)}"
+        )
     weights = _static(graph, examples)
     try:
         _check_kept(graph, examples, weights)
-        made = _built(graph, examples, weights)
+        made = _built(graph, examples, weights, given)
     except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
         warnings.warn(f"loopwright leaves a graph to torch: {error}", stacklevel=2)
         forward: Callable[..., Any] = graph.forward
@@ -115,7 +136,9 @@ def _static(graph: Any, examples: Sequence[Any]) -> list[int]:
     ]
 
 
-def _built(graph: Any, examples: Sequence[Any], weights: list[int]) -> Callable[..., Any]:
+def _built(
+    graph: Any, examples: Sequence[Any], weights: list[int], options: Mapping[str, Any]
+) -> Callable[..., Any]:
     """A graph as a model of ours, its parameters and buffers inside."""
     import torch
 
@@ -142,6 +165,7 @@ def _built(graph: Any, examples: Sequence[Any], weights: list[int]) -> Callable[
             return graph(*every)
 
     store = os.environ.get("LOOPWRIGHT_RECORDS", "tuning.db")
+    found = {"records": store if os.path.exists(store) else None}
     inputs = tuple(x.detach() for n, x in enumerate(examples) if n not in weights)
     with torch.no_grad():
-        return build_model(Closed(), inputs, records=store if os.path.exists(store) else None)
+        return build_model(Closed(), inputs, **{**found, **options})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.words import counted
 from loopwright.graph.compose import Composed, compose
+from loopwright.graph.inputs import Inputs
 from loopwright.graph.kernels import check_plannable
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.passes import fused
-from loopwright.graph.read import Asked, Inputs, read_with_reference
+from loopwright.graph.read import read_model
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.tensors import any_tensor, detached, to_numpy, to_torch
-from loopwright.graph.virtual import VirtualModel, build_virtual
+from loopwright.graph.virtual import VirtualModel, VirtualWork, build_virtual
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch import Config
@@ -86,8 +87,9 @@ class TunedModel:
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
 
-        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; a
-        tuple where the model returns one. Raises `ShapeError` for a wrong input.
+        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in
+        a tuple, a dict and so on where the model returns one. Raises `ShapeError` for a wrong
+        input.
         """
         is_torch = any_tensor((*inputs, *named.values()))
         if is_torch:
@@ -97,6 +99,9 @@ class TunedModel:
         outputs = result if isinstance(result, tuple) else (result,)
         if is_torch:
             outputs = tuple(map(to_torch, outputs))
+        source = self.work.source
+        if source is not None and source.structure is not None:
+            return source.structure(outputs)
         return outputs if self.work.network.several else outputs[0]
 
     def export(self, path: str | os.PathLike[str]) -> Path:
@@ -167,15 +172,20 @@ _MAIN = ctypes.CFUNCTYPE(
 
 def import_model(
     model: Any, inputs: Inputs, target: Target, layout: str = "auto", check: bool = False
-) -> Work:
-    """A model's steps and tasks; with `check` they are compiled and compared with what the model
-    gives where it comes from. Raises `ModelError`, `NotPlannable` among them."""
-    module, asked = read_with_reference(model, inputs)
-    work = work_of(network(fused(module, target)), layout)
-    for name in work.foreign:
-        check_plannable(work.network.functions[name], name)
+) -> Work | VirtualWork:
+    """A model's tasks; with `check` it is compiled and compared with what it gives where it comes
+    from. Raises `ModelError`."""
+    source = read_model(model, inputs)
+    module = fused(source.module, target)
+    work: Work | VirtualWork
+    try:
+        work = replace(work_of(network(module), layout), source=source)
+        for name in work.foreign:
+            check_plannable(work.network.functions[name], name)
+    except NotPlannable as reason:
+        work = VirtualWork.of(source, module, str(reason))
     if check:
-        check_import(asked, lambda: build_work(work, target, {}), target)
+        check_results(build_work(work, target), target)
     return work
 
 
@@ -211,41 +221,61 @@ def build_model(
     Raises `ModelError`, `BuildError`.
     """
     machine = processor(target, threads)
-    module, asked = read_with_reference(model, inputs)
-    module = fused(module, machine)
-    built: TunedModel | VirtualModel
-    try:
-        work = work_of(network(module), layout)
-        found = {} if records is None else best_records(work, machine, records, policy)
-        built = build_work(work, machine, found, name)
-    except NotPlannable as reason:
-        built = build_virtual(module, machine, records, policy, str(reason))
+    work = import_model(model, inputs, machine, layout)
+    built = build_work(work, machine, records, policy, name)
     if check:
-        check_import(asked, lambda: built, machine)
+        check_results(built, machine)
     return built
 
 
-def check_import(
-    asked: Asked, built: Callable[[], TunedModel | VirtualModel], target: Target
-) -> None:
+def check_results(built: TunedModel | VirtualModel, target: Target, tuned: bool = False) -> None:
     """Compare a compiled model with the one that it was made of, where it can run here. Raises
-    `ModelError` if TVM has imported it as something else."""
+    `ModelError` if TVM has imported it as something else, or if, `tuned`, it is off while it was
+    not before."""
+    source = built.work.source
+    if source is not None and runs_here(target) and (reference := source.reference) is not None:
+        reference.check(built, tuned)
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine runs code for a target."""
     here = resolve("cpu", target.threads)
-    runs = target.mcpu == here.mcpu and set(target.features) <= set(here.features)
-    if runs and is_native(target.triple) and (wanted := asked()) is not None:
-        wanted.check(built())
+    able = target.mcpu == here.mcpu and set(target.features) <= set(here.features)
+    return able and is_native(target.triple)
 
 
 def build_work(
+    work: Work | VirtualWork,
+    target: Target,
+    records: str | os.PathLike[str] | None = None,
+    policy: str = "exact",
+    name: str = "model",
+    machine: Mapping[str, str] | None = None,
+) -> TunedModel | VirtualModel:
+    """Compile an imported model by the best records of a store: those of a `machine`, by default
+    this one. Raises `BuildError`."""
+    found = {} if records is None else best_records(work, target, records, policy, machine)
+    if isinstance(work, VirtualWork):
+        return build_virtual(work, target, found)
+    try:
+        return compiled(work, target, found, name)
+    except NotPlannable as reason:
+        assert work.source is not None
+        virtual = VirtualWork.of(work.source, fused(work.source.module, target), str(reason))
+        return build_virtual(virtual, target, found)
+
+
+def compiled(
     work: Work, target: Target, records: Mapping[str, Record], name: str = "model"
 ) -> TunedModel:
-    """Compile imported steps by records."""
+    """Compile imported steps by records. Raises `BuildError`, and `NotPlannable` where a step
+    needs TVM's run-time."""
     configs: dict[str, Config] = {key: record.config for key, record in records.items()}
     return TunedModel(work, compose(work, configs, target, name), target, dict(records))
 
 
 def best_records(
-    work: Work,
+    work: Work | VirtualWork,
     target: Target,
     records: str | os.PathLike[str],
     policy: str = "exact",

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-import operator
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tvm import IRModule, relax, tirx
 
-from loopwright.graph.errors import ModelError, OpenShape
+from loopwright.graph.errors import ModelError
 from loopwright.graph.inference import check_inference
+from loopwright.graph.inputs import Inputs, by_name, check_several, reason, shape_of
+from loopwright.graph.read_onnx import from_onnx, inputs_of, onnx_file
 from loopwright.graph.reference import Reference
 
-Inputs = Sequence[Any] | Mapping[str, Any] | None
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A model that was read.
+
+    Attributes
+    ----------
+    module: in Relax; its function "main" takes the inputs alone.
+    ask: has the framework that the model comes from compute it; for Relax there is none.
+    structure: what the model returns, made of the outputs of "main"; None for an output, or a
+        tuple of them.
+    """
+
+    module: Any
+    ask: Callable[[], Reference | None] = lambda: None
+    structure: Callable[[Sequence[Any]], Any] | None = None
+
+    @functools.cached_property
+    def reference(self) -> Reference | None:
+        """What the framework gives."""
+        return self.ask()
 
 
-def read_model(model: Any, inputs: Inputs = None) -> Any:
-    """The model as a Relax module whose function "main" takes the inputs alone.
+def read_model(model: Any, inputs: Inputs = None) -> Source:
+    """A model as a Relax module of fixed shapes.
 
     Parameters
     ----------
@@ -32,40 +55,42 @@ def read_model(model: Any, inputs: Inputs = None) -> Any:
 
     Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
     """
-    return read_with_reference(model, inputs)[0]
-
-
-Asked = Callable[[], Reference | None]
-
-
-def read_with_reference(model: Any, inputs: Inputs = None) -> tuple[Any, Asked]:
-    """The same, and what asks the framework that it comes from for results; for Relax there is
-    none."""
     program = _torch_program(model, inputs)
     if program is not None:
-        return _fixed(_from_program(program)), lambda: Reference.of_torch(program)
+        module = _fixed(_from_program(program))
+        return Source(module, lambda: Reference.of_torch(program), _structure(program))
     if isinstance(model, IRModule):
-        return _fixed(_from_relax(model, inputs)), lambda: None
+        return Source(_fixed(_from_relax(model, inputs)))
     if isinstance(model, (str, os.PathLike)):
-        model = _onnx_file(Path(model))
+        model = onnx_file(Path(model))
     kind = type(model)
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
-        values = _inputs(model)
-        given = _by_name(inputs, [value.name for value in values])
-        module = _fixed(_from_onnx(model, values, given))
-        return module, lambda: Reference.of_onnx(model, values, given)
+        values = inputs_of(model)
+        given = by_name(inputs, [value.name for value in values])
+        module = _fixed(from_onnx(model, values, given))
+        return Source(module, lambda: Reference.of_onnx(model, values, given))
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
     )
 
 
+def _structure(program: Any) -> Callable[[Sequence[Any]], Any] | None:
+    """What makes dicts, lists and the like of a program's outputs."""
+    from torch.utils import _pytree
+
+    spec = program.call_spec.out_spec
+    if spec.is_leaf() or (spec.type is tuple and all(c.is_leaf() for c in spec.children())):
+        return None
+    return lambda outputs: _pytree.tree_unflatten(list(outputs), spec)
+
+
 def _torch_program(model: Any, inputs: Inputs) -> Any:
     """The program of a torch.nn.Module; None for a model that is neither that nor a program.
     Raises `ModelError` for one that does more than infer."""
     if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
-        program = model
+        program = model if inputs is None else _traced(model.module(), inputs)
     elif hasattr(model, "state_dict") and hasattr(model, "forward"):
         program = _exported(model, inputs)
     else:
@@ -77,98 +102,21 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
     return program
 
 
-def _onnx_file(path: Path) -> Any:
-    try:
-        import onnx
-    except ImportError as error:
-        raise ModelError(f"{path}: ONNX models need the package onnx: pip install onnx") from error
-    if not path.is_file():
-        raise ModelError(f"{path}: there is no such file")
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except Exception as error:  # of protobuf, whose version decides the class
-        raise ModelError(f"{path} is no ONNX model, or is damaged: {error}") from error
-    try:
-        onnx.load_external_data_for_model(model, str(path.parent))
-    except Exception as error:  # of the system, or of onnx's checker
-        raise ModelError(
-            f"{path}: its weights are missing; they belong beside it: {error}"
-        ) from error
-    return model
-
-
-def _inputs(model: Any) -> list[Any]:
-    """The inputs of an ONNX model that are no weights."""
-    known = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in known]
-
-
-def _from_onnx(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    from tvm.relax.frontend.onnx import from_onnx
-
-    shapes = {name: _shape(name, x) for name, x in given.items()}
-    for value in values:
-        if value.name not in shapes:
-            _check_fixed(value)
-    try:
-        extents = {n: list(s) for n, s in shapes.items()}
-        return from_onnx(model, shape_dict=extents or None, sanitize_input_names=False)
-    except Exception as error:  # TVM's errors have no root of their own
-        raise ModelError(f"TVM cannot import this ONNX model: {_reason(error)}") from error
-
-
-def _by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
-    if inputs is None:
-        return {}
-    if not isinstance(inputs, Mapping):
-        _check_several(inputs)
-        if len(inputs) > len(names):
-            raise ModelError(f"{len(inputs)} inputs given; the model takes {', '.join(names)}")
-        inputs = dict(zip(names, inputs))
-    unknown = [n for n in inputs if n not in names]
-    if unknown:
-        raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
-    return inputs
-
-
-def _check_several(inputs: Any) -> None:
-    """One array would be taken apart into what stands along its first axis."""
-    if hasattr(inputs, "shape"):
-        raise ModelError(f"inputs is an array of {tuple(inputs.shape)}: give a tuple, inputs=(x,)")
-
-
-def _shape(name: str, x: Any) -> tuple[int, ...]:
-    """The shape of an array, or what is one. Raises `ModelError` for anything else."""
-    given: Any = x.shape if hasattr(x, "shape") else x
-    try:
-        shape = tuple(map(operator.index, given))
-    except TypeError:
-        shape = (0,)
-    if any(n < 1 for n in shape):
-        raise ModelError(
-            f"input {name}: {given!r} is no shape: give an array, or extents of at least 1, such "
-            "as (1, 3, 224, 224)"
-        )
-    return shape
-
-
-def _check_fixed(value: Any) -> None:
-    if not value.type.tensor_type.HasField("shape"):
-        raise ModelError(
-            f'input {value.name} has a shape of unknown rank: give it, inputs={{"{value.name}": '
-            f"(1, 3, 224, 224)}} or --shape {value.name}=1,3,224,224, say"
-        )
-    dims = value.type.tensor_type.shape.dim
-    shown = [d.dim_param or (str(d.dim_value) if d.dim_value else "?") for d in dims]
-    if any(not d.dim_value for d in dims):
-        raise OpenShape(value.name, ", ".join(shown), tuple(d.dim_value or 1 for d in dims))
-
-
 def _exported(module: Any, inputs: Inputs) -> Any:
-    import torch
-
+    """A torch.nn.Module as a program, traced in inference mode."""
     if inputs is None:
         raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
+    modes = {each: each.training for each in module.modules()}
+    try:
+        return _traced(module.eval(), inputs)
+    finally:
+        for each, mode in modes.items():
+            each.training = mode
+
+
+def _traced(module: Any, inputs: Inputs) -> Any:
+    """What torch.export makes of a module for inputs of these shapes."""
+    import torch
 
     def tensor(x: Any) -> Any:
         if isinstance(x, np.ndarray):  # torch knows no negative strides
@@ -176,20 +124,16 @@ def _exported(module: Any, inputs: Inputs) -> Any:
         return x if x is None or isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
     if not isinstance(inputs, Mapping):
-        _check_several(inputs)
+        check_several(inputs)
     try:
         tensors = torch.utils._pytree.tree_map(tensor, inputs)
     except Exception as error:  # of many kinds
-        raise ModelError(f"an input is no tensor: {_reason(error)}") from error
+        raise ModelError(f"an input is no tensor: {reason(error)}") from error
     args, words = ((), tensors) if isinstance(inputs, Mapping) else (tuple(tensors), None)
-    modes = {each: each.training for each in module.modules()}
     try:
-        return torch.export.export(module.eval(), args, words)
+        return torch.export.export(module, args, words)
     except Exception as error:  # of many kinds
-        raise ModelError(f"torch.export cannot export the model: {_reason(error)}") from error
-    finally:
-        for each, mode in modes.items():
-            each.training = mode
+        raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
 
 
 def _from_program(program: Any) -> Any:
@@ -209,7 +153,7 @@ def _from_program(program: Any) -> Any:
         return imported(False)
     except Exception as error:
         raise ModelError(
-            f"TVM cannot import this torch program: {_reason(error)}; say it by other operators, "
+            f"TVM cannot import this torch program: {reason(error)}; say it by other operators, "
             "in float32, or give the model as ONNX (torch.onnx.export)"
         ) from error
 
@@ -295,8 +239,8 @@ def _from_relax(module: Any, inputs: Inputs) -> Any:
         raise ModelError(f'the module has no Relax function "main", only {functions or "none"}')
     parameters = {p.name: p for p in module["main"].params}
     extents: dict[Any, int] = {}
-    for name, given in _by_name(inputs, list(parameters)).items():
-        own, shape = getattr(parameters[name].ty, "shape", None), _shape(name, given)
+    for name, given in by_name(inputs, list(parameters)).items():
+        own, shape = getattr(parameters[name].ty, "shape", None), shape_of(name, given)
         if own is None or len(own) != len(shape):
             raise ModelError(f"input {name} is {parameters[name].ty}, {shape} is given")
         for n, extent in zip(own, shape):
@@ -313,14 +257,9 @@ def _fixed(module: Any) -> Any:
     for p in module["main"].params:
         shape = getattr(p.ty, "shape", None)
         if shape is None or any(not isinstance(n, tirx.IntImm) for n in shape):
-            shown = "of unknown shape" if shape is None else f"with the open shape {list(shape)}"
+            shown = "an unknown shape" if shape is None else f"the open shape {list(shape)}"
             raise ModelError(
-                f"input {p.name} is {shown}: give example inputs, or for torch.export leave "
-                "dynamic_shapes out; programs are made for fixed shapes"
+                f"input {p.name} has {shown}: give example inputs; programs are made for fixed "
+                "shapes"
             )
     return module
-
-
-def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines and type(error).__module__.startswith("tvm") else "\n".join(lines)

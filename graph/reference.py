@@ -85,31 +85,42 @@ class Reference:
         close = _COARSE if operators.intersection(_QUANTIZED) else _CLOSE
         return Reference("onnxruntime", drawn, {}, outputs, close)
 
-    def check(self, model: Callable[..., Any]) -> None:
-        """Raises `ModelError` if a compiled model gives something else. Some integers may differ,
-        as those that tell the place of the largest do where there are several."""
-        made = _leaves(model(*self.inputs, **self.words))
+    def check(self, model: Callable[..., Any], tuned: bool = False) -> None:
+        """Raises `ModelError` if a compiled model gives something else; if it is `tuned`, its
+        default programs did not. Some integers may differ, as those that tell the place of the
+        largest do where there are several."""
+        off = self._off(_leaves(model(*self.inputs, **self.words)))
+        if off and tuned:
+            raise ModelError(
+                f"tuned, the model gives other results than in {self.framework}, and by default "
+                f"schedules it did not: {off}. Some program rounds more than this network bears, "
+                "or is wrong: records=None builds the defaults. check=False, or --no-check, "
+                "leaves this comparison out"
+            )
+        if off:
+            raise ModelError(
+                f"compiled, the model gives other results than in {self.framework}: {off}. TVM "
+                f"reads one of its operators in another way: {_REMEDIES[self.framework]}. "
+                "check=False, or --no-check, leaves this comparison out"
+            )
+
+    def _off(self, made: list[Any]) -> str:
+        """How what was made differs from what is wanted, if it does."""
         wanted = self.outputs
         if len(made) != len(wanted):
-            raise self._wrong(f"it has {len(made)} outputs, not {len(wanted)}")
+            return f"it has {len(made)} outputs, not {len(wanted)}"
         for number, (a, b) in enumerate(zip(made, wanted, strict=True)):
             if tuple(a.shape) != tuple(b.shape):
-                raise self._wrong(f"output {number} is of shape {a.shape}, not {b.shape}")
+                return f"output {number} is of shape {a.shape}, not {b.shape}"
             if _dtype(a) != _dtype(b):
-                raise self._wrong(f"output {number} is of type {_dtype(a)}, not {_dtype(b)}")
+                return f"output {number} is of type {_dtype(a)}, not {_dtype(b)}"
             if "float" in _dtype(b) and (off := _difference(a, b, self.close)):
-                raise self._wrong(f"output {number} {off}")
+                return f"output {number} {off}"
             if _dtype(b) == "bool" and (_doubles(a) != _doubles(b)).mean() > _FLIPPED:
-                raise self._wrong(f"output {number} differs in more than {_FLIPPED:.0%}")
+                return f"output {number} differs in more than {_FLIPPED:.0%}"
             if "int" in _dtype(b) and _others(a, b) > _OTHERS:
-                raise self._wrong(f"output {number} differs in more than {_OTHERS:.0%}")
-
-    def _wrong(self, what: str) -> ModelError:
-        return ModelError(
-            f"compiled, the model gives other results than in {self.framework}: {what}. TVM reads "
-            f"one of its operators in another way: {_REMEDIES[self.framework]}. check=False, or "
-            "--no-check, leaves this comparison out"
-        )
+                return f"output {number} differs in more than {_OTHERS:.0%}"
+        return ""
 
 
 def _others(got: Any, wanted: Any) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,17 @@ from tvm.ir import GenericConst
 
 from loopwright.codegen.target import processor
 from loopwright.dsl.errors import BuildError, ConfigError
+from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import NotSayable
 from loopwright.graph.kernels import TunedKernel, tuned_kernel
 from loopwright.graph.passes import fused
+from loopwright.graph.tasks import Task
 from loopwright.graph.tir import Imported, import_function
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.target import Target
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records import Record, RecordStore
+
+_log = logging.getLogger(__name__)
 
 
 def lower(target: str | Mapping[str, Any] | Target = "cpu") -> Any:
@@ -57,6 +62,9 @@ def apply(
     TVM's own path. With `defaults`, those without a record that the notation can say are replaced
     as well, by our default schedules.
 
+    What became of each function goes to the log of this module: a warning where none was
+    replaced, else one line of INFO, and one for each that keeps TVM's path, with the reason.
+
     Raises `RecordError` for a missing store, `TargetError` for one that is no processor.
     """
     machine = processor(target, threads)
@@ -67,49 +75,105 @@ def apply(
     @tvm.transform.module_pass(opt_level=0, name="LoopwrightApply")
     def run(module: Any, _: Any) -> Any:
         if records is None:
-            return _Apply(module, machine, None, policy, defaults).run()
+            return replaced(module, machine, lambda _: None, defaults)
+        here = fingerprint()
         with RecordStore(records, create=False) as store:
-            return _Apply(module, machine, store, policy, defaults).run()
+
+            def best(workload: Workload) -> Record | None:
+                return store.best(workload, machine, policy, machine=here)
+
+            return replaced(module, machine, best, defaults)
 
     return run
 
 
-class _Apply:
+def replaced(
+    module: Any, target: Target, best: Callable[[Workload], Record | None], defaults: bool
+) -> Any:
+    """A module with our programs, by the record that is `best` for each, as `apply` says."""
+    return _Apply(module, target, best, defaults).run()
+
+
+def tasks_in(module: Any) -> tuple[tuple[Task, ...], dict[str, str]]:
+    """The distinct work that the functions of a fused module call, that with the most arithmetic
+    first, and the functions that the notation cannot say, with the reasons."""
+    listing = _Listing(module)
+    _visited(listing)
+    tasks = [Task(w, name, tuple(range(n))) for w, name, n in listing.found.values()]
+    return tuple(sorted(tasks, key=lambda t: -t.flops)), listing.foreign
+
+
+class _Listing:
+    """Looks at calls of functions, and replaces none.
+
+    Attributes
+    ----------
+    foreign: the functions that the notation cannot say, with the reasons.
+    found: by key, the work of those that it can, a name for it, and how many calls there are.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.imports: dict[Any, Imported | None] = {}
+        self.foreign: dict[str, str] = {}
+        self.found: dict[str, tuple[Workload, str, int]] = {}
+
+    def imported(self, var: Any, constants: tuple[int, ...]) -> Imported | None:
+        """A function in the notation, some arguments known, if that can say it."""
+        key = (var.name_hint, constants)
+        if key not in self.imports:
+            try:
+                self.imports[key] = import_function(self.module[var], constants)
+            except NotSayable as reason:
+                self.imports[key] = None
+                self.foreign[var.name_hint] = str(reason)
+        return self.imports[key]
+
+    def kernel(self, var: Any, constants: tuple[int, ...]) -> tuple[Imported, TunedKernel] | None:
+        """Our program for a call, if there is one."""
+        said = self.imported(var, constants)
+        if said is not None:
+            workload = said.workload
+            _, name, calls = self.found.get(workload.key, (workload, var.name_hint, 0))
+            self.found[workload.key] = (workload, name, calls + 1)
+        return None
+
+
+class _Apply(_Listing):
     def __init__(
         self,
         module: Any,
         target: Target,
-        store: RecordStore | None,
-        policy: str,
+        best: Callable[[Workload], Record | None],
         defaults: bool,
     ) -> None:
-        self.module, self.target, self.store = module, target, store
-        self.policy, self.defaults = policy, defaults
-        self.machine = fingerprint()
+        super().__init__(module)
+        self.target, self.best, self.defaults = target, best, defaults
         self.kernels: dict[str, TunedKernel | None] = {}
-        self.imports: dict[Any, Imported | None] = {}
 
     def run(self) -> Any:
-        builder = _Calls(self)
-        for var, function in self.module.functions.items():
-            if isinstance(function, relax.Function):
-                builder.builder_.update_func(var, builder.visit_expr(function))
-        module = relax.transform.DeadCodeElimination()(builder.builder_.get())
+        module = relax.transform.DeadCodeElimination()(_visited(self))
         made = [k for k in self.kernels.values() if k is not None]
+        self.tell(len(made))
         if not made:
             return module
         known = list(module.attrs["external_mods"]) if _has_external(module) else []
         return module.with_attr("external_mods", known + [_static_library(k) for k in made])
 
+    def tell(self, replaced: int) -> None:
+        for name, reason in self.foreign.items():
+            _log.info("%s keeps TVM's path: %s", name, reason)
+        _log.log(
+            logging.INFO if replaced else logging.WARNING,
+            "%d of %d kinds of work that the notation can say replaced; for the others there is "
+            "no record of this machine and %d threads",
+            replaced,
+            len(self.kernels),
+            self.target.threads,
+        )
+
     def kernel(self, var: Any, constants: tuple[int, ...]) -> tuple[Imported, TunedKernel] | None:
-        """Our program for a call, if there is one."""
-        key = (var.name_hint, constants)
-        if key not in self.imports:
-            try:
-                self.imports[key] = import_function(self.module[var], constants)
-            except NotSayable:
-                self.imports[key] = None
-        said = self.imports[key]
+        said = self.imported(var, constants)
         if said is None:
             return None
         workload = said.workload
@@ -120,9 +184,7 @@ class _Apply:
 
     def compiled(self, said: Imported) -> TunedKernel | None:
         workload = said.workload
-        record = None
-        if self.store is not None:
-            record = self.store.best(workload, self.target, self.policy, machine=self.machine)
+        record = self.best(workload)
         if record is None and not self.defaults:
             return None
         config = None if record is None else record.config
@@ -133,11 +195,20 @@ class _Apply:
         return None
 
 
+def _visited(owner: _Listing) -> Any:
+    """Its module, with calls of our programs where it has some."""
+    visitor = _Calls(owner)
+    for var, function in owner.module.functions.items():
+        if isinstance(function, relax.Function):
+            visitor.builder_.update_func(var, visitor.visit_expr(function))
+    return visitor.builder_.get()
+
+
 @relax.expr_functor.mutator
 class _Calls(relax.PyExprMutator):
     """Replaces calls of TIR functions."""
 
-    def __init__(self, owner: _Apply) -> None:
+    def __init__(self, owner: _Listing) -> None:
         super().__init__(owner.module)
         self.owner = owner
 

@@ -10,6 +10,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError, NotSayable
 from loopwright.graph.layout import channels_last
 from loopwright.graph.network import Network, Step
+from loopwright.graph.read import Source
 from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tir import Imported, import_function
 
@@ -47,11 +48,13 @@ class Work:
     ----------
     imported: for each step, its function as a workload, or the reason why it is none.
     tasks: the distinct workloads, those with the most arithmetic first.
+    source: the model that they are of, where it is known.
     """
 
     network: Network
     imported: tuple[Imported | str, ...]
     tasks: tuple[Task, ...]
+    source: Source | None = None
 
     def __repr__(self) -> str:
         return f"<Work: {self.network}, {counted(len(self.tasks), 'task')}>"

@@ -10,21 +10,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from loopwright.codegen.target import processor
 from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
+from loopwright.graph.ending import ending
 from loopwright.graph.in_place import Compared, compare_in_place, contenders
+from loopwright.graph.inputs import Inputs
 from loopwright.graph.model import (
     TunedModel,
     best_records,
     build_work,
+    check_results,
     import_model,
+    runs_here,
 )
-from loopwright.graph.network import NotPlannable
-from loopwright.graph.read import Inputs
 from loopwright.graph.tasks import Task, Work
+from loopwright.graph.virtual import VirtualModel, VirtualWork
 from loopwright.measure.device import Device
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
@@ -134,7 +139,7 @@ def tune_model(
     check: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
-) -> TunedModel:
+) -> TunedModel | VirtualModel:
     """Tune all work of a network together, and compile it by what was found.
 
     Every measurement goes to the record store as soon as it is there: the same call again goes on
@@ -153,23 +158,18 @@ def tune_model(
         for the target, the path of another, None for none.
     layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
         which is what `graph.apply` meets in a pipeline of TVM's.
-    check: as for `lw.build_model`, before anything is measured.
+    check: as for `lw.build_model`, before anything is measured, and again of what is returned.
     device: what measures, by default this machine. One that is given is not closed, and the best
         candidates are then not compared inside of the network.
-    tell: is given one line of text for every batch.
+    tell: is given lines of text: one for every batch, and at the end the estimate beside a
+        measured call.
 
     Raises `ModelError`, `TuningError`, `BuildError`.
     """
     budget = Budget.of_model(trials, minutes, effort)
     check_seed(seed)
     machine = processor(target, threads) if device is None else processor(device.target)
-    try:
-        work = import_model(model, inputs, machine, layout, check)
-    except NotPlannable as reason:
-        raise NotPlannable(
-            f"only a model that is a list of calls can be tuned, and {reason}; lw.build_model, or "
-            "inside of TVM lw.graph.apply, uses what records there are"
-        ) from None
+    work = import_model(model, inputs, machine, layout, check)
     search(
         work,
         machine,
@@ -182,12 +182,17 @@ def tune_model(
         tell=tell,
     )
     measured_on = None if device is None else device.fingerprint()
-    found = best_records(work, machine, records, machine=measured_on)
-    return build_work(work, machine, found)
+    built = build_work(work, machine, records, machine=measured_on)
+    if check:
+        check_results(built, machine, tuned=True)
+    if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
+        for line in ending(built):
+            tell(line)
+    return built
 
 
 def search(
-    work: Work,
+    work: Work | VirtualWork,
     target: Target,
     budget: Budget,
     records: str | os.PathLike[str],
@@ -203,7 +208,7 @@ def search(
     if not tasks:
         return []
     with ExitStack() as stack:
-        local = device is None
+        inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
         if device is None:
             from loopwright.measure.local import LocalDevice
 
@@ -215,13 +220,14 @@ def search(
             for note in base.notes:
                 tell(note)
         deadline = time.monotonic() + 60 * budget.minutes
-        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if local else 0.0
+        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
         states = [_state(task, device, store, seed, base.model) for task in tasks]
         try:
             for line in _rounds(states, budget, deadline - comparing):
                 if tell is not None:
                     tell(line)
-            if local:
+            if inside:
+                assert isinstance(work, Work)
                 best = [
                     Compared(s.task, s.session, contenders(s.session))
                     for s in states
@@ -266,7 +272,7 @@ def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterato
         )
 
 
-def _task(work: Work, number: int) -> Task:
+def _task(work: Work | VirtualWork, number: int) -> Task:
     if not 0 <= number < len(work.tasks):
         raise TuningError(f"there is no task {number}: the model has {len(work.tasks)}, from 0")
     return work.tasks[number]
@@ -283,8 +289,10 @@ def _state(
     tuner = Tuner(points, seed=seed, base=base)
     session = Session(task.workload, points, device, store, Budget(), (), seed)
     earlier = session.resume()
-    tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
-    curve = [min(session.cost(m.config) for m in earlier)] if earlier else []
+    costs = [session.cost(m.config) for m in earlier]
+    tuner.tell([m.config for m in earlier], costs)
+    best = np.minimum.accumulate(costs).tolist()  # in the order in which they were measured
+    curve = best[-1::-BATCH][::-1]
     return TaskState(task, session, tuner, curve, tuner.exhausted, before=_best(session))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,30 +23,72 @@ from loopwright.codegen.export import write_together
 from loopwright.codegen.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
-from loopwright.graph.relax_pass import apply
+from loopwright.graph.read import Source
+from loopwright.graph.relax_pass import replaced, tasks_in
+from loopwright.graph.tasks import Task
 from loopwright.graph.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.schedule.target import Target
+from loopwright.transfer.records import Record
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualWork:
+    """The work of such a model.
+
+    Attributes
+    ----------
+    module: its fused module.
+    tasks: the distinct workloads in it, those with the most arithmetic first.
+    foreign: the functions that keep TVM's path, with the reasons.
+    source: the model that it is of.
+    reason: why it is more than a list of calls.
+    """
+
+    module: Any
+    tasks: tuple[Task, ...]
+    foreign: dict[str, str]
+    source: Source
+    reason: str
+
+    @staticmethod
+    def of(source: Source, module: Any, reason: str) -> VirtualWork:
+        """That of a module that was fused."""
+        return VirtualWork(module, *tasks_in(module), source, reason)
+
+    def notes(self) -> list[str]:
+        """What there is to say of it, a line each."""
+        paths = [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
+        return [f"it runs on TVM's virtual machine: {self.reason}", *paths]
 
 
 @dataclass(frozen=True, eq=False)
 class VirtualModel:
     """A model on Relax's virtual machine; called with NumPy arrays or torch tensors.
 
-    `notes` say why it is not a library of its own. Calls from several threads take turns.
+    `work` says why it is not a library of its own, and `records` has the record that each tuned
+    task was built by, by the workload's key. Calls from several threads take turns.
     """
 
     executable: Any
     machine: Any
     names: tuple[str, ...]
     types: tuple[tuple[tuple[int, ...], str], ...]
-    notes: tuple[str, ...]
+    work: VirtualWork
+    records: Mapping[str, Record]
     turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why it is not a library of its own, and one line for everything that keeps TVM's
+        path."""
+        return tuple(self.work.notes())
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
 
-        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; a
-        tuple where the model returns one. Raises `ShapeError` for a wrong input.
+        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in
+        a tuple, a dict and so on where the model returns one. Raises `ShapeError` for a wrong
+        input.
         """
         inputs = positional(inputs, named, self.names, f"model({', '.join(self.names)})")
         is_torch = any_tensor(inputs)
@@ -62,7 +104,10 @@ class VirtualModel:
             arrays.append(tvm.runtime.tensor(array))
         with self.turn:  # a machine keeps the state of one call
             result = self.machine["main"](*arrays)
-        return _given_back(result, to_torch if is_torch else np.asarray)
+        made = _given_back(result, to_torch if is_torch else np.asarray)
+        if (structure := self.work.source.structure) is not None:
+            return structure(made if isinstance(made, tuple) else (made,))
+        return made
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Writes one shared object, NAME.so; `tvm.runtime.load_module` loads it.
@@ -84,24 +129,20 @@ class VirtualModel:
 
 
 def build_virtual(
-    module: Any,
-    target: Target,
-    records: str | os.PathLike[str] | None,
-    policy: str,
-    reason: str,
+    work: VirtualWork, target: Target, records: Mapping[str, Record]
 ) -> VirtualModel:
-    """Compile a fused module for the virtual machine. Raises `BuildError`."""
-    main = module["main"]
+    """Compile a model for the virtual machine, by records, by the workload's key. Raises
+    `BuildError`."""
+    main = work.module["main"]
     types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
-    changed = apply(records, target, policy=policy, defaults=True)(module)
+    changed = replaced(work.module, target, lambda w: records.get(w.key), defaults=True)
     try:
         executable = tvm.compile(changed, tvm_target(target))
         machine = relax.VirtualMachine(executable, tvm.cpu())
     except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not compile the model: {error}") from error
     names = tuple(p.name for p in main.params)
-    note = f"it runs on TVM's virtual machine: {reason}"
-    return VirtualModel(executable, machine, names, types, (note,))
+    return VirtualModel(executable, machine, names, types, work, dict(records))
 
 
 def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:

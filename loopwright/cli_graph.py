@@ -13,12 +13,12 @@ import click
 from click.core import ParameterSource
 
 from loopwright.cli_command import STORE, Command, NewFile, check_store, library_path
-from loopwright.cli_graph_said import have, say_end, say_tasks, say_untuned
+from loopwright.cli_graph_said import have, largest, saved, say_tasks, say_untuned
 from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
     from loopwright.graph.model import TunedModel
-    from loopwright.graph.tasks import Work
+    from loopwright.graph.virtual import VirtualModel
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _MODEL = click.argument("model", type=_FILE)
@@ -40,6 +40,13 @@ _POLICY = click.option(
     show_default=True,
     help="Whose records may serve.",
 )
+LAYOUT = click.option(
+    "--layout",
+    type=click.Choice(["auto", "given"]),
+    default="auto",
+    show_default=True,
+    help="Of images between operators: as suits these, or as the model has it.",
+)
 CHECK = click.option(
     "--check/--no-check", default=True, help="Of a model: compare with onnxruntime, if installed."
 )
@@ -54,6 +61,7 @@ class _Given:
     threads: int | None
     records: Path
     policy: str
+    layout: str
     check: bool
 
     @staticmethod
@@ -65,29 +73,27 @@ class _Given:
             own = {field.name: options.pop(field.name) for field in fields(_Given)}
             command(_Given(**own), **options)
 
-        every = (_MODEL, _SHAPES, _THREADS, _RECORDS, _POLICY, CHECK)
+        every = (_MODEL, _SHAPES, _THREADS, _RECORDS, _POLICY, LAYOUT, CHECK)
         return functools.reduce(lambda f, option: option(f), reversed(every), given)
 
-    def built(self) -> TunedModel:
+    def built(self) -> TunedModel | VirtualModel:
         """The model compiled by the records there are."""
-        from loopwright.graph.model import TunedModel, build_model
+        from loopwright.graph.model import build_model
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():
             click.echo(f"note: there is no record store {self.records} yet", err=True)
         with _in_options():
-            built = build_model(
+            return build_model(
                 self.model,
                 _parsed(self.shapes),
                 threads=self.threads,
                 records=self.records if self.records.exists() else None,
                 policy=self.policy,
                 name=self.model.stem,
+                layout=self.layout,
                 check=self.check,
             )
-        if not isinstance(built, TunedModel):
-            raise click.ClickException(f"{self.model} is no list of steps: {built.notes[0]}")
-        return built
 
 
 def is_model(what: str | None) -> bool:
@@ -119,11 +125,10 @@ def build(given: _Given, output: Path | None, strict: bool) -> None:
         raise click.ClickException(
             f"--strict was given, and {counted(missing, 'task')} {have(missing)} no record"
         )
-    if strict and built.composed.notes:
-        raise click.ClickException(f"--strict was given, and {built.composed.notes[0]}")
+    if strict and (left := built.notes[len(built.work.notes()) :]):
+        raise click.ClickException(f"--strict was given, and {left[0]}")
     path = built.export(output)
-    size = built.composed.weight_bytes
-    click.echo(f"saved      {path}, {size / 2**20:.1f} MiB of weights, {built.library.signature}")
+    click.echo(f"saved      {path}, {saved(built)}")
 
 
 @click.command(cls=Command)
@@ -180,7 +185,11 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
 @click.option("--calls", type=click.IntRange(1), default=20, show_default=True)
 def profile(given: _Given, calls: int) -> None:
     """Time every step of MODEL.onnx inside of a whole call."""
+    from loopwright.graph.model import TunedModel
+
     built = given.built()
+    if not isinstance(built, TunedModel):
+        raise click.ClickException(f"its steps cannot be timed one by one, since {built.notes[0]}")
     steps = built.profile(calls=calls)
     total = sum(seconds for _, seconds in steps)
     for name, seconds in sorted(steps, key=lambda s: -s[1]):
@@ -201,12 +210,14 @@ def tune_model(
     seed: int,
     threads: int | None,
     transfer: str | None,
+    layout: str,
     check: bool,
 ) -> None:
     """`loopwright tune MODEL.onnx`."""
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
-    from loopwright.graph.model import best_records, build_work, import_model
+    from loopwright.graph.ending import ending
+    from loopwright.graph.model import TunedModel, build_work, check_results, import_model
     from loopwright.graph.tune import search
 
     output = library_path(output, model)
@@ -214,16 +225,25 @@ def tune_model(
     budget = Budget.of_model(trials, minutes, effort)
     target = resolve("cpu", threads)
     with _in_options():
-        work = import_model(model, _parsed(shapes), target, check=check)
-    only = _chosen(chosen, len(work.tasks)) if chosen else _largest(work, share)
+        work = import_model(model, _parsed(shapes), target, layout, check)
+    count = len(work.tasks)
+    only = list(range(count))
+    if chosen:
+        only = _chosen(chosen, count)
+    elif share is not None:
+        store = records if records.exists() else None
+        only = largest(build_work(work, target, store), share)
     for note in work.notes():
         click.echo(note, err=True)
-    click.echo(f"{len(only)} of {len(work.tasks)} tasks, {budget}; on {target}", err=True)
+    click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
     search(work, target, budget, records, seed=seed, only=only, transfer=transfer, tell=_to_stderr)
-    built = build_work(work, target, best_records(work, target, records), model.stem)
+    built = build_work(work, target, records, name=model.stem)
+    if check:
+        check_results(built, target, tuned=True)
     path = built.export(output)
     say_tasks(built)
-    say_end(built)
+    for line in ending(built) if isinstance(built, TunedModel) else ():
+        click.echo(line)
     click.echo(f"saved      {path}; records in {records}")
 
 
@@ -269,16 +289,3 @@ def _chosen(text: str, count: int) -> list[int]:
             raise click.UsageError(f"--tasks {text}: the model has tasks 1 to {count}")
         numbers += range(ends[0] - 1, ends[1])
     return list(dict.fromkeys(numbers))
-
-
-def _largest(work: Work, share: float | None) -> list[int]:
-    """The tasks with the most arithmetic, until they make up a share of it; all without one."""
-    total = sum(t.flops for t in work.tasks)
-    numbers: list[int] = []
-    done = 0
-    for number, task in enumerate(work.tasks):
-        if share is not None and numbers and done >= share * total:
-            break
-        numbers.append(number)
-        done += task.flops
-    return numbers

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
-import statistics
 from typing import TYPE_CHECKING
 
 import click
@@ -12,28 +12,66 @@ from loopwright.cli_command import STORE
 
 if TYPE_CHECKING:
     from loopwright.graph.model import TunedModel
+    from loopwright.graph.virtual import VirtualModel
 
 
-def say_tasks(built: TunedModel) -> None:
-    """One line for each task, its share of the time by measurement."""
-    seconds: dict[int, float] = {}
-    for number, (_, spent) in zip(built.composed.steps, built.profile()):
-        seconds[number] = seconds.get(number, 0.0) + spent
-    total = sum(seconds.values()) or 1.0
+def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
+    """The numbers of the tasks that take the most time, until they make up a share of that of
+    all; on the virtual machine, whose steps are not timed, those with the most arithmetic."""
+    spent = _seconds(built)
+    tasks = built.work.tasks
+    cost = [sum(spent[n] for n in t.steps) if spent else t.flops for t in tasks]
+    ordered = sorted(range(len(cost)), key=lambda number: -cost[number])
+    before = itertools.accumulate((cost[n] for n in ordered), initial=0.0)
+    return [n for n, done in zip(ordered, before) if done < share * sum(cost) or n == ordered[0]]
+
+
+def _seconds(built: TunedModel | VirtualModel) -> dict[int, float]:
+    """What each step takes in a call, by measurement, -1 for copies; nothing on the virtual
+    machine."""
+    from loopwright.graph.model import TunedModel
+
+    spent: dict[int, float] = {}
+    if isinstance(built, TunedModel):
+        for number, (_, seconds) in zip(built.composed.steps, built.profile()):
+            spent[number] = spent.get(number, 0.0) + seconds
+    return spent
+
+
+def say_tasks(built: TunedModel | VirtualModel) -> None:
+    """One line for each task, its share of the time by measurement, and for all other steps."""
+    spent = _seconds(built)
+    total = sum(spent.values())
+
+    def timed(seconds: float) -> str:
+        return f"{seconds / total:6.1%}  {seconds * 1e3:8.4f}" if total else f"{'–':>6}  {'–':>8}"
+
     click.echo("task  count    MFLOPs   share        ms  record  function")
     for number, task in enumerate(built.work.tasks, 1):
-        spent = sum(seconds.get(step, 0.0) for step in task.steps)
         record = built.records.get(task.workload.key)
         shown = "none" if record is None else str(record.id)
         click.echo(
-            f"{number:4}  {task.count:5}  {task.workload.flops / 1e6:8.2f}  {spent / total:6.1%}  "
-            f"{spent * 1e3:8.4f}  {shown:>6}  {task.name}"
+            f"{number:4}  {task.count:5}  {task.workload.flops / 1e6:8.2f}  "
+            f"{timed(sum(spent.pop(step, 0.0) for step in task.steps))}  {shown:>6}  {task.name}"
         )
+    if spent:
+        left = timed(sum(spent.values()))
+        click.echo(f"{'–':>4}  {len(spent):5}  {'–':>8}  {left}  {'–':>6}  copies, TVM's path")
     for note in built.notes:
         click.echo(note)
 
 
-def say_untuned(built: TunedModel) -> int:
+def saved(built: TunedModel | VirtualModel) -> str:
+    """What an exported library holds."""
+    from loopwright.graph.model import TunedModel
+
+    if not isinstance(built, TunedModel):
+        return "for TVM's virtual machine (tvm.runtime.load_module)"
+    size = built.composed.weight_bytes / 2**20
+    return f"{size:.1f} MiB of weights, {built.library.signature}"
+
+
+def say_untuned(built: TunedModel | VirtualModel) -> int:
     """One line on what has no record, and the command that changes that."""
     missing = [t for t in built.work.tasks if t.workload.key not in built.records]
     if missing:
@@ -63,23 +101,8 @@ def _tune_command() -> str:
         words += ["--threads", str(given["threads"])]
     if given["records"] != STORE:
         words += ["--records", str(given["records"])]
+    if given["layout"] != "auto":
+        words += ["--layout", given["layout"]]
     if not given["check"]:
         words += ["--no-check"]
     return shlex.join(words)
-
-
-def say_end(built: TunedModel) -> None:
-    """The tuner's estimate and a whole call, side by side."""
-    whole = built.measure()
-    click.echo(f"measured   {whole * 1e3:.4g} ms for a whole call")
-    if not built.estimate:  # not all tasks have records, or there is no task
-        return
-    click.echo(f"estimate   {built.estimate * 1e3:.4g} ms, the sum of the tasks' records")
-    ratio = whole / built.estimate
-    if abs(ratio - 1) > 0.1:
-        steps = [spent for _, spent in built.profile()]
-        click.echo(
-            f"they differ by {ratio - 1:+.0%}: inside of the call the steps take "
-            f"{sum(steps) * 1e3:.4g} ms, as each one finds other data in the caches than where it "
-            f"was measured alone, and {statistics.fmean(steps) * 1e6:.3g} µs is a mean step"
-        )

@@ -18,7 +18,7 @@ from loopwright.cli_command import (
     refuse_options,
     replay_command,
 )
-from loopwright.cli_graph import CHECK, is_model, tune_model
+from loopwright.cli_graph import CHECK, LAYOUT, is_model, tune_model
 from loopwright.cli_peers import compare_peer
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.workload import Workload
@@ -45,7 +45,7 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 """ResNet-18's sixth convolution, which is tuned if nothing is named."""
 _COMPILED = 16
 """Programs that --compile-only shows if --trials does not say."""
-_OF_MODELS = ("chosen", "share", "shapes", "check")
+_OF_MODELS = ("chosen", "share", "shapes", "layout", "check")
 _OF_OPERATORS = (
     "growth", "strategy", "model", "acquisition", "arch", "compile_only", "plot", "report",
 )  # fmt: skip
@@ -125,9 +125,10 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
 )
 @click.option("--tasks", "chosen", metavar="1,3-5", help="Of a model: the tasks to tune.")
 @click.option(
-    "--share", type=click.FloatRange(0, 1), help="Of a model: the share of its FLOPs to tune."
+    "--share", type=click.FloatRange(0, 1), help="Of a model: the share of its time to tune."
 )
 @click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
+@LAYOUT
 @CHECK
 @_THREADS
 @_RECORDS
@@ -152,6 +153,7 @@ def tune(
     chosen: str | None,
     share: float | None,
     shapes: tuple[str, ...],
+    layout: str,
     check: bool,
     threads: int | None,
     records: Path,
@@ -185,7 +187,7 @@ def tune(
             raise click.UsageError("--tasks and --share both choose tasks: give one of them")
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
-            records, seed, threads, base, check,
+            records, seed, threads, base, layout, check,
         )  # fmt: skip
         return
     refuse_options(_OF_MODELS, "for the file of a model, MODEL.onnx")

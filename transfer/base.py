@@ -25,8 +25,8 @@ GROUPS, OF_EACH = 12, 128
 """How many groups of a user's records "auto" learns from, and how many records of each: that
 takes seconds at most."""
 _FEWEST = 32
-_X86 = {"+avx512f": "x86-avx512", "+avx2": "x86-avx2"}
-"""The model for a target is that of the first feature here that it has."""
+_X86 = {64: "x86-avx512", 32: "x86-avx2"}
+"""By the bytes of a vector: a target that only names its processor lists no features."""
 
 Transfer = str | os.PathLike[str] | None
 
@@ -41,12 +41,10 @@ class Base:
 
 def shipped_path(target: Target) -> Path | None:
     """The file of the model that comes with the package for a target; None if there is none."""
-    if target.gpu is None and target.triple.startswith("x86_64"):
-        for feature, name in _X86.items():
-            if feature in target.features:
-                path = SHIPPED / f"{name}.json"
-                return path if path.exists() else None
-    return None
+    if target.gpu is not None or not target.triple.startswith("x86_64"):
+        return None
+    path = SHIPPED / f"{_X86.get(target.vector_bytes)}.json"
+    return path if path.exists() else None
 
 
 def find_base(

@@ -82,7 +82,13 @@ def load_global(path: Path) -> StoredModel:
     learned from features of another definition than this version's.
     """
     model = load_model(path)
-    if not same_features(model.reads, model.about.get("probe")):
+    try:
+        same = same_features(model.reads, model.about.get("probe"))
+    except ModelError as error:
+        raise ModelError(
+            f"{path}: {error}; `loopwright model train` makes models for other workloads"
+        ) from error
+    if not same:
         raise ModelError(
             f"{path} learned from {model.reads!r} features as another version of Loopwright "
             "defines them, so its scores would mean nothing here: make it again with `loopwright "

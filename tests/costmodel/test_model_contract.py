@@ -1,6 +1,7 @@
 """What every cost model must do, whatever it is made of."""
 
 import json
+import math
 from functools import partial
 
 import numpy as np
@@ -249,6 +250,7 @@ class TestLearning:
             "[]",
             "null",
             "not json",
+            "[" * 100_000,
             text[: len(text) // 2],
             text.replace("seed", "sead", 1),
             json.dumps({**whole, "format": "other"}),
@@ -276,6 +278,8 @@ class TestLearning:
                 wrong = [[], {}, "?"]
             else:
                 wrong = [[1], {"a": 1}]
+            if key in ("hidden", "slots", "rounds"):
+                wrong += [-1, math.inf]
             for other in (w for w in wrong if key not in ("base", "importance", "reads")):
                 write_model(path, kind, {**packed, "content": {**packed["content"], key: other}})
                 with pytest.raises(ModelError, match=r"model\.json"):

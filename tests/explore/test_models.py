@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.model import CostModel, ModelError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.features import Features
 from loopwright.explore.tune import tune
@@ -33,6 +34,44 @@ def test_a_named_model_drives_a_search_that_its_seed_decides(model, acquisition)
     assert [m.config for m in one.history] == [m.config for m in again.history]
     assert one.seconds <= cost(matmul_space().default)
     assert math.isfinite(one.seconds)
+
+
+class Sum(CostModel):
+    """A model of a user's: least squares."""
+
+    reads = "relation"
+
+    def __init__(self):
+        self.weights = None
+
+    @property
+    def ready(self):
+        return self.weights is not None
+
+    def fit(self, features, costs, groups):
+        finite = np.isfinite(costs)
+        if finite.sum() > 4:
+            self.weights = np.linalg.lstsq(features[finite], -np.log(costs[finite]), 1e-3)[0]
+
+    def predict(self, features):
+        return np.zeros(len(features)) if self.weights is None else features @ self.weights
+
+    def save(self, path):
+        np.save(path, self.weights)
+
+    @classmethod
+    def load(cls, path):
+        raise NotImplementedError
+
+
+def test_a_model_of_the_users_own_drives_a_search():
+    model = Sum()
+    schedule = Schedule(**FEW)
+    tuned = tune(
+        matmul(), device=MadeUp(), trials=40, records=None, model=model, schedule=schedule
+    )
+    assert model.ready
+    assert tuned.seconds <= cost(matmul_space().default)
 
 
 @pytest.mark.torch

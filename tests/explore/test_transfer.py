@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 
 import loopwright as lw
@@ -179,6 +180,30 @@ def test_a_damaged_record_of_another_workload_does_not_stop_a_search(tmp_path):
 def test_a_model_that_learns_nothing_takes_no_global_model(file):
     with pytest.raises(TuningError, match="named and learns"):
         run(Featured(), trials=8, transfer=file, model="random")
+
+
+def test_perceptrons_go_on_from_what_auto_finds_and_other_models_say_that_nothing_is_shipped(
+    tmp_path,
+):
+    path = filled(tmp_path / "r.db", count=60)
+    said = {}
+    for model in ("mlp", "gbt-regression"):
+        notes = Notes()
+        options = {"records": path, "transfer": "auto", "callbacks": [notes]}
+        run(Featured(), trials=8, model=model, **options)
+        said[model] = " ".join(notes.heard)
+    assert "learns from" in said["mlp"]
+    assert "no model is shipped for model='gbt-regression'" in said["gbt-regression"]
+
+
+def test_a_base_of_other_features_is_an_error_that_says_what_to_do(file, tmp_path):
+    model = GBTModel(reads="config")
+    rng = np.random.default_rng(0)
+    x = rng.random((100, 4)).astype(np.float32)
+    model.fit(x, 1 + x[:, 0], np.zeros(100, int))
+    model.save(tmp_path / "config.json")
+    with pytest.raises(ModelError, match=r"config\.json.*loopwright model train"):
+        run(Featured(), trials=8, transfer=tmp_path / "config.json")
 
 
 def test_an_instant_search_measures_eight_and_compares_nothing(file):

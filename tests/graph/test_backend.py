@@ -3,6 +3,8 @@
 import pytest
 
 from loopwright.graph.backend import backend
+from loopwright.graph.model import build_model
+from loopwright.graph.tune import tune_model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -37,6 +39,43 @@ def test_a_compiled_model_computes_what_torch_does_and_notices_new_weights():
         assert built[0].__name__ == "call"
         net[4].weight.mul_(2)
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(24, 16)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+def test_records_are_used_from_the_options_or_the_environment(tmp_path, monkeypatch):
+    net, x, path = _Layer().eval(), torch.randn(5, 24), str(tmp_path / "r.db")
+    tune_model(net, (x,), trials=4, records=path, threads=1)
+    found = []
+
+    def built(*args, **options):
+        model = build_model(*args, **options)
+        found.append(len(model.records))
+        return model
+
+    monkeypatch.setattr("loopwright.graph.model.build_model", built)
+    with torch.no_grad():
+        for options in ({"records": path, "threads": 1}, {"threads": 1}, {"threads": 2}):
+            torch._dynamo.reset()
+            compiled = torch.compile(net, backend="loopwright", options=options)
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+            monkeypatch.setenv("LOOPWRIGHT_RECORDS", path)
+    assert found == [1, 1, 0]
+
+
+def test_options_and_modes_of_other_backends_are_refused_with_what_there_is():
+    net, x = _Layer().eval(), torch.randn(5, 24)
+    for given in ({"options": {"max_autotune": True}}, {"mode": "max-autotune"}):
+        torch._dynamo.reset()
+        with torch.no_grad(), pytest.raises(Exception, match=r"records, threads, policy"):
+            torch.compile(net, backend="loopwright", **given)(x)
 
 
 def test_a_graph_without_inputs_gives_tensors():

@@ -82,6 +82,38 @@ def test_a_model_is_tuned_built_and_run(here):
     assert not [*Path().glob("*.txt*"), *Path().glob("[ab].npy")]
 
 
+def test_a_share_of_the_time_is_tuned_and_the_end_compares_estimate_and_measurement(here):
+    options = ("--shape", "x=7,13", "--threads", "1", "--layout", "given")
+    said = _call("tune", "net.onnx", *options, "--share", "0.01", "--trials", "2")
+    assert "1 of 2 tasks, 2 trials" in said
+    assert "estimate   none: 1 of 2 tasks without a record" in said
+    said = _call("tune", "net.onnx", *options, "--share", "1", "--trials", "32")
+    assert "2 of 2 tasks" in said
+    assert "the sum of the tasks' records" in said
+
+
+def test_a_model_of_the_virtual_machine_is_listed_tuned_and_built(here):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx.load("net.onnx")
+    model.graph.node.append(helper.make_node("TopK", ["y", "k"], ["values", "places"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2]), "k"))
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("values", TensorProto.FLOAT, ["N", 2])
+    )
+    onnx.save(model, "top.onnx")
+    options = ("--shape", "x=7,13", "--threads", "1")
+    said = _call("tasks", "top.onnx", *options)
+    assert "it runs on TVM's virtual machine" in said
+    assert "2 of 2 tasks" in said
+    said = _call("tune", "top.onnx", *options, "--trials", "4", "--tasks", "1")
+    assert "saved      top.so" in said
+    assert "1 of 2 tasks" in _call("build", "top.onnx", *options)
+    said = _call("profile", "top.onnx", *options, code=1)
+    assert "cannot be timed one by one" in said
+
+
 def test_a_profile_names_every_step(here):
     said = _call("profile", "net.onnx", "--shape", "x=7,13", "--threads", "1", "--calls", "2")
     assert said.count("matmul") == 2

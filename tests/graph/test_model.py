@@ -310,7 +310,7 @@ def test_open_shapes_of_a_relax_module_are_those_of_its_inputs():
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        (None, "input x is with the open shape"),
+        (None, "input x has the open shape"),
         ({"x": (3, 5)}, r"\(3, 5\) is given"),
         ({"x": (3, 4), "y": (2, 4)}, r"\(2, 4\) is given"),
         ({"z": (3, 4)}, "no input 'z'"),
@@ -326,6 +326,74 @@ def test_an_unknown_operator_is_named():
 
     with pytest.raises(ModelError, match="Frobnicate"):
         build_model(_onnx([helper.make_node("Frobnicate", ["x"], ["y"])], (3, 7)))
+
+
+def test_operators_of_other_domains_are_none_of_onnx():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"], domain="my.domain")], (3, 7))
+    with pytest.raises(ModelError, match=r"operator Relu is of the domain 'my\.domain'"):
+        build_model(model)
+
+
+def test_functions_of_the_models_own_are_what_they_say_whatever_they_are_called():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"], domain="my.domain")], (3, 7))
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    opset = helper.make_opsetid("", 17)
+    model.functions.append(helper.make_function("my.domain", "Relu", ["a"], ["b"], body, [opset]))
+    model.opset_import.append(helper.make_opsetid("my.domain", 1))
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_array_equal(build_model(model, threads=1)(x), -x)
+
+
+def test_an_opset_that_nobody_knows_is_refused():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"])], (3, 7))
+    model.opset_import[0].version = 99
+    with pytest.raises(ModelError, match=r"opset 99 of ai\.onnx; the package onnx .* knows 1 to"):
+        build_model(model)
+    del model.opset_import[:]
+    with pytest.raises(ModelError, match=r"no opset of ai\.onnx"):
+        build_model(model)
+
+
+def test_a_weight_that_is_missing_in_the_file_is_named():
+    from onnx import TensorProto, helper
+
+    inner = helper.make_graph(
+        [helper.make_node("Add", ["x", "far"], ["z"])],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
+    whole = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    for node, name in ((helper.make_node("Add", ["x", "w"], ["y"]), "w"), (whole, "c")):
+        with pytest.raises(ModelError, match=f"reads '{name}', which is no input, no weight"):
+            build_model(_onnx([node], (3, 7)))
+    with pytest.raises(ModelError, match="Add reads 'far'"):
+        build_model(_onnx([whole], (3, 7), [("c", np.array(True))]))
+
+
+def test_a_fixed_shape_is_what_it_is():
+    for wrong in ((2, 3, 9, 7), (1, 3, 9)):
+        with pytest.raises(ModelError, match=r"input x is \(1, 3, 9, 7\) in the model, .* given"):
+            build_model(_convolution(), {"x": wrong})
+
+
+def test_open_shapes_of_an_exported_program_are_those_of_its_inputs():
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(7, 3).eval()
+    program = torch.export.export(
+        layer, (torch.ones(4, 7),), dynamic_shapes=({0: torch.export.Dim("n")},)
+    )
+    with pytest.raises(ModelError, match=r"has the open shape.*give example inputs"):
+        build_model(program, threads=1)
+    x = torch.randn(5, 7)
+    made = build_model(program, (x,), threads=1)
+    torch.testing.assert_close(made(x), layer(x).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_an_unknown_input_is_an_error():

@@ -83,6 +83,20 @@ def test_a_tuple_of_one_stays_a_tuple():
     assert tuple(y.shape) == (1, 3)
 
 
+class _Dict(torch.nn.Module):
+    def forward(self, x):
+        return {"twice": x * 2, "rest": [x + 1]}
+
+
+def test_a_dict_comes_out_as_a_dict_of_the_kind_of_array_that_went_in():
+    x = torch.randn(3, 5)
+    model = build_model(_Dict(), (x,), threads=1)
+    torch.testing.assert_close(model(x), _Dict()(x))
+    got = model(x.numpy())
+    assert isinstance(got["rest"][0], np.ndarray)
+    assert np.array_equal(got["twice"], 2 * x.numpy())
+
+
 def test_tuples_of_inputs_are_given_flat():
     net, x = Function(lambda x, s: x + s[0] * s[1]), torch.randn(2, 3)
     for model in (net, torch.export.export(net, (x, (x, x + 1)))):

@@ -113,7 +113,7 @@ def test_records_of_whole_models_fit_where_the_pass_lowers(tmp_path):
     with RecordStore(tmp_path / "r.db") as store:
         store.add([Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")])
     passes = tvm.transform.Sequential([lower(), apply(tmp_path / "r.db", threads=1)])
-    after = passes(read_model(net, (x,)))
+    after = passes(read_model(net, (x,)).module)
     assert _tir(after) == []
     np.testing.assert_allclose(
         _run(after, x.numpy(), tmp_path), net(x).detach(), rtol=1e-4, atol=1e-5

@@ -78,7 +78,7 @@ KEPT = {
 
 def operators(net, x):
     """The operators of the steps, as the names of the functions have them."""
-    main = fused(read_model(net, (x,)), resolve("cpu", 1))["main"]
+    main = fused(read_model(net, (x,)).module, resolve("cpu", 1))["main"]
     calls = [b.value for block in main.body.blocks for b in block.bindings]
     return [call.args[0].name_hint for call in calls if isinstance(call, relax.Call)]
 

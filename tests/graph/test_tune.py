@@ -1,6 +1,7 @@
 """The task scheduler: shares a budget, resumes, ends with what was found."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.graph.ending import ending
+from loopwright.graph.errors import ModelError
 from loopwright.graph.in_place import VARIANTS, contenders
-from loopwright.graph.model import best_records, build_work, import_model
+from loopwright.graph.model import build_model, build_work, import_model
 from loopwright.graph.tune import BATCH, TaskState, search, tune_model
 from loopwright.schedule.space import space
+from loopwright.transfer.record import NETWORK
 from loopwright.transfer.records import RecordStore
 
 torch = pytest.importorskip("torch")
@@ -85,6 +89,80 @@ def test_what_an_interrupted_search_measured_is_compared_by_the_next_one():
     assert compared(BATCH, network=True, measured=BATCH)
 
 
+def test_a_model_goes_in_and_a_tuned_one_comes_out(net, tmp_path):
+    model, x = net
+    lines = []
+    options = {"records": tmp_path / "r.db", "threads": 1, "tell": lines.append}
+    made = tune_model(model, (x,), trials=2 * BATCH, **options)
+    torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+    assert len(made.records) == len(made.work.tasks) == 2
+    end = [line.split()[0] for line in lines[-3:]]
+    assert "measured" in end
+    assert "estimate" in end
+
+
+def test_a_difference_to_the_estimate_says_where_it_comes_from(net):
+    model, x = net
+    made = build_model(model, (x,), threads=1)
+
+    def ended(cost, cache):
+        record = SimpleNamespace(cost=cost, cache=cache)
+        records = {task.workload.key: record for task in made.work.tasks}
+        return list(ending(replace(made, records=records)))
+
+    assert [line.split()[0] for line in ended(1.0, "warm")] == ["measured", "estimate", "they"]
+    assert "-100%" in ended(1.0, "warm")[-1]
+    assert "alone" in ended(1.0, "warm")[-1]
+    assert "in a network" in ended(1e-9, NETWORK)[-1]
+    assert "none: 2 of 2 tasks" in list(ending(made))[-1]
+
+
+def test_an_interrupt_loses_nothing_of_what_was_measured(net, tmp_path):
+    model, x = net
+    told = []
+
+    def tell(line):
+        told.append(line)
+        if "trials" in line:
+            raise KeyboardInterrupt
+
+    made = tune_model(model, (x,), trials=99, records=tmp_path / "r.db", threads=1, tell=tell)
+    torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+    assert "interrupted: what was measured is kept" in told
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store) == BATCH
+
+
+def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
+    net, tmp_path, monkeypatch
+):
+    model, x = net
+
+    def wrong(work, target, records=None, *args, **options):
+        made = build_work(work, target, records, *args, **options)
+        return made if records is None else (lambda *inputs: made(*inputs) + 1)
+
+    def check(built, target, tuned):
+        import_model(model, (x,), target).source.reference.check(built, tuned)
+
+    monkeypatch.setattr("loopwright.graph.tune.build_work", wrong)
+    monkeypatch.setattr("loopwright.graph.tune.check_results", check)
+    with pytest.raises(ModelError, match="tuned, the model gives other results than in torch"):
+        tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1)
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store)
+
+
+def test_a_search_that_goes_on_knows_how_fast_it_improved(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    options = {"only": [0], "transfer": None}
+    (first,) = search(work, target, Budget(trials=3 * BATCH), tmp_path / "r.db", **options)
+    (again,) = search(work, target, Budget(trials=1), tmp_path / "r.db", **options)
+    assert again.curve[:3] == first.curve
+
+
 def test_a_budget_without_a_search_is_refused_for_models(net, tmp_path):
     model, x = net
     for budget in ({"trials": 0}, {"effort": "instant"}):
@@ -136,7 +214,7 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
         assert store.best(work.tasks[0].workload, target, "any").cache == "warm"
     again = search(work, target, Budget(trials=1), tmp_path / "r.db", only=[1])
     assert len(again[0].session.history) == BATCH + 1
-    built = build_work(work, target, best_records(work, target, tmp_path / "r.db"))
+    built = build_work(work, target, tmp_path / "r.db")
     assert {r.cache for r in built.records.values()} == {"network"}
     assert built.estimate == pytest.approx(
         sum(s.task.count * built.records[s.task.workload.key].cost for s in states)

@@ -10,9 +10,8 @@ from tvm import relax, te, tirx
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.graph.model import build_model, import_model
-from loopwright.graph.network import NotPlannable
 from loopwright.graph.tune import tune_model
-from loopwright.graph.virtual import VirtualModel
+from loopwright.graph.virtual import VirtualModel, VirtualWork
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -41,7 +40,7 @@ def test_a_model_that_sorts_runs_on_the_virtual_machine_and_says_why(made):
     np.testing.assert_allclose(model(x), net(x).detach(), rtol=1e-4, atol=1e-6)
 
 
-def test_a_search_refuses_it_before_anything_is_measured():
+def test_what_calls_the_run_time_keeps_a_model_from_being_a_list_of_calls():
     def foreign(x):
         def call(ins, outs):
             return tirx.Evaluate(tirx.call_packed("far.away", ins[0], outs[0]))
@@ -54,11 +53,26 @@ def test_a_search_refuses_it_before_anything_is_measured():
         with builder.dataflow():
             out = builder.emit_output(builder.emit_te(foreign, x))
         builder.emit_func_output(out)
-    with pytest.raises(NotPlannable, match="foreign calls TVM's run-time"):
-        import_model(builder.get(), None, resolve("cpu", 1))
+    work = import_model(builder.get(), None, resolve("cpu", 1))
+    assert isinstance(work, VirtualWork)
+    assert any("foreign calls TVM's run-time" in note for note in work.notes())
+    assert work.tasks == ()
 
 
-def test_a_model_of_very_many_inputs_runs_there_and_is_not_tuned(tmp_path):
+def test_a_model_that_sorts_is_tuned_in_what_the_notation_can_say(made, tmp_path):
+    net, x, untuned = made
+    lines = []
+    options = {"records": tmp_path / "r.db", "threads": 1, "tell": lines.append}
+    model = tune_model(net, (x,), trials=4, **options)
+    assert isinstance(model, VirtualModel)
+    assert len(model.records) == 1
+    assert model.records.keys() <= {task.workload.key for task in model.work.tasks}
+    assert not untuned.records
+    assert any("4 trials" in line for line in lines)
+    np.testing.assert_allclose(model(x), net(x).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_of_very_many_inputs_runs_there(tmp_path):
     class Many(torch.nn.Module):
         def forward(self, xs):
             return [x + n for n, x in enumerate(xs)]
@@ -66,8 +80,19 @@ def test_a_model_of_very_many_inputs_runs_there_and_is_not_tuned(tmp_path):
     xs = [torch.randn(3) for _ in range(70)]
     model = build_model(Many(), (xs,), threads=1)
     assert "takes 140 arrays; 128 may be" in model.notes[0]
-    with pytest.raises(NotPlannable, match=r"can be tuned, and it takes 140.*lw\.build_model"):
-        tune_model(Many(), (xs,), trials=1, records=tmp_path / "r.db", threads=1)
+    assert isinstance(model(*xs), list)
+
+
+class _Named(torch.nn.Module):
+    def forward(self, x):
+        return {"sorted": torch.sort(x, dim=1)[0], "rest": [x + 1, (x * 2,)]}
+
+
+def test_results_have_the_structure_that_the_model_gives_them():
+    x = torch.randn(3, 5)
+    got = build_model(_Named(), (x,), threads=1)(x)
+    assert set(got) == {"sorted", "rest"}
+    torch.testing.assert_close(got, _Named()(x))
 
 
 def test_its_export_is_loaded_by_tvm(made, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from loopwright import cli_model
+from loopwright.codegen.target import resolve
 from loopwright.costmodel.file import load_model
 from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.metrics import pairwise_accuracy
@@ -205,6 +206,11 @@ def test_auto_goes_on_without_a_shipped_model_that_is_damaged(monkeypatch, tmp_p
     found = find_base("auto", matmul(*NEW), AVX2)
     assert found.model is None
     assert "goes on without" in found.notes[0]
+
+
+def test_a_target_that_only_names_its_processor_has_a_shipped_model():
+    named = resolve({"kind": "llvm", "mcpu": "skylake-avx512"})
+    assert shipped_path(named) == shipped_path(AVX512)
 
 
 def test_the_shipped_models_are_small_and_of_these_features():

@@ -1,0 +1,53 @@
+"""What a user gives as the inputs of a model, and what TVM's importers say of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loopwright.graph.errors import ModelError
+
+Inputs = Sequence[Any] | Mapping[str, Any] | None
+
+
+def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
+    """What is given for the inputs of these names. Raises `ModelError` for others."""
+    if inputs is None:
+        return {}
+    if not isinstance(inputs, Mapping):
+        check_several(inputs)
+        if len(inputs) > len(names):
+            raise ModelError(f"{len(inputs)} inputs given; the model takes {', '.join(names)}")
+        inputs = dict(zip(names, inputs))
+    unknown = [n for n in inputs if n not in names]
+    if unknown:
+        raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
+    return inputs
+
+
+def check_several(inputs: Any) -> None:
+    """One array would be taken apart into what stands along its first axis."""
+    if hasattr(inputs, "shape"):
+        raise ModelError(f"inputs is an array of {tuple(inputs.shape)}: give a tuple, inputs=(x,)")
+
+
+def shape_of(name: str, x: Any) -> tuple[int, ...]:
+    """The shape of an array, or what is one. Raises `ModelError` for anything else."""
+    given: Any = x.shape if hasattr(x, "shape") else x
+    try:
+        shape = tuple(map(operator.index, given))
+    except TypeError:
+        shape = (0,)
+    if any(n < 1 for n in shape):
+        raise ModelError(
+            f"input {name}: {given!r} is no shape: give an array, or extents of at least 1, such "
+            "as (1, 3, 224, 224)"
+        )
+    return shape
+
+
+def reason(error: Exception) -> str:
+    """What an error says: of TVM's the last line, without the stack of its calls."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines and type(error).__module__.startswith("tvm") else "\n".join(lines)
