@@ -182,4 +182,15 @@ def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
     with ExitStack() as stack:
         opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]
         wanted = of_family(str(resolve("cpu"))) if targets != "all" else lambda _: True
-        return list(read_groups(opened, reads, wanted=wanted, processes=usable_processors()))
+        processes = usable_processors()
+        groups = list(read_groups(opened, reads, wanted=wanted, processes=processes))
+        measured = [s for store in opened for s in store.settings() if s.measured]
+    if measured and not groups:
+        seen = ", ".join(sorted({s.target for s in measured})[:3])
+        raise click.ClickException(
+            f"none of the records is of a target that serves; they are of {seen}: --targets all "
+            "takes those of other processors, too; models of GPUs cannot be made"
+        )
+    if skipped := sum(g.skipped for g in groups):
+        click.echo(f"{skipped} records are of configs of another version, left out", err=True)
+    return groups

@@ -99,7 +99,13 @@ def table(scores: Sequence[Score]) -> str:
     head = ["groups", "records", "accuracy", "(clear)", "recall@8", *(f"regret@{k}" for k in TOPS)]
     lines = [" ".join(f"{title:>9}" for title in head) + "  kind"]
     ordered = sorted(by_kind.items(), key=lambda pair: -len(pair[1]))
-    return "\n".join(lines + [_line(found, name) for name, found in (*ordered, ("all", scores))])
+    lines += [_line(found, name) for name, found in (*ordered, ("all", scores))]
+    for t, k in enumerate(TOPS):
+        if failed := sum(math.isinf(s.regret[t]) for s in scores):
+            lines.append(
+                f"regret@{k} leaves out {failed} groups, where all of the first {k} failed"
+            )
+    return "\n".join(lines)
 
 
 def _line(scores: Sequence[Score], name: str) -> str:

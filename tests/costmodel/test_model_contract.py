@@ -278,8 +278,7 @@ class TestLearning:
                 wrong = [[], {}, "?"]
             else:
                 wrong = [[1], {"a": 1}]
-            if key in ("hidden", "slots", "rounds"):
-                wrong += [-1, math.inf]
+            wrong += {"hidden": [-1], "slots": [-1], "rounds": [math.inf]}.get(key, [])
             for other in (w for w in wrong if key not in ("base", "importance", "reads")):
                 write_model(path, kind, {**packed, "content": {**packed["content"], key: other}})
                 with pytest.raises(ModelError, match=r"model\.json"):

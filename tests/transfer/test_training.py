@@ -158,6 +158,15 @@ def test_scores_are_what_they_say(groups):
         Summary.of([])
 
 
+def test_first_choices_that_fail_are_counted(groups):
+    good = groups[0]
+    costs = np.where(np.arange(len(good.costs)) == 3, np.inf, good.costs)
+    group = dataclasses.replace(good, costs=costs)
+    said = table([Score.of(good, -good.costs), Score.of(group, 1.0 * np.isinf(group.costs))])
+    assert "regret@1 leaves out 1 groups, where all of the first 1 failed" in said
+    assert "regret@8" not in said.splitlines()[-1]
+
+
 def test_pairs_are_clear_that_differ_by_more_than_noise():
     scores, costs = np.array([1.0, 2.0, 0.0]), np.array([1.0246, 1.0248, 2.0])
     assert pairwise_accuracy(scores, costs) == pytest.approx(2 / 3)
@@ -230,6 +239,9 @@ def test_the_command_line_trains_and_judges(store, tmp_path):
 
     options = ("--records", store.path, "--targets", "all")
     path = tmp_path / "m.json"
+    other = ("train", "--records", str(store.path), "-o", str(path))
+    left = CliRunner().invoke(cli_model.model, other)
+    assert "none of the records is of a target that serves" in left.output
     said = called("train", *options, "-o", path, "--note", "a test")
     assert f"{len(SIZES)} workloads" in said
     assert load_model(path).about["note"] == "a test"
