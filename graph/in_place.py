@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from loopwright.codegen.build import program
 from loopwright.explore.session import Session
 from loopwright.graph.compose import Composed, compose
@@ -41,6 +43,8 @@ _LOOKED_AT = 64
 """Candidates among which one is looked for whose threads write contiguous parts."""
 _GAIN = 0.995
 """Of a call's time: a network that takes less is faster as a whole."""
+_SURE = 0.8
+"""The share of rounds, at least, that say so."""
 _LEAST = 0.1
 """What is left of a step's time, at least, where a network gains by it."""
 _ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 3
@@ -171,12 +175,13 @@ def _compare_whole(
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][_SPARED:]
     for t, taken in zip(changed, calls[1:]):
-        ratio = statistics.median(b / a for a, b in zip(before, taken[_SPARED:], strict=True))
+        ratios = [b / a for a, b in zip(before, taken[_SPARED:], strict=True)]
+        ratio = statistics.median(ratios)
         yield f"{t.task.name}, contiguous parts for each thread: {ratio:.3f} of a call's time"
         own = samples[t.key]
         cost = t.task.count * typical(own[fastest[t.key]])
         left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
-        if ratio < _GAIN:
+        if ratio < _GAIN and np.quantile(ratios, _SURE) < 1:
             own[ordered[t.key]] = [left * seconds for seconds in own[fastest[t.key]]]
 
 
