@@ -78,6 +78,7 @@ def _result(
         finalists=tuple(finalists),
         spent=dict(session.spent),
         end=end,
+        notes=tuple(session.notes),
     )
 
 

@@ -34,6 +34,7 @@ class Session:
     resumed: how many those are.
     champion: what the store would have chosen before this session; None for nothing.
     spent: seconds by part of the work.
+    notes: what callbacks were told in words.
     preparing: what the device does meanwhile, and must have done before it measures.
     """
 
@@ -51,6 +52,7 @@ class Session:
         self.workload, self.space, self.device = workload, space, device
         self.store, self.budget, self.callbacks, self.seed = store, budget, callbacks, seed
         self.history: list[Measurement] = []
+        self.notes: list[str] = []
         self.resumed = 0
         self.champion: Config | None = None
         self._whole = True
@@ -197,7 +199,8 @@ class Session:
             callback.update(self.progress(doing))
 
     def note(self, text: str) -> None:
-        """Tell the callbacks something in words."""
+        """Tell the callbacks, and who looks at the result, something in words."""
+        self.notes.append(text)
         for callback in self.callbacks:
             callback.note(text)
 

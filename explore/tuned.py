@@ -40,6 +40,7 @@ class Tuned:
         was interrupted, or in a hurry.
     spent: seconds of this session by part: choosing, learning, building, running, …
     end: why the search ended.
+    notes: what was told in words, such as which global model it began with.
     """
 
     workload: Workload
@@ -52,6 +53,7 @@ class Tuned:
     finalists: tuple[Finalist, ...]
     spent: Mapping[str, float]
     end: str
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -225,7 +225,17 @@ def build_model(
     built = build_work(work, machine, records, policy, name)
     if check:
         check_results(built, machine)
-    return built
+    return without_source(built)
+
+
+def without_source(built: TunedModel | VirtualModel) -> TunedModel | VirtualModel:
+    """A model that does not keep what it was made of, which may be as large as its weights."""
+    if built.work.source is None:
+        return built
+    left = replace(built.work.source, module=None, ask=lambda: None)
+    if isinstance(built, TunedModel):
+        return replace(built, work=replace(built.work, source=left))
+    return replace(built, work=replace(built.work, source=left, module=None))
 
 
 def check_results(built: TunedModel | VirtualModel, target: Target, tuned: bool = False) -> None:

@@ -27,6 +27,7 @@ from loopwright.graph.model import (
     check_results,
     import_model,
     runs_here,
+    without_source,
 )
 from loopwright.graph.tasks import Task, Work
 from loopwright.graph.virtual import VirtualModel, VirtualWork
@@ -188,7 +189,7 @@ def tune_model(
     if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
         for line in ending(built):
             tell(line)
-    return built
+    return without_source(built)
 
 
 def search(

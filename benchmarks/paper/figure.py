@@ -4,7 +4,7 @@
 
 Figures 4 to 9 of Chen et al. 2018, *Learning to optimize tensor programs*; docs/paper.md shows
 them beside what the paper says. Searches that RESULTS has are not run again; it is written after
-every one, so a run that was cut goes on. Panels of tables that are not there are left out: those
+every one, so a run that was cut goes on. What needs a table that is not there is left out: those
 of GPUs are not in this repository (see `loopwright.measure.replay.load_brute_forced`).
 """
 
@@ -68,7 +68,8 @@ def main() -> None:
     settings = {s.key: s for p in figure.panels for s in p.settings
                 if not options.labels or s.label in options.labels}  # fmt: skip
     wanted = [j for j in dict.fromkeys(jobs(figure, options.seeds))
-              if j[0] in tables and j[1] in settings and j not in curves]  # fmt: skip
+              if j[0] in tables and j[1] in settings and j not in curves
+              and all(p.exists() for p in sources(settings[j[1]], tables[j[0]]))]  # fmt: skip
     with ProcessPoolExecutor(options.jobs) as pool, results.open("a", encoding="utf-8") as file:
         running = {
             pool.submit(curve, settings[key[1]], tables[key[0]], key[2]): key for key in wanted
@@ -79,6 +80,8 @@ def main() -> None:
             file.write(json.dumps([marks[key[:2]], *key, compact(curves[key])]) + "\n")
             file.flush()
             print(f"\r{number} of {len(running)} searches", end="", file=sys.stderr, flush=True)
+    if not any(panel.table == key[0] for panel in figure.panels for key in curves):
+        parser.error(f"no table of figure {options.figure} is in {options.data} or --gpus")
     folder = options.draw
     folder.mkdir(parents=True, exist_ok=True)
     draw(figure, curves, folder / f"figure{options.figure}.png")

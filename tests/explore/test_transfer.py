@@ -82,6 +82,7 @@ def test_half_of_the_first_batch_is_chosen_by_the_global_model(file):
     of = points(*NEW)
     assert sorted(costs(of, with_it.measured))[6] < sorted(costs(of, without.measured))[6]
     assert str(file) in notes.heard[0]
+    assert tuned.notes == tuple(notes.heard)
     assert tuned.seconds <= tuned.default
 
 
