@@ -36,7 +36,8 @@ def backend(
     parameter, or change its element of the largest magnitude. Others are not: compile anew after
     them.
 
-    Raises `ModelError` for a mode, and for options that are not in `OPTIONS`.
+    Raises `ModelError`, and torch.compile its own error with the same words, for a mode, and for
+    options that are not in `OPTIONS` or have no such value.
     """
     import torch
 
@@ -48,6 +49,7 @@ def backend(
             f'{found} is nothing that backend="loopwright" knows: give options={{...}} of '
             f"{', '.join(OPTIONS)}"
         )
+    _check_values(given)
     weights = _static(graph, examples)
     try:
         _check_kept(graph, examples, weights)
@@ -82,6 +84,20 @@ def backend(
         return tuple(to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
 
     return call
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    from loopwright.codegen.target import resolve
+    from loopwright.graph.tasks import LAYOUTS
+    from loopwright.transfer.lookup import POLICIES
+
+    for name, allowed in (("policy", POLICIES), ("layout", LAYOUTS), ("check", (True, False))):
+        if name in options and options[name] not in allowed:
+            shown = ", ".join(map(str, allowed))
+            raise ModelError(f"option {name} is {options[name]!r}; it must be one of {shown}")
+    if options.get("records") is not None and not os.path.exists(options["records"]):
+        raise ModelError(f"there is no record store {options['records']}")
+    resolve("cpu", options.get("threads"))  # says what is wrong with a number
 
 
 def _seen(weight: Any) -> tuple[int, int, memoryview, int]:

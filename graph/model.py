@@ -224,7 +224,7 @@ def build_model(
     work = import_model(model, inputs, machine, layout)
     built = build_work(work, machine, records, policy, name)
     if check:
-        check_results(built, machine)
+        check_results(built, machine, tuned=bool(built.records))
     return without_source(built)
 
 
@@ -240,8 +240,7 @@ def without_source(built: TunedModel | VirtualModel) -> TunedModel | VirtualMode
 
 def check_results(built: TunedModel | VirtualModel, target: Target, tuned: bool = False) -> None:
     """Compare a compiled model with the one that it was made of, where it can run here. Raises
-    `ModelError` if TVM has imported it as something else, or if, `tuned`, it is off while it was
-    not before."""
+    `ModelError` if TVM has imported it as something else, or if it is off as it was `tuned`."""
     source = built.work.source
     if source is not None and runs_here(target) and (reference := source.reference) is not None:
         reference.check(built, tuned)
@@ -272,7 +271,7 @@ def build_work(
     except NotPlannable as reason:
         assert work.source is not None
         virtual = VirtualWork.of(work.source, fused(work.source.module, target), str(reason))
-        return build_virtual(virtual, target, found)
+        return build_work(virtual, target, records, policy, name, machine)
 
 
 def compiled(

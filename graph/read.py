@@ -50,8 +50,7 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     model: the path of an ONNX file, or a `ModelProto`; a `torch.nn.Module`, in inference mode
         whatever its own; an `ExportedProgram` of torch; or a Relax `IRModule`.
     inputs: example arrays, in order or by name; for ONNX and Relax, shapes will do. A
-        torch.nn.Module needs them, the others do where their shapes are open; a program of
-        torch.export has its own.
+        torch.nn.Module needs them, the others do where their shapes are open.
 
     Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
     """
@@ -90,7 +89,7 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
     """The program of a torch.nn.Module; None for a model that is neither that nor a program.
     Raises `ModelError` for one that does more than infer."""
     if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
-        program = model if inputs is None else _traced(model.module(), inputs)
+        program = _closed(model, inputs)
     elif hasattr(model, "state_dict") and hasattr(model, "forward"):
         program = _exported(model, inputs)
     else:
@@ -102,19 +101,40 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
     return program
 
 
+def _closed(program: Any, inputs: Inputs) -> Any:
+    """A program of torch.export, its open shapes those of the inputs that are given."""
+    names = list(program.graph_signature.user_inputs)
+    values = [n.meta.get("val") for n in program.graph.nodes if n.name in names]
+    shapes = [getattr(value, "shape", ()) for value in values]
+    if inputs is None or all(isinstance(n, int) for shape in shapes for n in shape):
+        return program
+    if not isinstance(inputs, Mapping):
+        return _traced(program.module(), inputs)
+    given = by_name(inputs, names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ModelError(f"input {missing[0]} is not given; the model takes {', '.join(names)}")
+    words = program.call_spec.in_spec.children()[1].context
+    values = [given[name] for name in names]
+    first = len(names) - len(words)
+    return _traced(program.module(), values[:first], dict(zip(words, values[first:])))
+
+
 def _exported(module: Any, inputs: Inputs) -> Any:
     """A torch.nn.Module as a program, traced in inference mode."""
     if inputs is None:
         raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
     modes = {each: each.training for each in module.modules()}
     try:
+        if isinstance(inputs, Mapping):
+            return _traced(module.eval(), (), inputs)
         return _traced(module.eval(), inputs)
     finally:
         for each, mode in modes.items():
             each.training = mode
 
 
-def _traced(module: Any, inputs: Inputs) -> Any:
+def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None = None) -> Any:
     """What torch.export makes of a module for inputs of these shapes."""
     import torch
 
@@ -123,15 +143,13 @@ def _traced(module: Any, inputs: Inputs) -> Any:
             return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
         return x if x is None or isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
-    if not isinstance(inputs, Mapping):
-        check_several(inputs)
+    check_several(inputs)
     try:
-        tensors = torch.utils._pytree.tree_map(tensor, inputs)
+        tensors = torch.utils._pytree.tree_map(tensor, (tuple(inputs), words))
     except Exception as error:  # of many kinds
         raise ModelError(f"an input is no tensor: {reason(error)}") from error
-    args, words = ((), tensors) if isinstance(inputs, Mapping) else (tuple(tensors), None)
     try:
-        return torch.export.export(module, args, words)
+        return torch.export.export(module, *tensors)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
 

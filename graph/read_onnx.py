@@ -68,7 +68,12 @@ def _inlined(model: Any) -> Any:
         return model
     import onnx.inliner
 
-    return onnx.inliner.inline_local_functions(model)
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:  # of protobuf, for more than 2 GiB, or of onnx
+        raise ModelError(
+            f"the model has functions of its own, which cannot be inlined: {reason(error)}"
+        ) from error
 
 
 def _check_opset(model: Any) -> None:
@@ -122,11 +127,11 @@ def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:
     if not known:
         return
     dims = value.type.tensor_type.shape.dim
-    shown = ", ".join(d.dim_param or (str(d.dim_value) if d.dim_value else "?") for d in dims)
-    if given is None and any(not d.dim_value for d in dims):
-        raise OpenShape(value.name, shown, tuple(d.dim_value or 1 for d in dims))
+    extents = [max(d.dim_value, 0) for d in dims]  # 0 and -1 leave one open
+    shown = ", ".join(d.dim_param or str(n or "?") for d, n in zip(dims, extents))
+    if given is None and not all(extents):
+        raise OpenShape(value.name, shown, tuple(n or 1 for n in extents))
     if given is not None and (
-        len(given) != len(dims)
-        or any(d.dim_value not in (0, n) for d, n in zip(dims, given, strict=True))
+        len(given) != len(dims) or any(n not in (0, m) for n, m in zip(extents, given))
     ):
         raise ModelError(f"input {value.name} is ({shown}) in the model, {given} is given")

@@ -86,16 +86,15 @@ class Reference:
         return Reference("onnxruntime", drawn, {}, outputs, close)
 
     def check(self, model: Callable[..., Any], tuned: bool = False) -> None:
-        """Raises `ModelError` if a compiled model gives something else; if it is `tuned`, its
-        default programs did not. Some integers may differ, as those that tell the place of the
-        largest do where there are several."""
+        """Raises `ModelError` if a compiled model, `tuned` or not, gives something else. Some
+        integers may differ, as those that tell the place of the largest do where there are
+        several."""
         off = self._off(_leaves(model(*self.inputs, **self.words)))
         if off and tuned:
             raise ModelError(
-                f"tuned, the model gives other results than in {self.framework}, and by default "
-                f"schedules it did not: {off}. Some program rounds more than this network bears, "
-                "or is wrong: records=None builds the defaults. check=False, or --no-check, "
-                "leaves this comparison out"
+                f"compiled by records, the model gives other results than in {self.framework}: "
+                f"{off}. If it does not without them, some program rounds more than this network "
+                "bears, or is wrong. check=False, or --no-check, leaves this comparison out"
             )
         if off:
             raise ModelError(

@@ -6,7 +6,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,23 +74,25 @@ def apply(
     @tvm.transform.module_pass(opt_level=0, name="LoopwrightApply")
     def run(module: Any, _: Any) -> Any:
         if records is None:
-            return replaced(module, machine, lambda _: None, defaults)
+            return replaced(module, machine, lambda _: None, defaults)[0]
         here = fingerprint()
         with RecordStore(records, create=False) as store:
 
             def best(workload: Workload) -> Record | None:
                 return store.best(workload, machine, policy, machine=here)
 
-            return replaced(module, machine, best, defaults)
+            return replaced(module, machine, best, defaults)[0]
 
     return run
 
 
 def replaced(
     module: Any, target: Target, best: Callable[[Workload], Record | None], defaults: bool
-) -> Any:
-    """A module with our programs, by the record that is `best` for each, as `apply` says."""
-    return _Apply(module, target, best, defaults).run()
+) -> tuple[Any, dict[str, str]]:
+    """A module with our programs, by the record that is `best` for each, as `apply` says; and by
+    the workload's key why a record could not be built."""
+    made = _Apply(module, target, best, defaults)
+    return made.run(), made.failed
 
 
 def tasks_in(module: Any) -> tuple[tuple[Task, ...], dict[str, str]]:
@@ -150,6 +151,7 @@ class _Apply(_Listing):
         super().__init__(module)
         self.target, self.best, self.defaults = target, best, defaults
         self.kernels: dict[str, TunedKernel | None] = {}
+        self.failed: dict[str, str] = {}
 
     def run(self) -> Any:
         module = relax.transform.DeadCodeElimination()(_visited(self))
@@ -163,10 +165,13 @@ class _Apply(_Listing):
     def tell(self, replaced: int) -> None:
         for name, reason in self.foreign.items():
             _log.info("%s keeps TVM's path: %s", name, reason)
+        for reason in self.failed.values():
+            _log.warning("a record cannot be built: %s", reason)
+        in_vain = self.kernels and not replaced and not self.defaults
         _log.log(
-            logging.INFO if replaced else logging.WARNING,
-            "%d of %d kinds of work that the notation can say replaced; for the others there is "
-            "no record of this machine and %d threads",
+            logging.WARNING if in_vain else logging.INFO,
+            "%d of %d kinds of work that the notation can say are replaced; no record serves the "
+            "others with %d threads",
             replaced,
             len(self.kernels),
             self.target.threads,
@@ -190,8 +195,11 @@ class _Apply(_Listing):
         config = None if record is None else record.config
         name = f"lw_{workload.key}"
         for tried in dict.fromkeys((config, None) if self.defaults else (config,)):
-            with suppress(BuildError, ConfigError):  # a config of another version's space
+            try:
                 return tuned_kernel(workload, tried, self.target, name, own=False)
+            except (BuildError, ConfigError) as error:  # a config of another version's space
+                if tried is not None:
+                    self.failed[workload.key] = str(error).splitlines()[0]
         return None
 
 

@@ -6,6 +6,7 @@ that the notation can say are still ours; an export needs TVM's run-time where i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import tvm_ffi
 from tvm import relax
 
 from loopwright.codegen.calls import positional
-from loopwright.codegen.export import write_together
+from loopwright.codegen.export import check_place, write_together
 from loopwright.codegen.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
@@ -66,7 +67,8 @@ class VirtualModel:
     """A model on Relax's virtual machine; called with NumPy arrays or torch tensors.
 
     `work` says why it is not a library of its own, and `records` has the record that each tuned
-    task was built by, by the workload's key. Calls from several threads take turns.
+    task was built by, by the workload's key; `left` says which could not be built. Calls from
+    several threads take turns.
     """
 
     executable: Any
@@ -75,13 +77,14 @@ class VirtualModel:
     types: tuple[tuple[tuple[int, ...], str], ...]
     work: VirtualWork
     records: Mapping[str, Record]
+    left: tuple[str, ...]
     turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why it is not a library of its own, and one line for everything that keeps TVM's
-        path."""
-        return tuple(self.work.notes())
+        """Why it is not a library of its own, and one line for everything that keeps TVM's path,
+        or whose record cannot be built."""
+        return (*self.work.notes(), *self.left)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
@@ -124,6 +127,10 @@ class VirtualModel:
             except RuntimeError as error:  # of the linker
                 raise BuildError(f"TVM could not link the model: {error}") from error
             code = built.read_bytes()
+        with contextlib.suppress(LibraryError):  # what is beside is no library's of ours
+            check_place(path)
+            for beside in (".h", ".json"):  # of what this takes the place of
+                path.with_suffix(beside).unlink(missing_ok=True)
         write_together({path: code})
         return path
 
@@ -135,14 +142,16 @@ def build_virtual(
     `BuildError`."""
     main = work.module["main"]
     types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
-    changed = replaced(work.module, target, lambda w: records.get(w.key), defaults=True)
+    changed, failed = replaced(work.module, target, lambda w: records.get(w.key), defaults=True)
     try:
         executable = tvm.compile(changed, tvm_target(target))
         machine = relax.VirtualMachine(executable, tvm.cpu())
     except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not compile the model: {error}") from error
     names = tuple(p.name for p in main.params)
-    return VirtualModel(executable, machine, names, types, work, dict(records))
+    used = {key: record for key, record in records.items() if key not in failed}
+    left = tuple(f"its record cannot be built: {reason}" for reason in failed.values())
+    return VirtualModel(executable, machine, names, types, work, used, left)
 
 
 def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:

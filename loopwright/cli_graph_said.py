@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
     """The numbers of the tasks that take the most time, until they make up a share of that of
     all; on the virtual machine, whose steps are not timed, those with the most arithmetic."""
+    if share >= 1:
+        return list(range(len(built.work.tasks)))
     spent = _seconds(built)
     tasks = built.work.tasks
     cost = [sum(spent[n] for n in t.steps) if spent else t.flops for t in tasks]
@@ -56,7 +58,7 @@ def say_tasks(built: TunedModel | VirtualModel) -> None:
         )
     if spent:
         left = timed(sum(spent.values()))
-        click.echo(f"{'–':>4}  {len(spent):5}  {'–':>8}  {left}  {'–':>6}  copies, TVM's path")
+        click.echo(f"{'–':>4}  {'–':>5}  {'–':>8}  {left}  {'–':>6}  copies, TVM's path")
     for note in built.notes:
         click.echo(note)
 

@@ -185,11 +185,15 @@ def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
         processes = usable_processors()
         groups = list(read_groups(opened, reads, wanted=wanted, processes=processes))
         measured = [s for store in opened for s in store.settings() if s.measured]
+    if any(map(wanted, measured)) and not groups:
+        raise click.ClickException(
+            "none of the records says what a model can learn: they are of GPUs, or of configs "
+            "that another version had; collect new ones"
+        )
     if measured and not groups:
         seen = ", ".join(sorted({s.target for s in measured})[:3])
         raise click.ClickException(
-            f"none of the records is of a target that serves; they are of {seen}: --targets all "
-            "takes those of other processors, too; models of GPUs cannot be made"
+            f"the records are of other targets, {seen}: --targets all takes them too"
         )
     if skipped := sum(g.skipped for g in groups):
         click.echo(f"{skipped} records are of configs of another version, left out", err=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopwright.codegen.target import cpu_features
 from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import LoopwrightError
@@ -25,8 +26,8 @@ GROUPS, OF_EACH = 12, 128
 """How many groups of a user's records "auto" learns from, and how many records of each: that
 takes seconds at most."""
 _FEWEST = 32
-_X86 = {64: "x86-avx512", 32: "x86-avx2"}
-"""By the bytes of a vector: a target that only names its processor lists no features."""
+_X86 = {"avx512f": "x86-avx512", "avx2": "x86-avx2"}
+"""The model for a target is that of the first feature here that it has."""
 
 Transfer = str | os.PathLike[str] | None
 
@@ -43,8 +44,10 @@ def shipped_path(target: Target) -> Path | None:
     """The file of the model that comes with the package for a target; None if there is none."""
     if target.gpu is not None or not target.triple.startswith("x86_64"):
         return None
-    path = SHIPPED / f"{_X86.get(target.vector_bytes)}.json"
-    return path if path.exists() else None
+    has = cpu_features(target)
+    found = next((name for feature, name in _X86.items() if feature in has), None)
+    path = SHIPPED / f"{found}.json"
+    return path if found and path.exists() else None
 
 
 def find_base(

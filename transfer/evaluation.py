@@ -11,6 +11,7 @@ import numpy as np
 
 from loopwright.costmodel.metrics import pairwise_accuracy, top_k_recall
 from loopwright.costmodel.model import CostModel, Floats, ModelError
+from loopwright.dsl.words import counted
 from loopwright.transfer.dataset import Group
 
 TOPS = (1, 8, 64)
@@ -102,9 +103,8 @@ def table(scores: Sequence[Score]) -> str:
     lines += [_line(found, name) for name, found in (*ordered, ("all", scores))]
     for t, k in enumerate(TOPS):
         if failed := sum(math.isinf(s.regret[t]) for s in scores):
-            lines.append(
-                f"regret@{k} leaves out {failed} groups, where all of the first {k} failed"
-            )
+            groups = counted(failed, "group")
+            lines.append(f"regret@{k} leaves out {groups}, where all of the first {k} failed")
     return "\n".join(lines)
 
 

@@ -72,9 +72,15 @@ def test_records_are_used_from_the_options_or_the_environment(tmp_path, monkeypa
 
 def test_options_and_modes_of_other_backends_are_refused_with_what_there_is():
     net, x = _Layer().eval(), torch.randn(5, 24)
-    for given in ({"options": {"max_autotune": True}}, {"mode": "max-autotune"}):
+    for given, said in (
+        ({"options": {"max_autotune": True}}, "records, threads, policy"),
+        ({"mode": "max-autotune"}, "records, threads, policy"),
+        ({"options": {"records": "typo.db"}}, "no record store"),
+        ({"options": {"policy": "exat"}}, "one of exact, family, any"),
+        ({"options": {"threads": 0}}, "threads"),
+    ):
         torch._dynamo.reset()
-        with torch.no_grad(), pytest.raises(Exception, match=r"records, threads, policy"):
+        with torch.no_grad(), pytest.raises(Exception, match=said):
             torch.compile(net, backend="loopwright", **given)(x)
 
 

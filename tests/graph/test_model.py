@@ -377,6 +377,13 @@ def test_a_weight_that_is_missing_in_the_file_is_named():
         build_model(_onnx([whole], (3, 7), [("c", np.array(True))]))
 
 
+def test_a_length_of_minus_one_is_open():
+    model = _convolution((-1, 3, 9, 7))
+    with pytest.raises(ModelError, match=r'inputs=\{"x": \(1, 3, 9, 7\)\}'):
+        build_model(model)
+    assert build_model(model, {"x": (1, 3, 9, 7)}, threads=1)
+
+
 def test_a_fixed_shape_is_what_it_is():
     for wrong in ((2, 3, 9, 7), (1, 3, 9)):
         with pytest.raises(ModelError, match=r"input x is \(1, 3, 9, 7\) in the model, .* given"):
@@ -392,8 +399,26 @@ def test_open_shapes_of_an_exported_program_are_those_of_its_inputs():
     with pytest.raises(ModelError, match=r"has the open shape.*give example inputs"):
         build_model(program, threads=1)
     x = torch.randn(5, 7)
-    made = build_model(program, (x,), threads=1)
-    torch.testing.assert_close(made(x), layer(x).detach(), rtol=1e-4, atol=1e-5)
+    for inputs in ((x,), {"input": x}):
+        made = build_model(program, inputs, threads=1)
+        torch.testing.assert_close(made(x), layer(x).detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ModelError, match="no input 'y'; it takes input"):
+        build_model(program, {"y": x}, threads=1)
+
+
+def test_named_inputs_of_an_exported_program_keep_their_names():
+    torch = pytest.importorskip("torch")
+
+    class Minus(torch.nn.Module):
+        def forward(self, *, a, b):
+            return a - 2 * b
+
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    n = torch.export.Dim("n")
+    for shapes in (None, {"a": {0: n}, "b": {0: n}}):
+        program = torch.export.export(Minus(), (), {"a": a, "b": b}, dynamic_shapes=shapes)
+        made = build_model(program, {"b": b, "a": a}, threads=1)
+        torch.testing.assert_close(made(a=a, b=b), a - 2 * b)
 
 
 def test_an_unknown_input_is_an_error():

@@ -147,7 +147,7 @@ def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
 
     monkeypatch.setattr("loopwright.graph.tune.build_work", wrong)
     monkeypatch.setattr("loopwright.graph.tune.check_results", check)
-    with pytest.raises(ModelError, match="tuned, the model gives other results than in torch"):
+    with pytest.raises(ModelError, match="by records, the model gives other results than in"):
         tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1)
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store)

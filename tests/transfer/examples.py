@@ -16,11 +16,7 @@ from loopwright.schedule.target import Target
 from loopwright.transfer.record import Record
 
 AVX512 = Target(
-    mcpu="skylake-avx512",
-    features=("+sse3", "+avx2", "+avx512f", "+lzcnt"),
-    vector_bytes=64,
-    vector_registers=32,
-    threads=2,
+    mcpu="skylake-avx512", features=("+sse3", "+avx2", "+avx512f", "+lzcnt"), threads=2
 )
 MACHINE = {"processor": "Some CPU", "cores": "2", "system": "Linux 6.1", "apache-tvm": "0.27.0"}
 OTHER = {**MACHINE, "processor": "Another CPU"}

@@ -16,7 +16,7 @@ from loopwright.transfer.record import Record
 from loopwright.transfer.records import RecordStore
 from tests.transfer.examples import MACHINE, matmul
 
-AVX2 = Target(mcpu="znver3", features=("+avx2", "+fma"), vector_bytes=32, threads=2)
+AVX2 = Target(mcpu="znver3", features=("+avx2", "+fma"), threads=2)
 SIZES = ((24, 36, 48), (32, 16, 64), (17, 40, 24), (48, 48, 48))
 
 
