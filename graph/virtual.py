@@ -127,11 +127,11 @@ class VirtualModel:
             except RuntimeError as error:  # of the linker
                 raise BuildError(f"TVM could not link the model: {error}") from error
             code = built.read_bytes()
+        write_together({path: code})
         with contextlib.suppress(LibraryError):  # what is beside is no library's of ours
             check_place(path)
-            for beside in (".h", ".json"):  # of what this takes the place of
+            for beside in (".h", ".json"):  # of what this has taken the place of
                 path.with_suffix(beside).unlink(missing_ok=True)
-        write_together({path: code})
         return path
 
 

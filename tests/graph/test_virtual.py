@@ -7,6 +7,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
+import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.graph.model import build_model, import_model
@@ -101,6 +102,14 @@ def test_its_export_is_loaded_by_tvm(made, tmp_path):
     machine = relax.VirtualMachine(loaded, tvm.cpu())
     got = machine["main"](tvm.runtime.tensor(x.numpy())).numpy()
     np.testing.assert_allclose(got, net(x).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_an_export_leaves_no_manifest_of_what_was_there_before(made, tmp_path):
+    *_, model = made
+    path = lw.build(lw.ops.relu(lw.tensor("x", (4,))), threads=1).export(tmp_path / "net.so")
+    assert path.with_suffix(".json").exists()
+    model.export(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.so"]
 
 
 def test_its_inputs_are_checked(made):

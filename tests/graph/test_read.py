@@ -1,0 +1,258 @@
+"""Models in: what ONNX, Relax and programs of torch.export say, and what is refused."""
+
+import numpy as np
+import pytest
+
+from loopwright.graph.errors import ModelError
+from loopwright.graph.model import build_model
+
+pytestmark = [pytest.mark.torch, pytest.mark.onnx]
+
+
+def _onnx(nodes, shape, weights=(), out=("y", [None])):
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 9
+    return made
+
+
+def _convolution(shape=(1, 3, 9, 7)):
+    from onnx import helper
+
+    w = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    return _onnx(nodes, shape, [("w", w)])
+
+
+def _reference(model, x):
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(model).run(None, {"x": x})
+
+
+def test_an_onnx_file_computes_what_onnx_says(tmp_path):
+    import onnx
+
+    model = _convolution()
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.random.default_rng(1).standard_normal((1, 3, 9, 7)).astype(np.float32)
+    got = build_model(tmp_path / "m.onnx", threads=1)(x)
+    np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_missing_weights_are_an_error(tmp_path):
+    import onnx
+
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        _convolution(), path, save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(ModelError, match="weights are missing"):
+        build_model(path)
+
+
+def test_an_open_shape_is_an_error_that_says_how_to_close_it():
+    model = _convolution(("N", 3, 9, 7))
+    with pytest.raises(ModelError, match=r'\(N, 3, 9, 7\).*inputs=\{"x": \(1, 3, 9, 7\)\}'):
+        build_model(model)
+    for wrong in (5, (None, 3, 9, 7), (0, 3, 9, 7)):
+        with pytest.raises(ModelError, match=r"input x: .* is no shape: give an array"):
+            build_model(model, {"x": wrong})
+    x = np.ones((2, 3, 9, 7), np.float32)
+    got = build_model(model, {"x": (2, 3, 9, 7)}, threads=1)(x)
+    np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_operator_that_cannot_be_tuned_keeps_tvms_path_and_says_so():
+    from onnx import helper
+
+    nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    model = _onnx(nodes, (3, 7))
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    made = build_model(model, threads=1)
+    np.testing.assert_allclose(made(x), _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+    (note,) = made.notes
+    assert "keeps TVM's path: the notation has no sin" in note
+
+
+def test_inputs_keep_the_names_that_the_model_gives_them():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["input.1"], ["y"])], (3, 7))
+    model.graph.input[0].name = "input.1"
+    made = build_model(model, threads=1)
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_array_equal(made(**{"input.1": x}), np.maximum(x, 0))
+
+
+def test_a_shape_of_unknown_rank_is_asked_for():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"])], None)
+    with pytest.raises(ModelError, match=r"x has a shape of unknown rank: give it.*--shape x="):
+        build_model(model, threads=1)
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_array_equal(
+        build_model(model, {"x": (3, 7)}, threads=1)(x), np.maximum(x, 0)
+    )
+
+
+def _open_relax():
+    import tvm
+    from tvm import relax
+
+    n = tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType((n, 4), "float32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.relu(builder.emit(relax.op.add(x, y))))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_open_shapes_of_a_relax_module_are_those_of_its_inputs():
+    made = build_model(_open_relax(), {"x": (3, 4)}, threads=1)
+    x, y = np.random.default_rng(1).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(made(x, y), np.maximum(x + y, 0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (None, "input x has the open shape"),
+        ({"x": (3, 5)}, r"\(3, 5\) is given"),
+        ({"x": (3, 4), "y": (2, 4)}, r"\(2, 4\) is given"),
+        ({"z": (3, 4)}, "no input 'z'"),
+    ],
+)
+def test_shapes_that_a_relax_module_cannot_have_are_refused(inputs, said):
+    with pytest.raises(ModelError, match=said):
+        build_model(_open_relax(), inputs, threads=1)
+
+
+def test_an_unknown_operator_is_named():
+    from onnx import helper
+
+    with pytest.raises(ModelError, match="Frobnicate"):
+        build_model(_onnx([helper.make_node("Frobnicate", ["x"], ["y"])], (3, 7)))
+
+
+def test_operators_of_other_domains_are_none_of_onnx():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"], domain="my.domain")], (3, 7))
+    with pytest.raises(ModelError, match=r"operator Relu is of the domain 'my\.domain'"):
+        build_model(model)
+
+
+def test_functions_of_the_models_own_are_what_they_say_whatever_they_are_called():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"], domain="my.domain")], (3, 7))
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    opset = helper.make_opsetid("", 17)
+    model.functions.append(helper.make_function("my.domain", "Relu", ["a"], ["b"], body, [opset]))
+    model.opset_import.append(helper.make_opsetid("my.domain", 1))
+    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    np.testing.assert_array_equal(build_model(model, threads=1)(x), -x)
+
+
+def test_an_opset_that_nobody_knows_is_refused():
+    from onnx import helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"])], (3, 7))
+    model.opset_import[0].version = 99
+    with pytest.raises(ModelError, match=r"opset 99 of ai\.onnx; the package onnx .* knows 1 to"):
+        build_model(model)
+    del model.opset_import[:]
+    with pytest.raises(ModelError, match=r"no opset of ai\.onnx"):
+        build_model(model)
+
+
+def test_a_weight_that_is_missing_in_the_file_is_named():
+    from onnx import TensorProto, helper
+
+    inner = helper.make_graph(
+        [helper.make_node("Add", ["x", "far"], ["z"])],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
+    whole = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    for node, name in ((helper.make_node("Add", ["x", "w"], ["y"]), "w"), (whole, "c")):
+        with pytest.raises(ModelError, match=f"reads '{name}', which is no input, no weight"):
+            build_model(_onnx([node], (3, 7)))
+    with pytest.raises(ModelError, match="Add reads 'far'"):
+        build_model(_onnx([whole], (3, 7), [("c", np.array(True))]))
+
+
+def test_a_length_of_minus_one_is_open():
+    model = _convolution((-1, 3, 9, 7))
+    with pytest.raises(ModelError, match=r'inputs=\{"x": \(1, 3, 9, 7\)\}'):
+        build_model(model)
+    assert build_model(model, {"x": (1, 3, 9, 7)}, threads=1)
+
+
+def test_a_fixed_shape_is_what_it_is():
+    for wrong in ((2, 3, 9, 7), (1, 3, 9)):
+        with pytest.raises(ModelError, match=r"input x is \(1, 3, 9, 7\) in the model, .* given"):
+            build_model(_convolution(), {"x": wrong})
+
+
+def test_open_shapes_of_an_exported_program_are_those_of_its_inputs():
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(7, 3).eval()
+    program = torch.export.export(
+        layer, (torch.ones(4, 7),), dynamic_shapes=({0: torch.export.Dim("n")},)
+    )
+    with pytest.raises(ModelError, match=r"has the open shape.*give example inputs"):
+        build_model(program, threads=1)
+    x = torch.randn(5, 7)
+    for inputs in ((x,), {"input": x}):
+        made = build_model(program, inputs, threads=1)
+        torch.testing.assert_close(made(x), layer(x).detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ModelError, match="no input 'y'; it takes input"):
+        build_model(program, {"y": x}, threads=1)
+
+
+def test_named_inputs_of_an_exported_program_keep_their_names():
+    torch = pytest.importorskip("torch")
+
+    class Minus(torch.nn.Module):
+        def forward(self, *, a, b):
+            return a - 2 * b
+
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    n = torch.export.Dim("n")
+    for shapes in (None, {"a": {0: n}, "b": {0: n}}):
+        program = torch.export.export(Minus(), (), {"a": a, "b": b}, dynamic_shapes=shapes)
+        made = build_model(program, {"b": b, "a": a}, threads=1)
+        torch.testing.assert_close(made(a=a, b=b), a - 2 * b)
+
+
+def test_an_unknown_input_is_an_error():
+    with pytest.raises(ModelError, match="no input 'z'; it takes x"):
+        build_model(_convolution(), {"z": (1, 3, 9, 7)})
+
+
+def test_what_is_no_model_is_an_error(tmp_path):
+    with pytest.raises(ModelError, match="is no model"):
+        build_model(3)
+    with pytest.raises(ModelError, match="no such file"):
+        build_model(tmp_path / "missing.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"\x00nonsense")
+    with pytest.raises(ModelError, match=r"bad.onnx"):
+        build_model(tmp_path / "bad.onnx")
