@@ -44,9 +44,7 @@ class _Spent:
 
 
 def _parts(built: TunedModel, whole: float) -> Iterator[str]:
-    spent: dict[int, float] = {}
-    for step, (_, seconds) in zip(built.composed.steps, built.profile(), strict=True):
-        spent[step] = spent.get(step, 0.0) + seconds
+    spent = built.step_seconds()
     tasks = []
     for task in built.work.tasks:
         record = built.records[task.workload.key]

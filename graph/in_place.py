@@ -24,7 +24,7 @@ import numpy as np
 
 from loopwright.codegen.build import program
 from loopwright.explore.session import Session
-from loopwright.graph.compose import Composed, compose
+from loopwright.graph.compose import compose
 from loopwright.graph.model import TunedModel
 from loopwright.graph.parts import in_order
 from loopwright.graph.tasks import Task, Work
@@ -127,7 +127,7 @@ def compare_in_place(
     samples: Samples = {t.key: {} for t in tasks}
     for turn in _turns(begin + seconds / 2):
         for configs, model in models:
-            times = _step_times(model.composed, model.profile(calls=_CALLS))
+            times = model.step_seconds(_CALLS)
             for t in tasks if turn >= _SPARED else ():
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 samples[t.key].setdefault(configs[t.key], []).append(mean)
@@ -191,11 +191,6 @@ def _turns(end: float) -> Iterator[int]:
     for turn in range(_ROUNDS + _SPARED):
         if turn < _LEAST_ROUNDS + _SPARED or time.monotonic() < end:
             yield turn
-
-
-def _step_times(composed: Composed, profile: Sequence[tuple[str, float]]) -> dict[int, float]:
-    """Seconds by the step's number."""
-    return {n: spent for n, (_, spent) in zip(composed.steps, profile, strict=True) if n >= 0}
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:

@@ -136,6 +136,16 @@ class TunedModel:
         medians = [statistics.median(s[i] for s in samples) * 1e-9 for i in range(len(steps))]
         return list(zip(names, medians))
 
+    def step_seconds(self, calls: int = 20) -> dict[int, float]:
+        """The median seconds of every step in a call on random data, by its number; those of all
+        copies by -1."""
+        spent: dict[int, float] = {}
+        for number, (_, seconds) in zip(
+            self.composed.steps, self.profile(calls=calls), strict=True
+        ):
+            spent[number] = spent.get(number, 0.0) + seconds
+        return spent
+
     def _times(self, arrays: list[Any], count: int) -> list[int]:
         """Nanoseconds of every entry in one call: `main` takes them where a packed function has
         its closure."""

@@ -29,15 +29,10 @@ def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
 
 
 def _seconds(built: TunedModel | VirtualModel) -> dict[int, float]:
-    """What each step takes in a call, by measurement, -1 for copies; nothing on the virtual
-    machine."""
+    """What each step takes in a call; nothing on the virtual machine."""
     from loopwright.graph.model import TunedModel
 
-    spent: dict[int, float] = {}
-    if isinstance(built, TunedModel):
-        for number, (_, seconds) in zip(built.composed.steps, built.profile()):
-            spent[number] = spent.get(number, 0.0) + seconds
-    return spent
+    return built.step_seconds() if isinstance(built, TunedModel) else {}
 
 
 def say_tasks(built: TunedModel | VirtualModel) -> None:
