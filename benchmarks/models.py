@@ -19,7 +19,8 @@ from model_peers import networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
-from loopwright.measure.peak import peak
+from loopwright.measure.peak import peak, reading
+from loopwright.schedule.target import Target
 
 CONTENDERS = (
     "eager", "channels_last", "inductor", "inductor_last", "onnxruntime", "openvino",
@@ -40,9 +41,11 @@ def compare(
         return processes.compare(peers, rounds)
 
 
-def row(network: str, results: dict[str, Result], bandwidth: float) -> dict[str, Any]:
-    """What is kept of a comparison; `ratio` is as in `outcomes.Outcome`, and `limit` the time that
-    reading the weights once takes."""
+def row(network: str, results: dict[str, Result], target: Target) -> dict[str, Any]:
+    """What is kept of a comparison; `ratio` is as in `outcomes.Outcome`. No program that computes
+    what the model says takes less than the `limits`: that of multiply-adds, which Winograd's and
+    Strassen's algorithms do fewer of, and that of reading the weights once, from wherever arrays
+    of their size are."""
     own = results["loopwright"]
     able = {n: r for n, r in results.items() if n in CONTENDERS and r.samples and own.samples}
     ratios = {n: float(np.median(np.divide(r.samples, own.samples))) for n, r in able.items()}
@@ -52,7 +55,7 @@ def row(network: str, results: dict[str, Result], bandwidth: float) -> dict[str,
         "seconds": {n: r.median for n, r in results.items() if r.samples},
         "best": best,
         "ratio": ratios.get(best, math.nan),
-        "limit": own.facts.get("weights", 0) / bandwidth,
+        "limits": _limits(network, target),
         "facts": own.facts,
         "notes": {n: r.note for n, r in results.items() if r.note},
     }
@@ -77,7 +80,7 @@ def main(
 ) -> None:
     """Tune if asked to, measure, and print one line for each network."""
     models = networks()
-    bandwidth = peak(resolve("cpu", threads)).bandwidth
+    target = resolve("cpu", threads)
     rows = []
     for network in chosen or models.NAMES:
         if minutes is not None:
@@ -88,10 +91,12 @@ def main(
                 net, inputs, threads=threads, minutes=minutes, records=records, tell=click.echo
             )
         results = compare(network, threads, records, names or (*CONTENDERS, *OTHERS), rounds)
-        rows.append(row(network, results, bandwidth))
+        rows.append(row(network, results, target))
         times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in rows[-1]["seconds"].items())
         click.echo(f"{network}: {rows[-1]['ratio']:.2f} of {rows[-1]['best']}; ms: {times}")
         click.echo(f"  {_tuned(rows[-1]['facts'])}")
+        limits = (f"{seconds * 1e3:.3g} by {what}" for what, seconds in rows[-1]["limits"].items())
+        click.echo(f"  limits in ms: {', '.join(limits)}")
         for name, note in rows[-1]["notes"].items():
             click.echo(f"  {name}: {note.splitlines()[-1]}")
         if output is not None:
@@ -102,6 +107,20 @@ def main(
         click.echo(f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}")
     if failed := [r["network"] for r in rows if "loopwright" in r["notes"]]:
         raise click.ClickException(f"ours failed: {', '.join(failed)}")
+
+
+def _limits(network: str, target: Target) -> dict[str, float]:
+    """Seconds, by what takes them."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    net, inputs = networks().model(network)
+    with FlopCounterMode(display=False) as counted:
+        net(*inputs)
+    weights = sum(p.numel() * p.element_size() for p in net.parameters())
+    return {
+        "multiply-adds": counted.get_total_flops() / peak(target).flops,
+        "weights": weights / reading(weights, target),
+    }
 
 
 def _tuned(facts: dict[str, Any]) -> str:

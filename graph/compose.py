@@ -248,11 +248,15 @@ class _Composer:
 
     def signature(self, name: str) -> Signature:
         inputs = tuple(Parameter(v.name, v.shape, v.dtype) for v in self.network.inputs)
+        values = self.network.outputs
+        labels = list(self.work.source.outputs) if self.work.source is not None else []
+        if len(labels) != len(values):
+            numbers = [""] if len(values) == 1 else map(str, range(len(values)))
+            labels = [f"output{number}" for number in numbers]
         taken = {p.name for p in inputs}
         outputs = []
-        for i, v in enumerate(self.network.outputs):
-            label = "output" if len(self.network.outputs) == 1 else f"output{i}"
-            while label in taken:
+        for label, v in zip(labels, values, strict=True):
+            while label in taken:  # an input that is returned
                 label += "_"
             taken.add(label)
             outputs.append(Parameter(label, v.shape, v.dtype))

@@ -40,7 +40,11 @@ _SLOWER = 1.6
 """Of other rewrites than the best one, and of candidates whose threads write contiguous parts,
 those that are slower than the best one by no more are compared."""
 _LOOKED_AT = 64
-"""Candidates among which one is looked for whose threads write contiguous parts."""
+"""Candidates among which those are looked for whose threads write contiguous parts."""
+_ORDERED = 4
+"""Of these, as many of a task are compared in whole networks."""
+_CHANGES = 15
+"""Networks in all that are compared with that of the fastest steps."""
 _GAIN = 0.995
 """Of a call's time: a network that takes less is faster as a whole."""
 _SURE = 0.8
@@ -77,17 +81,26 @@ def contenders(session: Session) -> tuple[Config, ...]:
     one whose threads write contiguous parts, the best of every other rewrite that comes near, then
     the next best ones. The default is there so that noise makes nothing slower than it was without
     tuning."""
-    ranked = list(dict.fromkeys(session.ranked()))
-    if not ranked:
-        return ()
-    near = [c for c in ranked if session.cost(c) <= _SLOWER * session.cost(ranked[0])]
+    near = _near(session)
     first: dict[str, Config] = {}
     for config in near:
         first.setdefault(session.space.sketch(config.sketch).rewrite, config)
+    ranked = session.ranked()
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
-    ordered = itertools.islice((c for c in near[:_LOOKED_AT] if _in_order(session, c)), 1)
-    chosen = [ranked[0], *sure, *ordered, *first.values(), *ranked]
+    chosen = [*ranked[:1], *sure, *_ordered(session, near, 1), *first.values(), *ranked]
     return tuple(dict.fromkeys(chosen))[:VARIANTS]
+
+
+def _near(session: Session) -> list[Config]:
+    """The configs that come near the best one, the best first."""
+    ranked = list(dict.fromkeys(session.ranked()))
+    return [c for c in ranked if session.cost(c) <= _SLOWER * session.cost(ranked[0])]
+
+
+def _ordered(session: Session, ranked: Sequence[Config], most: int) -> list[Config]:
+    """The first configs whose threads write contiguous parts."""
+    found = (c for c in ranked[:_LOOKED_AT] if _in_order(session, c))
+    return list(itertools.islice(found, most))
 
 
 def _in_order(session: Session, config: Config) -> bool:
@@ -121,7 +134,7 @@ def compare_in_place(
             yield f"not compared in place: {composed.notes[0]}"
             continue
         models.append((configs, TunedModel(work, composed, target, {})))
-        if sum(m.composed.weight_bytes for _, m in models) > _MOST_WEIGHTS:
+        if _too_large([model for _, model in models]):
             break
         yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
@@ -132,9 +145,8 @@ def compare_in_place(
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 samples[t.key].setdefault(configs[t.key], []).append(mean)
     if models and target.threads > 1 and time.monotonic() < begin + seconds / 2:
-        most = len(models)
-        models.clear()  # their weights make room for those of as many others
-        yield from _compare_whole(work, target, tasks, samples, most, begin + seconds, others)
+        models.clear()  # their weights make room for those of others
+        yield from _compare_whole(work, target, tasks, samples, begin + seconds, others)
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
@@ -145,44 +157,65 @@ def _compare_whole(
     target: Target,
     tasks: Sequence[Compared],
     samples: Samples,
-    most: int,
     end: float,
     others: Mapping[str, Config] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Compare the network of the fastest steps with those in which one task has its fastest
-    candidate whose threads write contiguous parts, at most so many networks in all, and until
-    `end` but for a few rounds. Where that is faster, the samples of this one become those of the
-    fastest, less what the network gains."""
-    fastest: dict[str, Config] = {}
-    ordered: dict[str, Config] = {}
-    for t in tasks:
-        costs = {c: typical(seconds) for c, seconds in samples[t.key].items()}
-        ranked = sorted(costs, key=costs.__getitem__)
-        fastest[t.key] = ranked[0]
-        if not _in_order(t.session, ranked[0]):
-            found = itertools.islice((c for c in ranked if _in_order(t.session, c)), 1)
-            ordered.update((t.key, c) for c in found)
-    changed = sorted((t for t in tasks if t.key in ordered), key=lambda t: -t.task.count)
-    changed = changed[: most - 1]
-    if not changed:
+    """Compare the network of the fastest steps with those in which one task has another candidate,
+    whose threads write contiguous parts, until `end` but for a few rounds. Where one of these is
+    faster, the samples of this candidate become those of the fastest, less what the network
+    gains."""
+    fastest = {t.key: _fastest(samples[t.key]) for t in tasks}
+    changes = _changes(tasks, samples, fastest)
+    if not changes:
         return
-    choices = [fastest, *({**fastest, t.key: ordered[t.key]} for t in changed)]
-    made = (compose(work, {**others, **c}, target, "model") for c in choices)
-    models = [TunedModel(work, composed, target, {}) for composed in made]
+    begin = time.monotonic()
+    choices = [fastest, *({**fastest, t.key: config} for t, config in changes)]
+    models: list[TunedModel] = []
+    for configs in choices:
+        if len(models) > 1 and (time.monotonic() > (begin + end) / 2 or _too_large(models)):
+            break
+        composed = compose(work, {**others, **configs}, target, "model")
+        models.append(TunedModel(work, composed, target, {}))
     calls: list[list[float]] = [[] for _ in models]
     for _ in _turns(end):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][_SPARED:]
-    for t, taken in zip(changed, calls[1:]):
+    least: dict[str, float] = {}
+    for (t, config), taken in zip(changes, calls[1:]):
         ratios = [b / a for a, b in zip(before, taken[_SPARED:], strict=True)]
         ratio = statistics.median(ratios)
         yield f"{t.task.name}, contiguous parts for each thread: {ratio:.3f} of a call's time"
         own = samples[t.key]
         cost = t.task.count * typical(own[fastest[t.key]])
         left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
-        if ratio < _GAIN and np.quantile(ratios, _SURE) < 1:
-            own[ordered[t.key]] = [left * seconds for seconds in own[fastest[t.key]]]
+        sure = ratio < _GAIN and np.quantile(ratios, _SURE) < 1
+        if sure and ratio < least.get(t.key, 1.0):
+            least[t.key] = ratio
+            own[config] = [left * seconds for seconds in own[fastest[t.key]]]
+
+
+def _fastest(samples: dict[Config, list[float]]) -> Config:
+    return min(samples, key=lambda config: typical(samples[config]))
+
+
+def _changes(
+    tasks: Sequence[Compared], samples: Samples, fastest: Mapping[str, Config]
+) -> list[tuple[Compared, Config]]:
+    """Candidates that may do better in the whole than the fastest one of their task: the best
+    of every task first, tasks that take the most time before others."""
+    spent = {t.key: t.task.count * typical(samples[t.key][fastest[t.key]]) for t in tasks}
+    found = [
+        [(t, config) for config in _ordered(t.session, _near(t.session), _ORDERED)]
+        for t in sorted(tasks, key=lambda t: -spent[t.key])
+        if not _in_order(t.session, fastest[t.key])
+    ]
+    by_rank = itertools.chain.from_iterable(itertools.zip_longest(*found))
+    return [change for change in by_rank if change is not None][:_CHANGES]
+
+
+def _too_large(models: Sequence[TunedModel]) -> bool:
+    return sum(model.composed.weight_bytes for model in models) > _MOST_WEIGHTS
 
 
 def _turns(end: float) -> Iterator[int]:

@@ -30,11 +30,13 @@ class Source:
     ask: has the framework that the model comes from compute it; for Relax there is none.
     structure: what the model returns, made of the outputs of "main"; None for an output, or a
         tuple of them.
+    outputs: the names of these, where the model has any.
     """
 
     module: Any
     ask: Callable[[], Reference | None] = lambda: None
     structure: Callable[[Sequence[Any]], Any] | None = None
+    outputs: tuple[str, ...] = ()
 
     @functools.cached_property
     def reference(self) -> Reference | None:
@@ -68,7 +70,8 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         values = inputs_of(model)
         given = by_name(inputs, [value.name for value in values])
         module = _fixed(from_onnx(model, values, given))
-        return Source(module, lambda: Reference.of_onnx(model, values, given))
+        names = tuple(value.name for value in model.graph.output)
+        return Source(module, lambda: Reference.of_onnx(model, values, given), outputs=names)
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"

@@ -8,11 +8,13 @@ from typing import Any
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError, NotSayable
+from loopwright.graph.join import joined
 from loopwright.graph.layout import channels_last
 from loopwright.graph.network import Network, Step
 from loopwright.graph.read import Source
 from loopwright.graph.reshape import only_reshapes
 from loopwright.graph.tir import Imported, import_function
+from loopwright.schedule.target import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +76,11 @@ LAYOUTS = ("auto", "given")
 """How images lie between steps: as suits the steps, or as the model says."""
 
 
-def work_of(network: Network, layout: str = "auto") -> Work:
+def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
     """The workloads of a network's steps; arguments that are constants are known ahead.
 
-    `layout` is one of `LAYOUTS`; `ModelError` for another.
+    `layout` is one of `LAYOUTS`; `ModelError` for another. Where the model's is given, its steps
+    are those of a pipeline of TVM's, too.
     """
     if layout not in LAYOUTS:
         raise ModelError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
@@ -88,7 +91,9 @@ def work_of(network: Network, layout: str = "auto") -> Work:
         if key not in known:
             known[key] = _import(network.functions[step.function], key[1])
         imported.append(known[key])
-    laid_out = channels_last(network, imported) if layout == "auto" else tuple(imported)
+    laid_out = tuple(imported)
+    if layout == "auto":
+        network, laid_out = joined(network, channels_last(network, imported), target)
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
         if isinstance(said, Imported) and not only_reshapes(said.workload):  # which costs nothing

@@ -120,6 +120,39 @@ class TaskState:
         return len(measured)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """How things are after a task had its turn; as text, a line about it.
+
+    Attributes
+    ----------
+    states: of all tasks; `state` is that of the one.
+    before: its lowest cost before, in seconds.
+    trials: candidates measured of all tasks, by this search.
+    seconds: since it began; `left`: until the budget is used up, at this pace.
+    """
+
+    states: Sequence[TaskState]
+    state: TaskState
+    before: float
+    trials: int
+    seconds: float
+    left: float
+
+    @property
+    def total(self) -> str:
+        """What a call spends on the tasks that are known, in words."""
+        known = [s.total for s in self.states if math.isfinite(s.best)]
+        return f"{len(known)} of {len(self.states)} tasks, {_ms(sum(known))} in all"
+
+    def __str__(self) -> str:
+        task = self.state.task
+        return (
+            f"{self.trials} trials, {self.seconds:.0f} s: {task.name} × {task.count}: "
+            f"{_ms(self.before)} to {_ms(self.state.best)}; {self.total}"
+        )
+
+
 Tell = Callable[[str], None]
 
 
@@ -203,8 +236,10 @@ def search(
     transfer: Transfer = AUTO,
     device: Device | None = None,
     tell: Tell | None = None,
+    watch: Callable[[Turn], None] | None = None,
 ) -> list[TaskState]:
-    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each."""
+    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each. `watch`
+    is given every turn of a task; if it is not given, `tell` is given a line."""
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
         return []
@@ -217,16 +252,17 @@ def search(
         store = stack.enter_context(RecordStore(records))
         device.check()
         base = find_base(transfer, tasks[0].workload, device.target)
-        if tell is not None:
-            for note in base.notes:
-                tell(note)
+        say = tell or (lambda _: None)
+        show = watch or (lambda turn: say(str(turn)))
+        for note in base.notes:
+            say(note)
         deadline = time.monotonic() + 60 * budget.minutes
         comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
-        states = [_state(task, device, store, seed, base.model) for task in tasks]
+        searching = deadline - comparing
+        states = [_state(t, device, store, searching, seed, base.model) for t in tasks]
         try:
-            for line in _rounds(states, budget, deadline - comparing):
-                if tell is not None:
-                    tell(line)
+            for turn in _turns(states, budget, searching):
+                show(turn)
             if inside:
                 assert isinstance(work, Work)
                 best = [
@@ -236,11 +272,9 @@ def search(
                 ]
                 others = _known(work, target, records) if best else {}
                 for line in compare_in_place(work, target, best, comparing, others):
-                    if tell is not None:
-                        tell(line)
+                    say(line)
         except KeyboardInterrupt:
-            if tell is not None:
-                tell("interrupted: what was measured is kept")
+            say("interrupted: what was measured is kept")
         finally:
             for state in states:
                 state.session.flush()
@@ -254,23 +288,19 @@ def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[
     return {k: r.config for k, r in found.items() if r.config in space(workloads[k], target)}
 
 
-def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[str]:
+def _turns(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[Turn]:
     """Until the trials are used up, or it is time to compare."""
     began, done = time.monotonic(), 0
-    while (left := budget.trials - done) > 0:
-        if time.monotonic() >= deadline:
-            return
+    while (left := budget.trials - done) > 0 and time.monotonic() < deadline:
         state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
         if state.expected_gain == -math.inf:
             return
         before = state.best
         done += state.advance(int(min(BATCH, left)))
-        known = [s.total for s in states if math.isfinite(s.best)]
-        yield (
-            f"{done} trials, {time.monotonic() - began:.0f} s: {state.task.name} × "
-            f"{state.task.count}: {_ms(before)} to {_ms(state.best)}; "
-            f"{len(known)} of {len(states)} tasks, {_ms(sum(known))} in all"
-        )
+        now = time.monotonic()
+        pace = (now - began) / max(done, 1)
+        to_go = max(min(deadline - now, pace * (budget.trials - done)), 0.0)
+        yield Turn(states, state, before, done, now - began, to_go)
 
 
 def _task(work: Work | VirtualWork, number: int) -> Task:
@@ -283,12 +313,15 @@ def _state(
     task: Task,
     device: Device,
     store: RecordStore,
+    deadline: float,
     seed: int,
     base: StoredModel | None,
 ) -> TaskState:
+    """Nothing is measured of it after the deadline, by the monotonic clock."""
     points = space(task.workload, device.target)
     tuner = Tuner(points, seed=seed, base=base)
-    session = Session(task.workload, points, device, store, Budget(), (), seed)
+    budget = Budget(minutes=(deadline - time.monotonic()) / 60)
+    session = Session(task.workload, points, device, store, budget, (), seed)
     earlier = session.resume()
     costs = [session.cost(m.config) for m in earlier]
     tuner.tell([m.config for m in earlier], costs)

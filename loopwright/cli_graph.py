@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
     from loopwright.graph.model import TunedModel
+    from loopwright.graph.tune import Turn
     from loopwright.graph.virtual import VirtualModel
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -236,7 +238,18 @@ def tune_model(
     for note in work.notes():
         click.echo(note, err=True)
     click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
-    search(work, target, budget, records, seed=seed, only=only, transfer=transfer, tell=_to_stderr)
+    with _shown() as (tell, watch):
+        search(
+            work,
+            target,
+            budget,
+            records,
+            seed=seed,
+            only=only,
+            transfer=transfer,
+            tell=tell,
+            watch=watch,
+        )
     built = build_work(work, target, records, name=model.stem)
     if check:
         check_results(built, target, tuned=True)
@@ -247,8 +260,16 @@ def tune_model(
     click.echo(f"saved      {path}; records in {records}")
 
 
-def _to_stderr(line: str) -> None:
-    click.echo(line, err=True)
+@contextmanager
+def _shown() -> Iterator[tuple[Callable[[str], None], Callable[[Turn], None] | None]]:
+    """Who is told lines, and who every turn of a task: a table on a terminal."""
+    if sys.stderr.isatty():
+        from loopwright.graph.live import LiveTasks
+
+        with LiveTasks() as live:
+            yield live.note, live.update
+    else:
+        yield functools.partial(click.echo, err=True), None
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from loopwright.schedule.target import Target
 _STEPS = 100_000
 _TIMING = Timing(relative=0.01, cap=0.3)
 _MOST_BYTES = 256 << 20
+_ROWS = (16, 64, 256, 1024)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,25 @@ def peak(target: Target) -> Peak:
     Raises `BuildError` without a toolchain, `TargetError` for another machine's target.
     """
     return Peak(_flops(target), _bandwidth(target), target.threads)
+
+
+@functools.cache
+def reading(size: int, target: Target) -> float:
+    """Bytes a second of reading an array of `size` bytes again and again by a target's threads:
+    the bandwidth of the smallest cache that holds it, or of memory.
+
+    Raises as `peak` does.
+    """
+    return max(_summing(rows, size, target) for rows in _ROWS)
+
+
+def _summing(rows: int, size: int, target: Target) -> float:
+    """The bytes a second of sums of so many rows."""
+    i, j = indices("i j")
+    x, y = tensor("x", (rows, math.ceil(size / 4 / rows))), tensor("y")
+    y[i] += x[i, j]
+    sums = workload(y)
+    return sums.min_bytes / _best(build(sums, None, target))
 
 
 def _flops(target: Target) -> float:

@@ -25,10 +25,12 @@ from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, slid
 from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.register_tile import (
+    MANY,
     TURNED,
     USUAL_UNROLL,
     best_tile,
     best_tile_score,
+    free_registers,
     register_tiles,
 )
 from loopwright.schedule.sketch import Choice, Knob, NestSketch, Packed
@@ -93,9 +95,19 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
             whole = [c for c in choices if c[0] >= tiles]  # one block, whatever its size
             chosen[name] = whole[0] if wanted >= tiles else fitting[-1]
     if "unroll" in knobs:
-        small = [c for c in knobs["unroll"].choices if math.prod(c) <= USUAL_UNROLL]
+        most = 1 if _full(sketch, chosen.get("tile"), context) else USUAL_UNROLL
+        small = [c for c in knobs["unroll"].choices if math.prod(c) <= most]
         chosen["unroll"] = max(small, key=math.prod)
     return chosen
+
+
+def _full(sketch: NestSketch, tile: Choice | None, context: NestContext) -> bool:
+    """Whether a tile leaves so few registers that a compiler which interleaves two steps keeps
+    accumulators in memory, as LLVM does for Zen 4 and 5, and is so large that unrolling gains
+    nothing."""
+    if tile is None or extent(sketch.unrolled[-1]) <= USUAL_UNROLL:
+        return False
+    return free_registers(tile, sketch, context) <= 1 and context.target.vector_registers >= MANY
 
 
 def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:

@@ -52,19 +52,24 @@ def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
     """The groups of a workload with each window over a padded plane in parts that need no
     padding; None if there is none for which that may pay."""
     program = fused(workload)
-    split = {id(w.nest): w for w in _windows(program, workload.outputs) if w.pays(target)}
-    if not split:
-        return None
-    made = {key: [window.group(target)] for key, window in split.items()}
-    padded = {window.producer.out for window in split.values()}
-    return with_groups(program, made, padded, workload.outputs)
+    made, gone = in_parts(program, workload.outputs, target)
+    return with_groups(program, made, gone, workload.outputs) if made else None
+
+
+def in_parts(
+    program: Program, outputs: tuple[Tensor, ...], target: Target
+) -> tuple[dict[int, list[Group]], set[Tensor]]:
+    """The groups of each window of a program for which parts may pay, by `id` of its nest, and the
+    padded tensors that go."""
+    split = [w for w in windows(program, outputs) if w.pays(target)]
+    return {id(w.nest): [w.group(target)] for w in split}, {w.producer.out for w in split}
 
 
 def clamped(workload: Workload) -> tuple[Group, ...] | None:
     """The groups of a workload with each maximum, or minimum, over a padded image with channels
     last reading the image itself; None if there is none."""
 
-    def image(window: _Window, body: Select) -> Expr | None:
+    def image(window: Window, body: Select) -> Expr | None:
         return body.x if window.repeats else None
 
     return _reading_images(workload, image)
@@ -75,7 +80,7 @@ def unpadded(workload: Workload) -> tuple[Group, ...] | None:
     filters use every element again, reading the image itself, and leaving out what meets the
     padding (`guard`); None if there is none."""
 
-    def guarded(window: _Window, _: Select) -> Expr | None:
+    def guarded(window: Window, _: Select) -> Expr | None:
         taps = {tap for tap, _ in window.walks.values()}
         depth = math.prod(extent(k) for k in window.nest.reduce if k not in taps)
         filters = set(window.planes).difference(p.plain() for p in window.read.index)
@@ -86,13 +91,13 @@ def unpadded(workload: Workload) -> tuple[Group, ...] | None:
 
 
 def _reading_images(
-    workload: Workload, element: Callable[[_Window, Select], Expr | None]
+    workload: Workload, element: Callable[[Window, Select], Expr | None]
 ) -> tuple[Group, ...] | None:
     """The groups of a workload whose windows, where there is an element that they may read in
     place of one of the padded copy, do that; None if there is none."""
     program = fused(workload)
     found = False
-    for window in _windows(program, workload.outputs):
+    for window in windows(program, workload.outputs):
         out = window.producer.out
         producer = next(n for n in program if n.out is out)
         assert isinstance(producer.body, Select)
@@ -104,9 +109,10 @@ def _reading_images(
     return grouped(program, program, workload.outputs) if found else None
 
 
-def _windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[_Window]:
+def windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Window]:
+    """Those of a program's nests."""
     for nest in program:
-        window = _Window.of(nest, program, outputs)
+        window = Window.of(nest, program, outputs)
         if window is not None:
             yield window
 
@@ -122,7 +128,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """A reduction over a padded tensor.
 
     Attributes
@@ -139,7 +145,7 @@ class _Window:
     walks: Mapping[Index, tuple[Index, tuple[_Part, ...]]]
 
     @staticmethod
-    def of(nest: Nest, program: Program, outputs: tuple[Tensor, ...]) -> _Window | None:
+    def of(nest: Nest, program: Program, outputs: tuple[Tensor, ...]) -> Window | None:
         """The window of a nest, if it has one."""
         made = {n.out: n for n in program if n.out not in outputs}
         padded = [r for r in nest.reads() if r.tensor in made and _fills(made[r.tensor], nest)]
@@ -151,7 +157,7 @@ class _Window:
         uses = [r for n in program for r in n.reads() if r.tensor is read.tensor]
         if len(uses) != 1 or sum(n.out is read.tensor for n in program) != 1:
             return None
-        found = _Window(made[read.tensor], nest, read, {})
+        found = Window(made[read.tensor], nest, read, {})
         walks = found._walked()
         return replace(found, walks=walks) if walks else None
 
@@ -182,9 +188,8 @@ class _Window:
         placed = (p.plain() for p in self.nest.index)
         return tuple(a for a in placed if a in self.nest.axes)[-2:]
 
-    def group(self, target: Target) -> Group:
-        """The parts, the largest first, in the common loops, and those over slices of channels
-        where these are last."""
+    def parts(self) -> list[Nest]:
+        """The nests that write a part of the result each, the largest first."""
         choices = [
             [(axis, tap, p) for p in parts]
             for axis, (tap, parts) in self.walks.items()
@@ -193,10 +198,14 @@ class _Window:
         parts = [self._part(chosen) for chosen in itertools.product(*choices)]
         # Nothing but zeros stands before and after its rows.
         copy = replace(self.producer, body=self.tested(self.rows))
-        run = sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
-        common = self.common
+        return sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
+
+    def group(self, target: Target) -> Group:
+        """The parts in the common loops, and those over slices of channels where these are
+        last."""
+        run, common = self.parts(), self.common
         if self._inner:
-            high, run = _sliced(run, self._inner[-1], self._slice(target))
+            high, run = sliced(run, self._inner[-1], self._slice(target))
             common.append(high)
         shared, inner = under(run, [[axis] * len(run) for axis in common if extent(axis) > 1])
         return finished(Group(shared, tuple(drop_units(n) for n in inner)))
@@ -314,15 +323,15 @@ class _Window:
         return next(even, max((size, *parts), key=balance))
 
 
-def _sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:
+def sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:
     """The nests over slices of an axis, and the loop over the slices."""
     high, low = Index(f"{axis.name}.high", extent(axis) // size), Index(f"{axis.name}.low", size)
 
-    def sliced(nest: Nest) -> Nest:
+    def divided(nest: Nest) -> Nest:
         axes = tuple(i for a in nest.axes for i in ((high, low) if a == axis else (a,)))
         return substitute_axes(nest, axes, nest.reduce, {axis: high * size + low})
 
-    return high, [sliced(nest) for nest in run]
+    return high, [divided(nest) for nest in run]
 
 
 def _fills(producer: Nest, nest: Nest) -> bool:

@@ -270,7 +270,7 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group
     elsewhere = {r.tensor for n in others for r in n.reads()}
     parts = {n.out.name for n in others}  # of what several nests write: phases, say
     local = {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
-    return Group(*_localized(shared, inner, local))
+    return Group(*localized(shared, inner, local))
 
 
 def _reuses_much(nest: Nest, shared: set[Index]) -> bool:
@@ -351,7 +351,7 @@ def under(
     return shared, tuple(inner)
 
 
-def _localized(
+def localized(
     shared: tuple[Index, ...], inner: tuple[Nest, ...], local: set[Tensor]
 ) -> tuple[tuple[Index, ...], tuple[Nest, ...], tuple[Tensor, ...]]:
     """Keep one slice of each local tensor: its shared axes go.

@@ -28,7 +28,8 @@ PARTIAL = 8
 """Vectors of partial results that a reduction keeps at most, a power of two: they are halved until
 one element is left."""
 _IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
-_MANY = 32  # vector registers, with which tiles of 5 and 7 vectors have rows enough
+MANY = 32
+"""Vector registers, with which tiles of 5 and 7 vectors have rows enough."""
 _NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
 
 
@@ -55,9 +56,7 @@ def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
 
 
 def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
-    """Register tiles: accumulators, one row of vector operands and a broadcast fit the vector
-    registers."""
-    lanes = context.lanes(sketch.nest)
+    """Register tiles that fit the vector registers."""
     widths = _widths(sketch, context)
     registers = context.target.vector_registers
     spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
@@ -67,11 +66,15 @@ def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]
         spans[0] = range(1, min(4, len(spans[0])) + 1)
     for sizes in itertools.product(*spans):
         for width in widths:
-            columns = -(-width // lanes)
-            if math.prod(sizes) * columns + columns + 1 <= registers or _least(
-                sizes, width, widths
-            ):
-                yield (*sizes, width)
+            tile = (*sizes, width)
+            if free_registers(tile, sketch, context) >= 0 or _least(sizes, width, widths):
+                yield tile
+
+
+def free_registers(tile: Choice, sketch: NestSketch, context: NestContext) -> int:
+    """Vector registers that accumulators, one row of vector operands and a broadcast leave."""
+    columns = -(-tile[-1] // context.lanes(sketch.nest))
+    return context.target.vector_registers - math.prod(tile[:-1]) * columns - columns - 1
 
 
 def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
@@ -83,7 +86,7 @@ def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
     vector, nest, lanes = sketch.vector, sketch.nest, context.lanes(sketch.nest)
     assert vector is not None
     size = extent(vector)
-    many = context.target.vector_registers >= _MANY
+    many = context.target.vector_registers >= MANY
     counts = [1, 2, 3, 4, 5, 6, 7, 8] if many else [1, 2, 3, 4, 6, 8]
     if vector in nest.reduce:
         counts = [c for c in counts if c <= PARTIAL and c & c - 1 == 0]

@@ -29,6 +29,7 @@ from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.strassen import strassen
 from loopwright.schedule.target import Target
+from loopwright.schedule.through import rows_through, through
 from loopwright.schedule.verify import legal
 from loopwright.schedule.winograd import RESULTS, blocks_of, by_phase, winograd
 
@@ -40,6 +41,7 @@ _SHARES = {
     "rows": 0.8,
     "matrix": 0.8,
     "edges": 0.6,
+    "through": 0.6,
     "unpadded": 0.88,
     "winograd": 0.85,
     "phases": 0.82,
@@ -163,6 +165,10 @@ def _space(named: _Named, target: Target) -> Space:
     parts = edges(workload, target)
     if parts is not None:
         rewrites.append(_sketches(workload, parts, target, "edges ", minor=_MINOR))
+    for rows in rows_through(workload, target):
+        chain = through(workload, target, rows)
+        assert chain is not None
+        rewrites.append(_sketches(workload, chain, target, f"through={rows} ", minor=_MINOR))
     image = unpadded(workload)
     if image is not None:
         rewrites.append(_sketches(workload, image, target, "unpadded "))

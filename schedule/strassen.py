@@ -27,6 +27,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.bilinear import Bilinear, Matrix
 from loopwright.schedule.copied import factors
+from loopwright.schedule.edges import in_parts
 from loopwright.schedule.nest import Nest, extent, stride
 from loopwright.schedule.plan import (
     Base,
@@ -107,17 +108,18 @@ def strassen(workload: Workload, target: Target) -> Iterator[tuple[str, tuple[Gr
 
     That is of rows which are of one size: what is added up are neighbours, also of two images, so
     that an infinity, or the rounding of large numbers, reaches the row beside it. Rows that are in
-    two tiles are written twice, with other last bits.
+    two tiles are written twice, with other last bits. Windows over padded planes are in parts.
     """
     program = fused(workload)
     ahead = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
+    windows, padded = in_parts(program, workload.outputs, target)
     for levels in _LEVELS:
         products = {id(n): p for n in program if (p := _Product.of(n, levels, ahead)) is not None}
         largest = max(products.values(), key=lambda p: p.nest.steps, default=None)
         for rows in () if largest is None else largest.rows_at_once(target):
             names = names_of(program, workload)
             made = {key: list(p.groups(rows, names)) for key, p in products.items()}
-            groups = with_groups(program, made, set(), workload.outputs)
+            groups = with_groups(program, windows | made, padded, workload.outputs)
             yield f"strassen={levels} rows={rows}", groups, _growth(levels)
 
 

@@ -70,7 +70,7 @@ def test_a_model_is_tuned_built_and_run(here):
     assert "has no record" in said
     assert "loopwright tune net.onnx --shape x=7,13 --threads 1\n" in said
     said = _call("run", "net.so", "--input", "x.npy", "-o", "y.npy")
-    assert "output: float32[7, 5]" in said
+    assert "y: float32[7, 5]" in said
     np.testing.assert_allclose(np.load("y.npy"), here, rtol=1e-4, atol=1e-5)
     inputs = ("run", "net.so", "--input", "x.npy")
     assert "there is no folder nowhere" in _call(*inputs, "-o", "nowhere/y.npy", code=2)
@@ -78,7 +78,7 @@ def test_a_model_is_tuned_built_and_run(here):
     Path("empty.npy").touch()
     assert "cannot read it as a .npy" in _call("run", "net.so", "--input", "empty.npy", code=1)
     said = _call(*inputs, "-o", "a.npy", "-o", "b.npy", code=2)
-    assert "2 times --output, for 1 output of net.so: output: float32[7, 5]" in said
+    assert "2 times --output, for 1 output of net.so: y: float32[7, 5]" in said
     assert not [*Path().glob("*.txt*"), *Path().glob("[ab].npy")]
 
 

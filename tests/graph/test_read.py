@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from loopwright.codegen.export import load
 from loopwright.graph.errors import ModelError
 from loopwright.graph.model import build_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
 
 
-def _onnx(nodes, shape, weights=(), out=("y", [None])):
+def _onnx(nodes, shape, weights=()):
     from onnx import TensorProto, helper, numpy_helper
 
     graph = helper.make_graph(
@@ -87,12 +88,16 @@ def test_an_operator_that_cannot_be_tuned_keeps_tvms_path_and_says_so():
     assert "keeps TVM's path: the notation has no sin" in note
 
 
-def test_inputs_keep_the_names_that_the_model_gives_them():
+def test_inputs_and_outputs_keep_the_names_that_the_model_gives_them(tmp_path):
     from onnx import helper
 
-    model = _onnx([helper.make_node("Relu", ["input.1"], ["y"])], (3, 7))
-    model.graph.input[0].name = "input.1"
+    node = helper.make_node("Relu", ["input.1"], ["probs:0"])
+    model = _onnx([node], (3, 7))
+    model.graph.input[0].name, model.graph.output[0].name = "input.1", "probs:0"
     made = build_model(model, threads=1)
+    made.export(tmp_path / "net.so")
+    assert [p.name for p in load(tmp_path / "net.so").signature.outputs] == ["probs:0"]
+    assert "float *probs_0" in (tmp_path / "net.h").read_text()
     x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
     np.testing.assert_array_equal(made(**{"input.1": x}), np.maximum(x, 0))
 

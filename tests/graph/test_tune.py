@@ -1,11 +1,13 @@
 """The task scheduler: shares a budget, resumes, ends with what was found."""
 
+import io
 import math
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
@@ -13,6 +15,7 @@ from loopwright.explore.budget import Budget, TuningError
 from loopwright.graph.ending import ending
 from loopwright.graph.errors import ModelError
 from loopwright.graph.in_place import VARIANTS, contenders
+from loopwright.graph.live import LiveTasks
 from loopwright.graph.model import build_model, build_work, import_model
 from loopwright.graph.tune import BATCH, TaskState, search, tune_model
 from loopwright.schedule.space import space
@@ -220,6 +223,45 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
         sum(s.task.count * built.records[s.task.workload.key].cost for s in states)
     )
     np.testing.assert_allclose(built(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_terminal_shows_a_table_of_the_tasks(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=20)
+    budget = Budget(trials=BATCH + 1)
+    with LiveTasks(console) as live:
+        live.note("[not markup]")
+        states = search(work, target, budget, tmp_path / "r.db", watch=live.update, transfer=None)
+    text = console.file.getvalue()
+    assert "[not markup]" in text
+    assert f"{BATCH} trials" in text
+    for part in (work.tasks[0].name, "left 0:0", "2 of 2 tasks", *map(_shown, states)):
+        assert part in text
+
+
+def _shown(state):
+    return f"{state.best * 1e3:.4f}"
+
+
+def test_a_table_that_has_no_room_for_all_tasks_says_how_many_are_missing(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=7)
+    with LiveTasks(console) as live:
+        search(work, target, Budget(trials=1), tmp_path / "r.db", watch=live.update, transfer=None)
+    assert "and 1 more" in console.file.getvalue()
+
+
+def test_when_time_is_up_a_batch_ends(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    budget = Budget(minutes=1e-6)
+    states = search(work, target, budget, tmp_path / "r.db", transfer=None)
+    assert sum(s.measured for s in states) == 0
 
 
 def test_a_task_that_is_not_there_is_an_error(net, tmp_path):

@@ -127,7 +127,14 @@ def after_a_product():
     return out
 
 
+def behind_a_window():
+    x, taps = tensor("x", 1, 8, 8, 320), tensor("taps", 3, 3, 1, 320, constant=True)
+    y = ops.relu(ops.depthwise_conv2d(x, taps, padding=1, layout="NHWC"))
+    return ops.conv2d(y, tensor("w", 1, 1, 320, 384, constant=True), layout="NHWC")
+
+
 CASES = {
+    "behind a window": behind_a_window,
     "channels last": lambda: pointwise(9, 320, 320),
     "rows that do not halve": lambda: pointwise(7, 320, 320),
     "64 bits": lambda: pointwise(8, 320, 320, "float64"),
@@ -169,6 +176,14 @@ def test_eight_products_become_seven_and_sixty_four_forty_nine():
         tiles = 128 // 2 ** int(label[-1])
         counted[label] = product.steps // int(rows) * tiles / (128 * 320 * 512)
     assert counted == {"strassen=1": 7 / 8, "strassen=2": 49 / 64}
+
+
+def test_a_window_before_the_product_needs_no_padding():
+    workload = lw.workload(behind_a_window())
+    copies = {t.name for t in workload.stages if "pad" in t.name}
+    assert copies
+    for sketch in halved(workload, threads=2):
+        assert not copies & {nest.nest.out.name for nest in sketch.nests}
 
 
 def test_what_cannot_gain_is_left_as_it_is():

@@ -1,0 +1,93 @@
+"""A window over each plane and the sum behind it, in blocks of rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.dsl import ops
+from loopwright.schedule.edges import edges
+from loopwright.schedule.space import space
+from loopwright.schedule.through import rows_through, through
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+
+def narrow(threads):
+    """This machine with vectors of 8 floats, as if it had no wider ones."""
+    return replace(resolve("cpu", threads), vector_bytes=32, vector_registers=16)
+
+
+def separable(h=12, w=11, channels=24, filters=40, images=1, then=lambda y: y, **options):
+    """A depthwise convolution and one of 1×1 behind it, as MobileNet has them."""
+    x = lw.tensor("x", (images, h, w, channels))
+    taps = lw.tensor("taps", (3, 3, 1, channels), constant=True)
+    weights = lw.tensor("weights", (1, 1, channels, filters), constant=True)
+    bias = lw.tensor("bias", (filters,), constant=True)
+    planes = then(ops.depthwise_conv2d(x, taps, layout="NHWC", **{"padding": 1, **options}))
+    return then(ops.conv2d(planes, weights, layout="NHWC", bias=bias))
+
+
+def with_residual():
+    y = separable()
+    return ops.add(y, lw.tensor("before", (1, 12, 11, 40)))
+
+
+CASES = {
+    "plain": separable,
+    "with epilogues": lambda: separable(then=lambda y: ops.clip(y, 0.0, 6.0)),
+    "stride 2": lambda: separable(h=16, w=13, stride=2, then=ops.relu),
+    "three images": lambda: separable(h=6, w=7, images=3),
+    "padding of one end": lambda: separable(h=13, w=8, padding=((0, 0), (1, 0))),
+    "few channels": lambda: separable(channels=8, filters=3),
+    "with a residual": with_residual,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_of_rows_equal_the_oracle(name):
+    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    target = narrow(2)
+    found = [s for s in space(workload, target).sketches if s.rewrite.startswith("through=")]
+    if name == "padding of one end":  # rows without padding have no conditions to be tested
+        assert not found
+        return
+    configs = [found[0].at(found[0].default)]
+    for _ in range(4):
+        sketch = found[rng.integers(len(found))]
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, target)
+
+
+def test_what_lies_between_is_one_block_of_rows():
+    workload = lw.workload(separable())
+    (group,) = through(workload, narrow(2), 3)
+    assert [axis.extent for axis in group.shared] == [4]
+    (local,) = group.local
+    assert local.shape == (1, 3, 11, 24)
+    assert len(group.nests) == len(edges(workload, narrow(2))[0].nests) + 1
+
+
+def test_all_threads_have_blocks_that_fit_their_caches():
+    workload = lw.workload(separable(h=64, w=64, channels=64))
+    few = replace(narrow(2), l2_bytes=1 << 19)
+    assert rows_through(workload, few) == (2, 8)
+    assert rows_through(workload, replace(few, threads=16)) == (2, 4)
+
+
+def test_results_that_others_read_are_written_whole():
+    planes = ops.depthwise_conv2d(
+        lw.tensor("x", (1, 12, 11, 24)), lw.tensor("taps", (3, 3, 1, 24)), padding=1, layout="NHWC"
+    )
+    result = ops.conv2d(planes, lw.tensor("w", (1, 1, 24, 40)), layout="NHWC")
+    for outputs in ((result, planes), (result, ops.relu(planes))):
+        assert rows_through(lw.workload(*outputs), narrow(2)) == ()
+
+
+def test_a_window_behind_the_planes_keeps_them_whole():
+    planes = ops.depthwise_conv2d(
+        lw.tensor("x", (1, 12, 11, 24)), lw.tensor("taps", (3, 3, 1, 24)), padding=1, layout="NHWC"
+    )
+    result = ops.conv2d(planes, lw.tensor("w", (3, 3, 24, 40)), layout="NHWC")
+    assert rows_through(lw.workload(result), narrow(2)) == ()
