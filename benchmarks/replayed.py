@@ -21,7 +21,7 @@ from loopwright.explore.tune import tune
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 
 CLOSE = 1.05
-STRATEGIES = ("annealing", "genetic", "random")
+STRATEGIES = ("annealing", "probing", "genetic", "random")
 MARKS = (50, 100, 200, 400)
 
 

@@ -21,6 +21,9 @@ class Strategy(ABC):
     All randomness comes from `rng`: the same calls give the same points.
     """
 
+    least = 16
+    """The fewest points that a search should ask for at a time, where it has the choice."""
+
     def __init__(self, domain: Domain, rng: np.random.Generator) -> None:
         self.domain, self.rng = domain, rng
         self.seen = Seen()

@@ -22,16 +22,17 @@ from loopwright.explore.outcome import finish, unmeasured
 from loopwright.explore.points import Mask, Points
 from loopwright.explore.session import Session
 from loopwright.explore.tuned import Tuned
-from loopwright.explore.tuner import StrategyLike, Tuner, check_seed
+from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
 from loopwright.measure.device import Device, Measurement
 from loopwright.measure.replay import ReplayedDevice
 from loopwright.measure.timing import Timing
+from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.base import AUTO, Transfer, find_base
 from loopwright.transfer.records import RecordStore
 
-SHARE, LEAST, MOST = 0.25, 16, 64
+SHARE, MOST = 0.25, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
 GO_ON = ("gbt", "mlp", "blend")
@@ -78,7 +79,8 @@ def tune(
     records: path of the record store, None to keep nothing.
     seed: decides everything random; on a replayed device, the whole search.
     device: what measures, by default this machine. One that is given is not closed.
-    strategy, model: see `Tuner`.
+    strategy, model: see `Tuner`; "probing" begins with the best config of the workload on another
+        machine, if the store has records of one.
     callbacks: who is told how it goes, such as `loopwright.explore.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
@@ -119,6 +121,7 @@ def tune(
                 schedule=schedule,
                 legal=_legal(device, points),
                 base=base,
+                begin=_begin(session) if strategy == "probing" else None,
             )
             if not budget.trials:
                 result = unmeasured(session, tuner)
@@ -146,7 +149,7 @@ def algorithm_1(
     """
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
     while left := session.trials_left:
-        b = batch or min(max(int(SHARE * len(session.history)), LEAST), MOST)
+        b = batch or min(max(int(SHARE * len(session.history)), tuner.strategy.least), MOST)
         with session.timed("choosing"):
             session.update("choosing")
             configs = tuner.ask(min(b, left))  # Q, then S: Annealing._propose
@@ -163,7 +166,7 @@ def _base(
     session: Session, transfer: Transfer, strategy: StrategyLike, model: str | CostModel
 ) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
-    fits = strategy == "annealing" and isinstance(model, str) and model != "random"
+    fits = strategy in MODELLED and isinstance(model, str) and model != "random"
     if transfer == AUTO:
         if not fits or isinstance(session.device, ReplayedDevice):
             return None
@@ -172,8 +175,8 @@ def _base(
             return None
     elif transfer is not None and not fits:
         raise TuningError(
-            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' and a model that is "
-            "named and learns: leave it out, or give base= to the model that you make"
+            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'probing', and a "
+            "model that is named and learns: leave it out, or give base= to the one that you make"
         )
     with session.timed("starting"):
         store = None if session.budget.hasty else session.store
@@ -181,6 +184,20 @@ def _base(
     for note in base.notes:
         session.note(note)
     return base.model
+
+
+def _begin(session: Session) -> Config | None:
+    """What was best on another machine, the nearest first, if there are records of any."""
+    if session.store is None:
+        return None
+    target = session.device.target
+    here = session.device.fingerprint()
+    found = session.store.best(session.workload, target, "any", machine=here)
+    if found is None or found.config not in session.space:
+        return None
+    machine = found.machine.get("processor", "another machine")
+    session.note(f"begins with what was best on {machine}")
+    return found.config
 
 
 def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:

@@ -16,6 +16,7 @@ from loopwright.explore.features import Features
 from loopwright.explore.genetic import Genetic
 from loopwright.explore.grid import GridSearch
 from loopwright.explore.points import Domain, Points
+from loopwright.explore.probing import Probing
 from loopwright.explore.random_search import RandomSearch
 from loopwright.explore.strategy import Strategy
 from loopwright.schedule.sketch import Config
@@ -23,7 +24,9 @@ from loopwright.schedule.space import Space
 
 StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
 
-STRATEGIES = ("annealing", "random", "grid", "genetic")
+STRATEGIES = ("annealing", "probing", "random", "grid", "genetic")
+MODELLED = ("annealing", "probing")
+"""Those that ask a cost model."""
 _SEEDS = 1 << 63
 """The first one that is refused."""
 
@@ -63,36 +66,46 @@ class Tuner:
         schedule: Schedule | None = None,
         legal: Callable[[Points], np.ndarray[tuple[int], np.dtype[np.bool_]]] | None = None,
         base: StoredModel | None = None,
+        begin: Config | None = None,
     ) -> None:
         """
         Parameters
         ----------
         strategy: one of `STRATEGIES`, or a function of a domain and a generator.
-        model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" then trains.
+        model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" and "probing"
+            then train.
         seed: decides everything that is random, the model's part included.
         representation: features for the model; by default those that it reads, or
             `ConfigVector` for a table of known costs, which has no loops.
-        schedule: the numbers of "annealing".
+        schedule: the numbers of annealing.
         legal: which points may be asked for, if not all.
         base: the global model of Eq. 4, which a model that is named goes on from; see
             `transfer.base.find_base`.
+        begin: where "probing" begins, such as what was best on another machine.
 
-        Raises `TuningError` for an unknown strategy or a seed that cannot be, `ModelError` for an
-        unknown model, or one that the schedule's acquisition cannot ask.
+        Raises `TuningError` for an unknown strategy or a seed that cannot be, or where another
+        strategy is told where to begin, `ConfigError` if that is not of the space, `ModelError`
+        for an unknown model, or one that the schedule's acquisition cannot ask.
         """
         check_seed(seed)
         self.space = space
         self.configs: list[Config] = []
         self.costs: list[float] = []
+        if begin is not None and strategy != "probing":
+            raise TuningError(f"begin = {begin} is for strategy='probing', not {strategy!r}")
         domain = Domain(space, legal)
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
         if callable(strategy):
             self.strategy = strategy(domain, rng)
-        elif strategy == "annealing":
+        elif strategy in MODELLED:
             trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1, base)
             features = Features(space, representation or trained.reads)
-            self.strategy = Annealing(domain, rng, trained, features, schedule)
+            if strategy == "annealing":
+                self.strategy = Annealing(domain, rng, trained, features, schedule)
+            else:
+                first = None if begin is None else domain.points([begin])
+                self.strategy = Probing(domain, rng, trained, features, schedule, first)
         elif strategy in (baselines := _baselines()):
             self.strategy = baselines[strategy](domain, rng)
         else:

@@ -70,7 +70,7 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
 )
 @click.option(
     "--strategy",
-    type=click.Choice(["annealing", "random", "grid", "genetic"]),
+    type=click.Choice(["annealing", "probing", "random", "grid", "genetic"]),
     default="annealing",
     show_default=True,
     help="Who chooses candidates.",

@@ -30,6 +30,7 @@ class ReplayedDevice(Device):
     ----------
     space: of which the table is.
     optimum: the lowest cost of the table, in seconds.
+    best: the config that has it.
     """
 
     def __init__(self, space: Space, costs: Mapping[Config, float], name: str = "table") -> None:
@@ -42,6 +43,7 @@ class ReplayedDevice(Device):
         self._costs = dict(costs)
         self.optimum = min(self._costs.values(), default=math.inf)
         self.check()
+        self.best = min(self._costs, key=self._costs.__getitem__)
 
     def legal(self, sketch: int, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Which points, given as numbers of shape (n, knobs), are in the table; a search over

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from search import Setting
 
+from loopwright.explore.tuner import MODELLED
+
 RANDOM = Setting("random", "random")
 GENETIC = Setting("genetic", "genetic")
 GBT = Setting("GBT")
@@ -43,7 +45,7 @@ def _everywhere(*settings: Setting) -> tuple[Panel, ...]:
     """The panels of a figure that compares ways to search: our tables, and GPUs', which have no
     loops to look at, and so neither features of them nor TreeGRU."""
     blind = tuple(
-        replace(s, reads="config") if s.strategy == "annealing" else s
+        replace(s, reads="config") if s.strategy in MODELLED else s
         for s in settings
         if not s.model.startswith("treegru")
     )
@@ -93,11 +95,17 @@ def _representations() -> tuple[Panel, ...]:
         for table in (*TARGETS, "matmul1024")
     )
     one = replace(_reading()[0], label="config vector, no transfer")
+    other = replace(one, label="config vector")
+    probing = replace(one, label="probing", strategy="probing")
     machines = tuple(
-        Panel(there, (replace(one, label="config vector", sources=(here,)), one),
-              f"{here} → {there}", gpu=True)
+        Panel(
+            there,
+            (*(replace(s, sources=(here,)) for s in (probing, other)), one),
+            f"{here} → {there}",
+            gpu=True,
+        )
         for here, there in (GEMMS, GEMMS[::-1])
-    )  # fmt: skip
+    )
     return within + across + machines
 
 

@@ -19,12 +19,11 @@ from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import CostModel, Floats
 from loopwright.costmodel.representation import joined, make_representation
 from loopwright.explore.annealing import Schedule, programs
-from loopwright.explore.tuner import Tuner
+from loopwright.explore.tuner import MODELLED, Tuner
 from loopwright.measure.replay import ReplayedDevice, load_brute_forced
 from loopwright.schedule.sketch import Config
 
 TRIALS = 128
-BATCH = 16
 FEW = Schedule(chains=256, steps=8, advice=False)
 """For tables of less points than there are chains by default; the paper's searches know no rules
 of thumb."""
@@ -43,7 +42,8 @@ class Setting:
         for what the model reads by itself.
     candidates, acquisition: λ of Eq. 3, and what is maximized.
     times: measurements for each trial that is counted ("GA x 2" of the paper's Figure 4).
-    sources: names of tables that a global model learns from first (Eq. 4).
+    sources: names of tables that a global model learns from first (Eq. 4); "probing" begins with
+        the best config of the first of them.
     """
 
     label: str
@@ -76,7 +76,7 @@ def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> lis
     tuner = _tuner(setting, table, seed, legal)
     wanted = setting.times * trials
     while len(tuner.costs) < wanted and not tuner.exhausted:
-        asked = tuner.ask(min(BATCH * setting.times, wanted - len(tuner.costs)))
+        asked = tuner.ask(min(tuner.strategy.least * setting.times, wanted - len(tuner.costs)))
         tuner.tell(asked, [m.cost for m in device.measure(device.space.workload, asked)])
     best = np.minimum.accumulate(tuner.costs)[setting.times - 1 :: setting.times][:trials]
     found = [float(device.optimum / cost) for cost in best]
@@ -91,20 +91,25 @@ def sources(setting: Setting, table: Path) -> tuple[Path, ...]:
 
 def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     space = opened(table).space
-    if setting.strategy != "annealing":
+    if setting.strategy not in MODELLED:
         return Tuner(space, setting.strategy, seed=seed, legal=legal)
     others = sources(setting, table)
+    begin = None
+    if setting.strategy == "probing" and others:  # tables of GPUs have one sketch
+        begin = replace(opened(others[0]).best, sketch=space.sketches[0].name)
     reads = setting.reads or make_model(setting.model).reads
     width = max(features(t, reads).width for t in (table, *others))
     base = global_model(setting.model, reads, others, width) if others else None
     schedule = FEW if legal.size < Schedule().chains else Schedule()
     return Tuner(
         space,
+        setting.strategy,
         model=new_model(setting.model, reads, seed, base),
         seed=seed,
         representation=features(table, reads, width),
         schedule=replace(schedule, candidates=setting.candidates, acquisition=setting.acquisition),
         legal=legal,
+        begin=begin,
     )
 
 

@@ -15,6 +15,7 @@ from loopwright.explore.features import Features
 from loopwright.explore.genetic import Genetic
 from loopwright.explore.grid import GridSearch
 from loopwright.explore.points import Domain, distinct
+from loopwright.explore.probing import Probing
 from loopwright.explore.random_search import RandomSearch
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, cost, matmul_space, tiny
@@ -27,8 +28,14 @@ def annealing(domain, rng):
     return Annealing(domain, rng, GBTModel("rank", 0, rounds=60), features, SMALL)
 
 
+def probing(domain, rng):
+    features = Features(domain.space, ConfigVector())
+    return Probing(domain, rng, GBTModel("rank", 0, rounds=60), features, SMALL)
+
+
 STRATEGIES = {
     "annealing": annealing,
+    "probing": probing,
     "random": RandomSearch,
     "grid": GridSearch,
     "genetic": Genetic,
@@ -139,6 +146,7 @@ def test_learned_search_beats_chance():
 
     chance = best("random")
     assert best("annealing") < chance
+    assert best("probing") < chance
     assert best("genetic") < chance
 
 
