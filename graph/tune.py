@@ -17,8 +17,9 @@ from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
+from loopwright.graph.candidates import Compared, contenders
 from loopwright.graph.ending import ending
-from loopwright.graph.in_place import Compared, compare_in_place, contenders
+from loopwright.graph.in_place import compare_in_place
 from loopwright.graph.inputs import Inputs
 from loopwright.graph.model import (
     TunedModel,

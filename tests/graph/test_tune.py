@@ -12,9 +12,9 @@ from rich.console import Console
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.graph.candidates import VARIANTS, contenders
 from loopwright.graph.ending import ending
 from loopwright.graph.errors import ModelError
-from loopwright.graph.in_place import VARIANTS, contenders
 from loopwright.graph.live import LiveTasks
 from loopwright.graph.model import build_model, build_work, import_model
 from loopwright.graph.tune import BATCH, TaskState, search, tune_model

@@ -1,0 +1,85 @@
+"""The candidates of a task that are worth a look inside of the network."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loopwright.codegen.build import program
+from loopwright.explore.session import Session
+from loopwright.graph.parts import in_order
+from loopwright.graph.tasks import Task
+from loopwright.measure.timing import typical
+from loopwright.schedule.sketch import Config
+from loopwright.transfer.record import NETWORK
+
+VARIANTS = 8
+"""Candidates of a task that are compared step by step."""
+_SLOWER = 1.6
+"""Of other rewrites than the best one, and of candidates whose threads write contiguous parts,
+those that are slower than the best one by no more are compared."""
+_LOOKED_AT = 64
+"""Candidates among which those are looked for whose threads write contiguous parts."""
+
+Samples = dict[str, dict[Config, list[float]]]
+"""Seconds in the network by the workload's key and config."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A task, its search, and the candidates that are to be compared."""
+
+    task: Task
+    session: Session
+    configs: tuple[Config, ...]
+
+    @property
+    def key(self) -> str:
+        """The workload's."""
+        return self.task.workload.key
+
+
+def contenders(session: Session) -> tuple[Config, ...]:
+    """The best config of a search, the default one, the one that won in a network before, the best
+    one whose threads write contiguous parts, the best of every other rewrite that comes near, then
+    the next best ones. The default is there so that noise makes nothing slower than it was without
+    tuning."""
+    first: dict[str, Config] = {}
+    for config in _near(session):
+        first.setdefault(session.space.sketch(config.sketch).rewrite, config)
+    ranked = session.ranked()
+    sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
+    chosen = [*ranked[:1], *sure, *in_parts(session, 1), *first.values(), *ranked]
+    return tuple(dict.fromkeys(chosen))[:VARIANTS]
+
+
+def fastest(samples: dict[Config, list[float]]) -> Config:
+    """By the typical sample."""
+    return min(samples, key=lambda config: typical(samples[config]))
+
+
+def in_parts(session: Session, most: int) -> list[Config]:
+    """The best configs whose threads write contiguous parts, of those that come near."""
+    found = (c for c in _near(session)[:_LOOKED_AT] if writes_parts(session, c))
+    return list(itertools.islice(found, most))
+
+
+def writes_parts(session: Session, config: Config) -> bool:
+    """Whether the threads of a config write contiguous parts of its results."""
+    target = session.device.target
+    return in_order(program(session.workload, config, target).tree, target.threads)
+
+
+def of_each_algorithm(session: Session) -> list[Config]:
+    """The best config of every algorithm, alone."""
+    first: dict[str, Config] = {}
+    for config in session.ranked():
+        first.setdefault(session.space.sketch(config.sketch).algorithm, config)
+    return list(first.values())
+
+
+def _near(session: Session) -> Sequence[Config]:
+    """The configs that come near the best one, the best first."""
+    ranked = list(dict.fromkeys(session.ranked()))
+    return [c for c in ranked if session.cost(c) <= _SLOWER * session.cost(ranked[0])]

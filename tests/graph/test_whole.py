@@ -1,0 +1,144 @@
+"""Networks that are compared as wholes: weights that share a cache, and parts that cores share."""
+
+import math
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.target import resolve
+from loopwright.graph import whole
+from loopwright.graph.candidates import Compared
+from loopwright.graph.whole import Change, lighter
+
+TARGET = resolve("cpu", 2)
+
+
+class Session:
+    """Knows what the configs of a workload cost alone."""
+
+    def __init__(self, workload, costs):
+        self.workload, self.space, self.costs = workload, lw.space(workload, threads=2), costs
+        self.device = self
+
+    target = TARGET
+
+    def ranked(self):
+        return sorted(self.costs, key=self.costs.get)
+
+    def cost(self, config):
+        return self.costs[config]
+
+
+class Task:
+    def __init__(self, workload, count=1):
+        self.workload, self.count, self.name = workload, count, f"step of {workload.key[:4]}"
+
+
+def convolution(channels):
+    x = lw.tensor("x", (1, 14, 14, channels))
+    w = lw.tensor("w", (3, 3, channels, 64), constant=True)
+    return lw.workload(lw.ops.conv2d(x, w, padding=1, layout="NHWC"))
+
+
+def searched(channels, direct, two, four, count=1):
+    """A task, and the configs of three algorithms that take so many seconds alone."""
+    workload = convolution(channels)
+    found = {}
+    for sketch in lw.space(workload, threads=2).sketches:
+        if sketch.algorithm in ("", "winograd=2", "winograd=4"):
+            found.setdefault(sketch.algorithm, sketch.config())
+    configs = [found[name] for name in ("", "winograd=2", "winograd=4")]
+    session = Session(workload, dict(zip(configs, (direct, two, four))))
+    return Compared(Task(workload, count), session, tuple(configs)), configs
+
+
+def test_networks_with_fewer_weights_are_those_that_pay_at_some_price():
+    mb = 4e-6 * 3 * 3 * 64  # of one channel's direct weights; Winograd's are 16/9 and 4 times that
+    one, (direct, two, four) = searched(64, 30e-6, 12e-6, 10e-6)
+    other, (_, _, large) = searched(128, 200e-6, 190e-6, 20e-6)
+    samples = {one.key: {four: [1e-5], two: [2e-5]}, other.key: {large: [2e-5]}}
+    changes = lighter([one, other], samples)
+    # 0.33 MB less for 2 µs, then 0.11 MB for 18 µs; of the other, 0.9 MB for 180 µs at no price
+    assert [dict(change.configs) for change in changes] == [{one.key: two}]
+    whole_mb, left_mb = 4 * (64 + 128) * mb, (16 / 9 * 64 + 4 * 128) * mb
+    assert changes[0].what == f"{left_mb:.1f} MB of weights in place of {whole_mb:.1f}"
+    one.session.costs[direct] = 15e-6
+    changes = lighter([one, other], samples)
+    assert [dict(change.configs) for change in changes] == [{one.key: two}, {one.key: direct}]
+
+
+def test_what_is_lightest_already_stays():
+    one, (direct, _, _) = searched(64, 10e-6, 12e-6, 20e-6)
+    assert lighter([one], {one.key: {direct: [1e-5]}}) == []
+
+
+def test_work_without_weights_stays():
+    workload = lw.workload(lw.ops.softmax(lw.tensor("x", (8, 32))))
+    config = lw.space(workload, threads=2).default
+    session = Session(workload, {config: 1e-6})
+    one = Compared(Task(workload), session, (config,))
+    assert lighter([one], {one.key: {config: [1e-6]}}) == []
+
+
+@pytest.fixture
+def networks(monkeypatch):
+    """What a call takes for a task with a config; "another task" is in all networks."""
+    taken = {}
+
+    class Model:
+        def __init__(self, _, configs, *__):
+            assert configs["another task"] == "known"
+            self.configs = configs
+
+        def profile(self, calls):
+            own = ((key, c) for key, c in self.configs.items() if c != "known")
+            return [("the whole", sum(taken[pair] for pair in own))]
+
+    monkeypatch.setattr(whole, "TunedModel", Model)
+    monkeypatch.setattr(whole, "compose", lambda work, configs, *_: configs)
+    monkeypatch.setattr(whole, "too_large", lambda models: False)
+    return taken
+
+
+def compare(tasks, samples, changes, monkeypatch):
+    monkeypatch.setattr(whole, "lighter", lambda *_: changes)
+    monkeypatch.setattr(whole, "_parts", lambda *_: [])
+    others = {"another task": "known", **{t.key: "not this" for t in tasks}}
+    return list(whole.compare_whole(None, TARGET, tasks, samples, math.inf, others))
+
+
+def test_candidates_win_where_the_network_gains_by_them(networks, monkeypatch):
+    """By 1 of 10 ms, of which two steps take 4."""
+    (one, (_, two, four)), (other, (_, small, large)) = (searched(c, 3, 2, 1) for c in (64, 128))
+    networks |= {(one.key, four): 6e-3, (one.key, two): 5.5e-3}
+    networks |= {(other.key, large): 4e-3, (other.key, small): 3.5e-3}
+    samples = {one.key: {four: [3e-3] * 5}, other.key: {large: [1e-3] * 5, small: [1.1e-3] * 5}}
+    change = Change("less", {one.key: two, other.key: small})
+    (line,) = compare([one, other], samples, [change], monkeypatch)
+    assert line == "less: 0.900 of a call's time"
+    np.testing.assert_allclose(samples[one.key][two], 3e-3 * 3 / 4)
+    np.testing.assert_allclose(samples[other.key][small], 1e-3 * 3 / 4)
+    np.testing.assert_allclose(samples[one.key][four], 3e-3)
+
+
+def test_of_two_changes_of_a_step_the_better_one_wins(networks, monkeypatch):
+    one, (direct, two, four) = searched(64, 3, 2, 1)
+    networks |= {(one.key, c): t for c, t in ((four, 10e-3), (two, 8e-3), (direct, 9e-3))}
+    samples = {one.key: {four: [5e-3] * 5}}
+    changes = [Change("a", {one.key: two}), Change("b", {one.key: direct})]
+    assert len(compare([one], samples, changes, monkeypatch)) == 2
+    assert min(samples[one.key], key=lambda c: np.median(samples[one.key][c])) == two
+
+
+def test_what_no_network_gains_by_changes_nothing(networks, monkeypatch):
+    one, (_, two, four) = searched(64, 3, 2, 1)
+    networks |= {(one.key, four): 10e-3, (one.key, two): 9.99e-3}
+    samples = {one.key: {four: [5e-3] * 5}}
+    compare([one], samples, [Change("a", {one.key: two})], monkeypatch)
+    assert list(samples[one.key]) == [four]
+
+
+def test_slow_networks_are_compared_in_few_rounds():
+    assert list(whole.turns(-math.inf)) == [0, 1, 2, 3]  # the first one does not count
+    assert len(list(whole.turns(math.inf))) == 16
