@@ -6,7 +6,7 @@ is compared with that of the fastest steps.
 
 And the weights of all steps share the last-level cache. A step with large weights (transformed
 for Winograd's algorithm, say) reads them from memory in every call, and leaves no room for those
-of others; what an algorithm with fewer is worth, no step's own time tells. So networks are compared
+of others; what one with fewer is worth, no step's own time tells. So networks are compared
 in which each step costs its own time and a price for each byte of its weights, for a few prices:
 what is best under a budget of bytes is nearly always the best for some price (Everett 1963, on
 Lagrange multipliers for problems of allocation).
