@@ -19,8 +19,9 @@ _NOISE = 0.02
 """Standard deviation of the logarithm of a cost that its knobs do not explain."""
 _WIDE = 10.0
 """That of the mean, of which nothing is known."""
-_KNOWN, _LOOKED_AT = 256, 4096
-"""The cheapest points that the process knows, and the points that it is asked about."""
+_KNOWN, _LOOKED_AT = 256, 2048
+"""The cheapest points that the process knows, and the pairs of knobs around a point that it is
+asked about, at most."""
 
 
 class Probing(Annealing):
@@ -55,12 +56,13 @@ class Probing(Annealing):
     def _propose(self, n: int) -> Points:
         if not len(self.probes):
             self.probes = self._probes(self._beginning() if self.begin is None else self.begin)
-        chosen = self.seen.unseen(self.probes)[:n]
+        chosen = self.seen.unseen(self.probes)
+        chosen = chosen[self.domain.is_legal(chosen)][:n]
         self.seen.add(chosen)
         left = n - len(chosen)
         if left and np.isfinite(self.costs).any():
             alone = len(self.points) < 2 * len(self.probes)
-            near = self._near(left if alone else left - left // 2)
+            near = self._near(left if alone else (left + len(self.points) % 2) // 2)
             self.seen.add(near)
             chosen = np.concatenate([chosen, near])
         if len(chosen) == n:
@@ -69,7 +71,10 @@ class Probing(Annealing):
 
     def _beginning(self) -> Points:
         if self.model.ready and np.isfinite(self.costs).sum() < self.schedule.learn_from:
-            return super()._propose(1)
+            self._open()
+            chosen = self._anneal(1).points
+            if len(chosen):
+                return chosen
         return self._best_told() if np.isfinite(self.costs).any() else self.domain.default
 
     def _best_told(self) -> Points:
@@ -78,69 +83,74 @@ class Probing(Annealing):
     def _probes(self, begin: Points) -> Points:
         """A point, and for every knob that neighbour which the model likes best, of those that are
         other programs."""
-        near = self._within(1, begin)
+        near, knobs = self._around(begin)
+        legal = self.domain.is_legal(near)
+        near, knobs = near[legal], knobs[legal]
         rows = self.features(np.concatenate([begin, near]))
         other = np.flatnonzero(programs(rows[1:]) != programs(rows[:1]))
         near, rows = near[other], rows[1 + other]
-        knob = np.argmax(near != begin, axis=1)
         scores = self._scores(rows) if self.model.ready and len(rows) else np.zeros(len(rows))
         order = np.argsort(-scores, kind="stable")
-        _, first = np.unique(knob[order], return_index=True)
+        _, first = np.unique(knobs[other][order], return_index=True)
         return np.concatenate([begin, near[order[np.sort(first)]]])
 
-    def _within(self, knobs: int, center: Points) -> Points:
-        """The legal points that differ from one in so many knobs at most, without itself."""
+    def _around(self, center: Points) -> tuple[Points, Points]:
+        """The points that differ from one in one knob, legal or not, and which knob."""
         counts = self.domain.tables.counts[center[0, 0]]
-        found = center
-        for _ in range(knobs):
-            parts = [found]
-            for k in np.flatnonzero(counts > 1):
-                for choice in range(counts[k]):
-                    changed = found.copy()
-                    changed[:, 1 + k] = choice
-                    parts.append(changed)
-            found = distinct(np.concatenate(parts))
-        found = found[1:]
-        return found[self.domain.is_legal(found)]
+        knobs = np.repeat(np.arange(len(counts)), counts)
+        choices = np.concatenate([np.arange(count) for count in counts])
+        other = choices != center[0, 1 + knobs]
+        knobs, choices = knobs[other], choices[other]
+        points = np.repeat(center, len(knobs), axis=0)
+        points[np.arange(len(knobs)), 1 + knobs] = choices
+        return points, knobs
+
+    def _within_two(self, center: Points) -> Points:
+        """Points that differ from one in one knob or two, legal or not: all, or many of them."""
+        near, knobs = self._around(center)
+        first, second = np.triu_indices(len(near), 1)
+        if len(first) > _LOOKED_AT:
+            first, second = self.rng.integers(max(len(near), 1), size=(2, _LOOKED_AT))
+        pairs = near[first]
+        pairs[np.arange(len(pairs)), 1 + knobs[second]] = near[second, 1 + knobs[second]]
+        return np.concatenate([near, pairs])
 
     def _near(self, n: int) -> Points:
-        """Up to `n` points of which the process expects the least, each as if those before it
-        had cost what was expected of them."""
+        """Up to `n` points of which the process expects the least."""
         best = np.argsort(self.costs, kind="stable")[:_KNOWN]
         best = best[np.isfinite(self.costs[best])]
         costs = np.log(self.costs[best])
         centers = distinct(np.concatenate([self.probes[:1], self._best_told()]))
-        points = self.seen.unseen(np.concatenate([self._within(2, c[None]) for c in centers]))
-        points = points[np.sort(self.rng.permutation(len(points))[:_LOOKED_AT])]
-        values = self.domain.values(points)
+        points = self.seen.unseen(np.concatenate([self._within_two(c[None]) for c in centers]))
+        points = points[self.domain.is_legal(points)]
         known = self.domain.values(self.points[best])
+        expected = _expected(known, costs, self.domain.values(points))
         picked: list[int] = []
-        free = np.ones(len(points), np.bool_)
-        while free.any() and len(picked) < n:
-            expected = _expected(known, costs, values)
-            place = int(np.argmin(np.where(free, expected, np.inf)))
-            free[place] = False
+        for place in np.argsort(expected, kind="stable").tolist():
+            if len(picked) == n:
+                break
             program = programs(self.features(points[[place]]))
-            if np.isin(program, self.programs).any():
-                continue
-            self.programs = np.union1d(self.programs, program)
-            picked.append(place)
-            known = np.concatenate([known, values[[place]]])
-            costs = np.append(costs, expected[place])
+            if not np.isin(program, self.programs).any():
+                self.programs = np.union1d(self.programs, program)
+                picked.append(place)
         return points[picked]
 
 
 def _expected(known: Points, costs: Floats, points: Points) -> Floats:
-    """The mean of the process at points, given by their components (`Domain.values`), as the known
-    ones are."""
-    mean = costs.mean()
-    gram = _kernel(known, known) + _NOISE**2 * np.eye(len(known))
-    result: Floats = mean + _kernel(points, known) @ np.linalg.solve(gram, costs - mean)
+    """The mean of the process at points, by their components (`Domain.values`) and those of the
+    points that are known."""
+    every = np.concatenate([known, points])
+    used = np.flatnonzero((every != -1).any(axis=0))
+    level = costs.mean()
+    gram = _kernel(known[:, used], known[:, used]) + _NOISE**2 * np.eye(len(known))
+    weights = np.linalg.solve(gram, costs - level)
+    result: Floats = level + _kernel(points[:, used], known[:, used]) @ weights
     return result
 
 
 def _kernel(a: Points, b: Points) -> Floats:
-    used = np.flatnonzero((a != -1).any(axis=0) | (b != -1).any(axis=0))
-    differ = sum((a[:, [k]] != b[:, k]).astype(np.float64) for k in used)
-    result: Floats = _WIDE**2 + 1 - differ / len(used) + np.exp(-differ / 2)
+    differ = np.zeros((len(a), len(b)))
+    for one, other in zip(a.T, b.T, strict=True):
+        differ += one[:, None] != other
+    result: Floats = _WIDE**2 + 1 - differ / a.shape[1] + np.exp(-differ / 2)
     return result

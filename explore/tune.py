@@ -88,7 +88,8 @@ def tune(
         a hurry), for the models in `GO_ON` on real devices. Callbacks are told what is used.
     growth: how much larger rounding errors may be than those of the definition's own sums; any
         if None. With 1, Winograd's and Strassen's algorithms are left out.
-    batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64.
+    batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
+        the strategy is "probing".
     schedule: its ε, λ and α, and the annealing's numbers.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
@@ -190,9 +191,9 @@ def _begin(session: Session) -> Config | None:
     """What was best on another machine, the nearest first, if there are records of any."""
     if session.store is None:
         return None
-    target = session.device.target
     here = session.device.fingerprint()
-    found = session.store.best(session.workload, target, "any", machine=here)
+    target = session.device.target
+    found = session.store.best(session.workload, target, "any", machine=here, besides=here)
     if found is None or found.config not in session.space:
         return None
     machine = found.machine.get("processor", "another machine")

@@ -64,7 +64,7 @@ def compare_in_place(
             for t in tasks if turn >= SPARED else ():
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 samples[t.key].setdefault(configs[t.key], []).append(mean)
-    if models and target.threads > 1 and time.monotonic() < begin + seconds / 2:
+    if models and time.monotonic() < begin + seconds / 2:
         models.clear()  # their weights make room for those of others
         yield from compare_whole(work, target, tasks, samples, begin + seconds, others)
     for t in tasks:

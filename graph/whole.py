@@ -81,9 +81,8 @@ def compare_whole(
     what it does."""
     middle = (time.monotonic() + end) / 2
     for changes, until in ((lighter, middle), (_parts, end)):
-        if target.threads > 1 or changes is lighter:
-            found = changes(tasks, samples)
-            yield from _compare(work, target, tasks, samples, found, until, others)
+        found = changes(tasks, samples)
+        yield from _compare(work, target, tasks, samples, found, until, others)
 
 
 def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
@@ -124,6 +123,8 @@ def _weights(session: Session, config: Config) -> int:
 def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     """Candidates that may do better in the whole than the fastest one of their task: the best
     of every task first, tasks that take the most time before others."""
+    if tasks[0].session.device.target.threads == 1:
+        return []
     first = {t.key: fastest(samples[t.key]) for t in tasks}
     spent = {t.key: t.task.count * typical(samples[t.key][first[t.key]]) for t in tasks}
     found = [
@@ -152,33 +153,38 @@ def _compare(
         return
     begin = time.monotonic()
     first = {t.key: fastest(samples[t.key]) for t in tasks}
-    changes = changes[:_NETWORKS]
     models: list[TunedModel] = []
-    for configs in (first, *({**first, **change.configs} for change in changes)):
+    built: list[Change] = []
+    for change in (Change("", {}), *changes[:_NETWORKS]):
         if len(models) > 1 and (time.monotonic() > (begin + end) / 2 or too_large(models)):
             break
-        composed = compose(work, {**others, **configs}, target, "model")
-        models.append(TunedModel(work, composed, target, {}))
+        composed = compose(work, {**others, **first, **change.configs}, target, "model")
+        if not (built and composed.notes):  # else a config is none that can be built
+            models.append(TunedModel(work, composed, target, {}))
+            built.append(change)
     calls: list[list[float]] = [[] for _ in models]
     for _ in turns(end):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][SPARED:]
-    least: dict[str, float] = {}
-    for change, taken in zip(changes, calls[1:]):
+    gains: list[tuple[float, Change]] = []
+    for change, taken in zip(built[1:], calls[1:], strict=True):
         ratios = [b / a for a, b in zip(before, taken[SPARED:], strict=True)]
         ratio = statistics.median(ratios)
         yield f"{change.what}: {ratio:.3f} of a call's time"
-        if not (ratio < _GAIN and np.quantile(ratios, _SURE) < 1):
+        if ratio < _GAIN and np.quantile(ratios, _SURE) < 1:
+            gains.append((ratio, change))
+    taken_up: set[str] = set()
+    for ratio, change in sorted(gains, key=lambda gain: gain[0]):
+        if taken_up & change.configs.keys():  # together they were not measured
             continue
+        taken_up |= change.configs.keys()
         changed = [t for t in tasks if t.key in change.configs]
         cost = sum(t.task.count * typical(samples[t.key][first[t.key]]) for t in changed)
         left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
         for t in changed:
-            if ratio < least.get(t.key, 1.0):
-                least[t.key] = ratio
-                own = samples[t.key]
-                own[change.configs[t.key]] = [left * seconds for seconds in own[first[t.key]]]
+            own = samples[t.key]
+            own[change.configs[t.key]] = [left * seconds for seconds in own[first[t.key]]]
 
 
 def too_large(models: Sequence[TunedModel]) -> bool:

@@ -71,11 +71,13 @@ def rows_through(workload: Workload, target: Target) -> tuple[int, ...]:
 
 
 def _chains(program: Program, workload: Workload, target: Target) -> Iterator[_Chain]:
+    """Those that have no nest in common, the first ones first."""
+    taken: set[Tensor] = set()
     for window in windows(program, workload.outputs):
-        if window.pays(target):
-            chain = _Chain.of(window, program, workload)
-            if chain is not None:
-                yield chain
+        chain = _Chain.of(window, program, workload) if window.pays(target) else None
+        if chain is not None and not taken & {window.nest.out, chain.consumer.out}:
+            taken |= {window.nest.out, chain.consumer.out}
+            yield chain
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,12 @@ class _Chain:
             return None
         ((consumer, read),) = uses
         own = [p.plain() for p in window.nest.index]
+        if window.rows[0] not in own or sum(n.out is out for n in program) != 1:
+            return None  # one phase of several
         at = own.index(window.rows[0])
+        planes = {i for p in read.index[at + 1 :] for i in p.indices()}
+        if consumer.reducer != "sum" or not planes & set(consumer.reduce):
+            return None
         every = [i for p in read.index for i in p.indices()]
         for mine, p in zip(own[: at + 1], read.index):
             theirs = p.plain()
@@ -111,7 +118,7 @@ class _Chain:
                 return None
             if extent(theirs) != extent(mine):
                 return None
-        return _Chain(window, consumer, read, at) if consumer.reducer == "sum" else None
+        return _Chain(window, consumer, read, at)
 
     @property
     def count(self) -> int:

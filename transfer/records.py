@@ -17,7 +17,7 @@ from loopwright.transfer import rows
 from loopwright.transfer.database import Database
 from loopwright.transfer.explain import explain
 from loopwright.transfer.lines import read_lines, write_lines
-from loopwright.transfer.lookup import Setting, Wanted, choose, comparable
+from loopwright.transfer.lookup import Setting, Wanted, choose, comparable, hardware
 from loopwright.transfer.record import (
     CACHES,
     FINALS,
@@ -118,6 +118,7 @@ class RecordStore:
         machine: Mapping[str, str] | None = None,
         threads: int | None = None,
         cache: str | None = None,
+        besides: Mapping[str, str] | None = None,
     ) -> Record | None:
         """A record of the fastest config for a workload (or its key), or None.
 
@@ -129,12 +130,14 @@ class RecordStore:
         The fastest config is that with the lowest median over its records, so a lucky record does
         not beat the later ones of the same config. A config that ever gave wrong results, or
         crashed, is never the best. `threads` are the target's if not given; `cache` limits
-        the choice to such times; if it is None, times inside of a network are left out.
+        the choice to such times; if it is None, times inside of a network are left out. Records
+        of the machine `besides` are left out.
         """
         if cache not in (None, *CACHES):
             raise RecordError(f"cache = {cache!r}: use one of {CACHES}, or None for both")
         wanted = _wanted(workload, target, machine, threads, policy)
-        groups = choose(self.settings(), wanted)
+        here = None if besides is None else hardware(besides)
+        groups = choose((s for s in self.settings() if s.hardware != here), wanted)
         return next(filter(None, (self._best_of(group, cache) for group in groups)), None)
 
     def best_of_each(self) -> Iterator[Record]:

@@ -6,10 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from loopwright.costmodel.representation import ConfigVector
 from loopwright.dsl.errors import ConfigError
+from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import TuningError
 from loopwright.explore.callbacks import Callback
+from loopwright.explore.features import Features
 from loopwright.explore.points import Domain
+from loopwright.explore.probing import Probing
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.replay import load_brute_forced
@@ -17,6 +21,7 @@ from loopwright.transfer.record import Record
 from loopwright.transfer.records import RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
 
+SMALL = Schedule(chains=16, steps=2)
 KNOBS = "abcdefg"
 BEST = (1, 2, 0, 3, 1, 2, 0)
 
@@ -91,6 +96,51 @@ def test_other_strategies_are_not_told_where_to_begin():
         Tuner(matmul_space(), "probing", begin=unknown)
 
 
+class Known:
+    """A model that has learned elsewhere, and likes low numbers."""
+
+    ready, uncertain, reads = True, False, "config"
+
+    def fit(self, features, costs, groups):
+        pass
+
+    def predict(self, features):
+        return -features.sum(axis=1)
+
+
+def strategy(device, legal=None, begin=None):
+    features = Features(device.space, ConfigVector())
+    rng = np.random.default_rng(0)
+    return Probing(Domain(device.space, legal), rng, Known(), features, SMALL, begin)
+
+
+def test_nothing_is_left_to_ask_for_where_all_is_known(tmp_path):
+    device = table(tmp_path, 2)
+    searching = strategy(device)
+    every = searching.domain.listed
+    searching.tell(every, np.arange(1.0, 1 + len(every)))
+    assert len(searching.ask(4)) == 0
+    assert searching.exhausted
+    one = strategy(table(tmp_path, 1))
+    assert len(one.ask(4)) == 1
+    assert one.exhausted
+
+
+def test_where_it_begins_is_not_asked_for_if_it_is_not_legal(tmp_path):
+    device = table(tmp_path, 3)
+    for begin in (None, np.array([[0, 0, 1]])):
+        searching = strategy(device, lambda points: points[:, 1] > 0, begin)
+        points = searching.ask(6)
+        assert len(points) == 6
+        assert (points[:, 1] > 0).all()
+
+
+def table(folder, choices):
+    lines = ["a,b,ms", *(f"{a},{b},{1 + a + b}" for a in range(choices) for b in range(choices))]
+    (folder / "t.csv").write_text("\n".join(lines))
+    return load_brute_forced(folder / "t.csv")
+
+
 class Notes(Callback):
     def __init__(self):
         self.heard = []
@@ -118,3 +168,7 @@ def test_tuning_begins_with_the_best_of_another_machine(tmp_path):
     assert here.measured[0] == matmul_space().default
     assert here.measured[1] == min(known, key=cost)
     assert "begins with what was best on another one" in notes.heard
+    again = MadeUp()
+    options = {"strategy": "probing", "records": tmp_path / "r.db", "transfer": None}
+    tune(matmul(), device=again, trials=13, callbacks=[notes], **options)
+    assert notes.heard.count("begins with what was best on another one") == 2

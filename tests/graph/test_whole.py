@@ -96,7 +96,10 @@ def networks(monkeypatch):
             return [("the whole", sum(taken[pair] for pair in own))]
 
     monkeypatch.setattr(whole, "TunedModel", Model)
-    monkeypatch.setattr(whole, "compose", lambda work, configs, *_: configs)
+    class Composed(dict):
+        notes = ()
+
+    monkeypatch.setattr(whole, "compose", lambda work, configs, *_: Composed(configs))
     monkeypatch.setattr(whole, "too_large", lambda models: False)
     return taken
 
@@ -129,6 +132,33 @@ def test_of_two_changes_of_a_step_the_better_one_wins(networks, monkeypatch):
     changes = [Change("a", {one.key: two}), Change("b", {one.key: direct})]
     assert len(compare([one], samples, changes, monkeypatch)) == 2
     assert min(samples[one.key], key=lambda c: np.median(samples[one.key][c])) == two
+
+
+def test_steps_win_together_that_were_measured_together(networks, monkeypatch):
+    """The better network has one change, the worse one that and another, which is a loss."""
+    (one, (_, two, four)), (other, (_, small, large)) = (searched(c, 3, 2, 1) for c in (64, 128))
+    networks |= {(one.key, four): 6e-3, (one.key, two): 5e-3}
+    networks |= {(other.key, large): 4e-3, (other.key, small): 4.5e-3}
+    samples = {one.key: {four: [3e-3] * 5}, other.key: {large: [1e-3] * 5}}
+    changes = [Change("both", {one.key: two, other.key: small}), Change("one", {one.key: two})]
+    lines = compare([one, other], samples, changes, monkeypatch)
+    assert lines == ["both: 0.950 of a call's time", "one: 0.900 of a call's time"]
+    assert two in samples[one.key]
+    assert small not in samples[other.key]
+
+
+def test_networks_that_cannot_be_built_as_wanted_are_left_out(networks, monkeypatch):
+    one, (_, two, four) = searched(64, 3, 2, 1)
+    networks |= {(one.key, four): 10e-3}
+    samples = {one.key: {four: [5e-3] * 5}}
+
+    class Composed(dict):
+        @property
+        def notes(self):
+            return ("its record cannot be built",) if two in self.values() else ()
+
+    monkeypatch.setattr(whole, "compose", lambda work, configs, *_: Composed(configs))
+    assert compare([one], samples, [Change("a", {one.key: two})], monkeypatch) == []
 
 
 def test_what_no_network_gains_by_changes_nothing(networks, monkeypatch):

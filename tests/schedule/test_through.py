@@ -34,6 +34,25 @@ def with_residual():
     return ops.add(y, lw.tensor("before", (1, 12, 11, 40)))
 
 
+def two_that_meet():
+    """The sum of two windows, of which one could go through the other's nest."""
+    one, other = (lw.tensor(name, (1, 12, 11, 24)) for name in ("one", "other"))
+    taps = lw.tensor("taps", (3, 3, 1, 24), constant=True)
+    windows = [ops.depthwise_conv2d(x, taps, padding=1, layout="NHWC") for x in (one, other)]
+    weights = lw.tensor("weights", (1, 1, 24, 40), constant=True)
+    return ops.conv2d(ops.add(*windows), weights, layout="NHWC")
+
+
+def a_product_of_two():
+    one, other = (lw.tensor(name, (1, 12, 11, 24)) for name in ("one", "other"))
+    taps = lw.tensor("taps", (3, 3, 1, 24), constant=True)
+    a, b = (ops.depthwise_conv2d(x, taps, padding=1, layout="NHWC") for x in (one, other))
+    weights, out = lw.tensor("weights", (24, 40), constant=True), lw.tensor("out")
+    y, x, d, c = lw.indices("y x d c")
+    out[y, x, d] += a[0, y, x, c] * b[0, y, x, c] * weights[c, d]
+    return out
+
+
 CASES = {
     "plain": separable,
     "with epilogues": lambda: separable(then=lambda y: ops.clip(y, 0.0, 6.0)),
@@ -42,6 +61,8 @@ CASES = {
     "padding of one end": lambda: separable(h=13, w=8, padding=((0, 0), (1, 0))),
     "few channels": lambda: separable(channels=8, filters=3),
     "with a residual": with_residual,
+    "two that meet": two_that_meet,
+    "a product of two": a_product_of_two,
 }
 
 
