@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
+_MORE = 1.1
+"""How much larger the block may be for arrays to lie around their middles."""
 
 
 @dataclass(frozen=True)
@@ -20,21 +22,58 @@ class Lifetime:
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
-    """The offset of every array, and the bytes of the block.
+    """The offset of every array, and the bytes of the block."""
+    lowest, middle = _lowest(lifetimes), _around_middles(lifetimes)
+    return middle if middle[1] <= _MORE * lowest[1] else lowest
 
-    The largest first, each at the lowest place that is free for as long as it lives (greedy by
+
+def _around_middles(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
+    """Arrays that share memory have their middles in one place, so that what is the first thread's
+    part of one is nowhere that of the second thread in another: what another core has written, a
+    core waits for before it may write there."""
+    shelves: list[list[Lifetime]] = []
+    for life in _largest_first(lifetimes):
+        free = (s for s in shelves if not any(_meet(life, other) for other in s))
+        shelf = next(free, None)
+        if shelf is None:
+            shelves.append(shelf := [])
+        shelf.append(life)
+    offsets: dict[int, int] = {}
+    begin = 0
+    for shelf in shelves:
+        most = _lines(shelf[0].nbytes)
+        for life in shelf:
+            offsets[life.key] = begin + (most - _lines(life.nbytes)) // 2 // ALIGNMENT * ALIGNMENT
+        begin += most
+    return offsets, begin
+
+
+def _lowest(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
+    """The largest first, each at the lowest place that is free for as long as it lives (greedy by
     size, as in Pisarchyk and Lee 2020, *Efficient memory management for deep neural net
-    inference*).
-    """
+    inference*)."""
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[int, int] = {}
-    for life in sorted(lifetimes, key=lambda x: (-x.nbytes, x.first, x.key)):
+    for life in _largest_first(lifetimes):
         at = 0
-        others = [p for p in placed if p[2].first <= life.last and life.first <= p[2].last]
+        others = [p for p in placed if _meet(p[2], life)]
         for start, end, _ in sorted(others, key=lambda p: p[0]):
             if at + life.nbytes <= start:
                 break
             at = max(at, end)
         offsets[life.key] = at
-        placed.append((at, at + -(-life.nbytes // ALIGNMENT) * ALIGNMENT, life))
+        placed.append((at, at + _lines(life.nbytes), life))
     return offsets, max((end for _, end, _ in placed), default=0)
+
+
+def _largest_first(lifetimes: Sequence[Lifetime]) -> list[Lifetime]:
+    return sorted(lifetimes, key=lambda x: (-x.nbytes, x.first, x.key))
+
+
+def _meet(one: Lifetime, other: Lifetime) -> bool:
+    return one.first <= other.last and other.first <= one.last
+
+
+def _lines(nbytes: int) -> int:
+    """Rounded up to whole cache lines."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
