@@ -52,7 +52,7 @@ _SURE = 0.8
 """The share of rounds, at least, that say so."""
 _LEAST = 0.1
 """What is left of a step's time, at least, where a network gains by it."""
-_ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 3
+_ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 10
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
 SPARED = 1
