@@ -26,6 +26,7 @@ from loopwright.schedule.target import Target
 from loopwright.transfer.record import NETWORK
 
 _CALLS = 3
+"""Of every network in a round."""
 
 
 def compare_in_place(

@@ -53,6 +53,8 @@ _SURE = 0.8
 _LEAST = 0.1
 """What is left of a step's time, at least, where a network gains by it."""
 _ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 10
+"""Rounds, the fewest of them whatever the time, and calls in each: more than steps need that are
+timed alone, since a network's weights take a few calls to find their places in the caches."""
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
 SPARED = 1
@@ -87,25 +89,25 @@ def compare_whole(
 
 def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     """Networks with fewer bytes of weights than that of the fastest steps."""
-    pools: list[tuple[str, Config, list[tuple[float, int, Config]]]] = []
+    pools: list[list[tuple[float, int, Config]]] = []  # the fastest one is the first
     for t in tasks:
         first = fastest(samples[t.key])
         most = _weights(t.session, first)
-        found = [(t.session.cost(first), most, first)]
+        pool = [(t.session.cost(first), most, first)]
         for config in of_each_algorithm(t.session) if most else ():
             size = _weights(t.session, config)
             if size < most:
-                found.append((t.session.cost(config), size, config))
-        pools.append((t.key, first, found))
-    whole = sum(t.task.count * pool[0][1] for t, (_, _, pool) in zip(tasks, pools))
+                pool.append((t.session.cost(config), size, config))
+        pools.append(pool)
+    whole = sum(t.task.count * pool[0][1] for t, pool in zip(tasks, pools))
     changes: dict[frozenset[tuple[str, Config]], Change] = {}
     for price in _PRICES:
         left, chosen = 0, {}
-        for t, (key, first, pool) in zip(tasks, pools):
+        for t, pool in zip(tasks, pools):
             _, size, config = min(pool, key=lambda found: found[0] + price * found[1])
             left += t.task.count * size
-            if config != first:
-                chosen[key] = config
+            if config != pool[0][2]:
+                chosen[t.key] = config
         what = f"{left / 1e6:.1f} MB of weights in place of {whole / 1e6:.1f}"
         if chosen:
             changes.setdefault(frozenset(chosen.items()), Change(what, chosen))
