@@ -21,8 +21,8 @@ class Budget:
     ----------
     trials: candidates measured; with 0, a model chooses alone.
     minutes: of wall time.
-    hasty: whether a global model chooses without walking far, and few are compared at the end, and
-        not for long.
+    hasty: whether a global model chooses without walking far, and the best are not measured again
+        at the end.
     """
 
     trials: float = math.inf

@@ -6,7 +6,6 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from loopwright.explore.finalists import Finalist, judge
 from loopwright.explore.instant import Instant
@@ -17,26 +16,13 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 
 HEAT, HEAT_ROUNDS = 24, 5
-"""The heats of the comparison at the end, which a noisy neighbour at the wrong moment must not
-decide: at most so many of the best, a quarter of all, are measured side by side, so many samples
-each; the better ones of them are measured again as finalists."""
-LEAST_ROUNDS = 3
-"""Of slow programs fewer samples are taken, and of very slow ones fewer are compared."""
-
-
-@dataclass(frozen=True)
-class Final:
-    """How many are compared last, samples of each, and the seconds that it takes, about."""
-
-    finalists: int
-    rounds: int
-    longest: float
-
-
-FINAL = Final(8, 20, 30.0)
-HASTY = Final(4, 9, 1.0)
-"""Where time is short: most programs are done within a third of a second."""
-
+FINALISTS, ROUNDS = 8, 20
+"""The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
+so many of the best, a quarter of all, are measured side by side, so many samples each; the better
+ones of them are measured again as finalists."""
+LONGEST, LEAST_ROUNDS = 30.0, 3
+"""Seconds that a comparison takes, about: of slow programs fewer samples are taken, and of very
+slow ones fewer are compared."""
 _CALLS = 2  # a sample's, at least: one that is not timed comes before
 
 DRIFT = 1.25
@@ -45,14 +31,12 @@ are a little lower during the search, which chose them by these."""
 
 
 def finish(session: Session, end: str) -> Tuned:
-    """Name the winner, by a comparison, a short one if the user is in a hurry."""
+    """Name the winner, by a comparison unless the user is in a hurry."""
     finalists: list[Finalist] = []
     try:
-        hasty = session.budget.hasty
-        news = len(session.history) > session.resumed  # in a hurry, nothing is compared twice
-        compared = end != "interrupted" and (news or not hasty)
+        compared = end != "interrupted" and not session.budget.hasty
         while compared and session.ranked() and not finalists:
-            finalists = _compared(session, HASTY if hasty else FINAL)
+            finalists = _compared(session)
     except KeyboardInterrupt:
         end = "interrupted"
     if not session.ranked():
@@ -98,21 +82,20 @@ def _result(
     )
 
 
-def _compared(session: Session, final: Final) -> list[Finalist]:
+def _compared(session: Session) -> list[Finalist]:
     """The best few, measured side by side, the winner first and verified; those that fail now
     are taken out of the ranking, and the list is empty if nothing is left of them."""
     default = session.space.default
     session.update("comparing the best")
     ranked = session.ranked()
-    heat = ranked[: min(HEAT, max(final.finalists, len(session.history) // 4))]
-    if len(heat) > final.finalists:
-        seconds = final.longest
-        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS, seconds)]
+    heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
+    if len(heat) > FINALISTS:
+        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
         ranked = session.ranked()
     # Where time is short, the first ones are compared.
     sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
-    configs = list(dict.fromkeys([*sure, *heat[: final.finalists]]))
-    finalists = _side_by_side(session, configs, final.rounds, final.longest)
+    configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
+    finalists = _side_by_side(session, configs, ROUNDS)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)
         left = {f.config: f.seconds for f in finalists[1:]}
@@ -134,11 +117,9 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
         )
 
 
-def _side_by_side(
-    session: Session, configs: list[Config], rounds: int, longest: float
-) -> list[Finalist]:
+def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
     """Measure configs in turns and rank them; those that fail now are rejected."""
-    configs, rounds = _in_time(session, configs, rounds, longest)
+    configs, rounds = _in_time(session, configs, rounds)
     with session.timed("comparing"):
         samples = session.device.compare(session.workload, configs, rounds)
     for config, seconds in zip(configs, samples, strict=True):
@@ -147,11 +128,9 @@ def _side_by_side(
     return judge(configs, samples, session.space.default)
 
 
-def _in_time(
-    session: Session, configs: list[Config], rounds: int, longest: float
-) -> tuple[list[Config], int]:
+def _in_time(session: Session, configs: list[Config], rounds: int) -> tuple[list[Config], int]:
     """Those of the configs, the best first, and as many rounds, for which there is time."""
-    left, until = longest / _CALLS, list(itertools.accumulate(map(session.cost, configs)))
+    left, until = LONGEST / _CALLS, list(itertools.accumulate(map(session.cost, configs)))
     fit = max(2, sum(LEAST_ROUNDS * seconds <= left for seconds in until))
     if not configs or rounds * until[-1] <= left:
         return configs, rounds

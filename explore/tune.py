@@ -73,8 +73,8 @@ def tune(
     target, threads: as for `codegen.build.build`; ignored if a device is given.
     trials, minutes: the budget; either, both (whichever ends first), or the preset `effort`:
         "quick" (256 trials or 2 minutes), "normal" (1000 or 15) or "thorough" (4000 or 120).
-        "instant" measures what a global model thinks the best few, the fastest of them twice,
-        in seconds; with trials=0 nothing is measured, and the result is the best of earlier sessions, or the global
+        "instant" measures what a global model thinks the best few, in seconds; with trials=0
+        nothing is measured, and the result is the best of earlier sessions, or the global
         model's choice.
     records: path of the record store, None to keep nothing.
     seed: decides everything random; on a replayed device, the whole search.

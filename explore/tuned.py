@@ -37,7 +37,7 @@ class Tuned:
         a comparison; infinite if the default failed.
     history: every candidate measured, in order; the first `resumed` in earlier sessions.
     finalists: the best few, measured again side by side, the winner first; empty if the search
-        was interrupted, or in a hurry found all its trials in the store.
+        was interrupted, or in a hurry.
     spent: seconds of this session by part: choosing, learning, building, running, …
     end: why the search ended.
     notes: what was told in words, such as which global model it began with.

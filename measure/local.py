@@ -13,7 +13,7 @@ from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import accelerator, machine
-from loopwright.measure.builder import Builder, Built, Task
+from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement, Stop, never
 from loopwright.measure.nursery import Kind
 from loopwright.measure.pool import Pool
@@ -130,7 +130,9 @@ class LocalDevice(Device):
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
         data = self._references.fresh(workload)
-        (built,) = self._all_built(data.task, [config])
+        # What is checked is mostly of the last batch, whose code is still there.
+        known = self._built.get((workload.key, config))
+        built = known or self._builder.build(data.task, [config])[0]
         if built.failure is not None:
             return built.failure
         return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
@@ -139,18 +141,9 @@ class LocalDevice(Device):
         self, workload: Workload, configs: Sequence[Config], rounds: int
     ) -> list[tuple[float, ...]]:
         data = self._references.of(workload)
-        built = self._all_built(data.task, configs)
+        built = self._builder.build(data.task, configs)
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
         return self._runner.compare(data, built, timing, rounds)
-
-    def _all_built(self, task: Task, configs: Sequence[Config]) -> list[Built]:
-        """Those of the last batch that was measured have been built already: what is checked, and
-        in a short search all that is compared."""
-        key = task.workload.key
-        known = {c: self._built[key, c] for c in configs if (key, c) in self._built}
-        new = [c for c in configs if c not in known]
-        known |= zip(new, self._builder.build(task, new), strict=True) if new else ()
-        return [known[c] for c in configs]
 
     def close(self) -> None:
         self._runner.close()
