@@ -17,6 +17,9 @@ ROUNDS, BEST, MOVES = 2, 16, 6
 """How often the best points of each sketch take a step, how many of them, and in how many ways."""
 ALPHA = 0.1
 """The weight of diversity in Eq. 3."""
+MARGIN = 0.1
+"""By how much the default config's score is raised: the best of hundreds of scores is the luckiest
+one, and where a model sees hardly any gain there is none, or less."""
 
 
 class Instant(Strategy):
@@ -52,6 +55,7 @@ class Instant(Strategy):
         its choice."""
         points = self.domain.defaults(self.sketches)
         scores, rows = self._scored(points)
+        scores[(points == self.domain.default).all(axis=1)] += MARGIN
         kept = points[np.argsort(-scores, kind="stable")[: self.kept], 0]
         guesses = self.domain.guesses(GUESSES * len(self.domain.space.sketches), self.rng)
         new = guesses[np.isin(guesses[:, 0], kept)]

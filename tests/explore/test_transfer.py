@@ -14,6 +14,8 @@ from loopwright.costmodel.model import ModelError
 from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import TuningError
 from loopwright.explore.callbacks import Callback
+from loopwright.explore.instant import Instant
+from loopwright.explore.points import Domain
 from loopwright.explore.tune import tune
 from loopwright.measure.device import Device, Failure, Measurement, never
 from loopwright.schedule.space import space
@@ -216,6 +218,20 @@ def test_an_instant_search_measures_eight_and_compares_nothing(file):
     assert not tuned.finalists
     assert tuned.seconds == min(costs(points(*NEW), device.measured))
     assert tuned.speedup > 1
+
+
+class Unsure(GBTModel):
+    """Hardly tells one program from another, and likes the first ones least."""
+
+    def predict(self, features):
+        return np.linspace(0.0, 0.09, len(features))
+
+
+def test_a_choice_from_which_a_model_expects_nothing_is_the_default():
+    of = Domain(points(*NEW))
+    chosen = Instant(of, np.random.default_rng(0), Unsure()).choose(2)
+    assert of.configs(chosen)[0] == of.space.default
+    assert of.configs(chosen)[1] != of.space.default
 
 
 def test_the_same_seed_gives_the_same_choice(file):

@@ -96,6 +96,7 @@ def networks(monkeypatch):
             return [("the whole", sum(taken[pair] for pair in own))]
 
     monkeypatch.setattr(whole, "TunedModel", Model)
+
     class Composed(dict):
         notes = ()
 
