@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from loopwright.codegen.build import program
 from loopwright.explore.session import Session
 from loopwright.graph.parts import in_order
 from loopwright.graph.tasks import Task
-from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.transfer.record import NETWORK
 
@@ -22,8 +23,11 @@ those that are slower than the best one by no more are compared."""
 _LOOKED_AT = 64
 """Candidates among which those are looked for whose threads write contiguous parts."""
 
+_DISTURBED = 2.0
+"""A sample counts for no more than so many times what candidates took in that round."""
+
 Samples = dict[str, dict[Config, list[float]]]
-"""Seconds in the network by the workload's key and config."""
+"""Seconds in the network by the workload's key and config, one number for each round."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,25 @@ def contenders(session: Session) -> tuple[Config, ...]:
     return tuple(dict.fromkeys(chosen))[:VARIANTS]
 
 
-def fastest(samples: dict[Config, list[float]]) -> Config:
-    """By the typical sample."""
-    return min(samples, key=lambda config: typical(samples[config]))
+def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
+    """What a step takes by each config, in seconds: its mean over the rounds, disturbed samples
+    cut off.
+
+    It is not the typical sample, as for programs alone, since a machine may have several states (a
+    virtual one's cores share a cache in one minute and not in the next), and a candidate that is
+    the best in one of them may be poor in another.
+    """
+    if not samples:
+        return {}
+    rounds = np.array(list(samples.values()))
+    rounds = np.minimum(rounds, _DISTURBED * np.median(rounds, axis=0))
+    return dict(zip(samples, rounds.mean(axis=1).tolist(), strict=True))
+
+
+def fastest(samples: Mapping[Config, Sequence[float]]) -> Config:
+    """The config that is expected to take the least."""
+    costs = expected(samples)
+    return min(costs, key=costs.__getitem__)
 
 
 def in_parts(session: Session, most: int) -> list[Config]:

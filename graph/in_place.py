@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from loopwright.graph.candidates import Compared, Samples
+from loopwright.graph.candidates import Compared, Samples, expected
 from loopwright.graph.compose import compose
 from loopwright.graph.model import TunedModel
 from loopwright.graph.tasks import Work
 from loopwright.graph.whole import SPARED, compare_whole, too_large, turns
 from loopwright.measure.device import Measurement
-from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.record import NETWORK
@@ -35,9 +34,11 @@ def compare_in_place(
     tasks: Sequence[Compared],
     seconds: float = math.inf,
     others: Mapping[str, Config] = MappingProxyType({}),
+    spread: bool = False,
 ) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took, in about so
-    many seconds, but for a few rounds. `others` are the configs of the tasks that are not
+    many seconds, but for a few rounds; `spread` over all of these, if wanted, so that more of a
+    machine's moods are seen. `others` are the configs of the tasks that are not
     compared, by the workload's key; defaults if not given. Says what it does. The winner of each
     task is checked against the oracle, and rejected if it is wrong."""
     begin = time.monotonic()
@@ -59,15 +60,19 @@ def compare_in_place(
             break
         yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
-    for turn in turns(begin + seconds / 2):
+    for turn in turns(begin + seconds / 2, spread):
+        taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
             times = model.step_seconds(_CALLS)
-            for t in tasks if turn >= SPARED else ():
+            for t in tasks:
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
-                samples[t.key].setdefault(configs[t.key], []).append(mean)
-    if models and time.monotonic() < begin + seconds / 2:
+                taken[t.key].setdefault(configs[t.key], []).append(mean)
+        for key, by_config in taken.items() if turn >= SPARED else ():
+            for config, seconds_of_it in by_config.items():
+                samples[key].setdefault(config, []).append(min(seconds_of_it))
+    if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
         models.clear()  # their weights make room for those of others
-        yield from compare_whole(work, target, tasks, samples, begin + seconds, others)
+        yield from compare_whole(work, target, tasks, samples, begin + seconds, others, spread)
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
@@ -75,22 +80,21 @@ def compare_in_place(
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
     """Store the times of a task's candidates, those of wrong results left out."""
-    costs = {c: typical(s) for c, s in samples.items()}
+    costs = expected(samples)
     for config in sorted(costs, key=costs.__getitem__):
         failure = t.session.verify(config)
         if failure is None:
             break
         t.session.reject(config, failure)
         del costs[config]
-    for config in costs:
-        seconds = tuple(samples[config])
+    for config, seconds in costs.items():
         t.session.record(
             Measurement(
                 config=config,
-                seconds=seconds,
+                seconds=(seconds,),
                 failure=None,
                 build_seconds=0.0,
-                run_seconds=sum(seconds),
+                run_seconds=sum(samples[config]),
                 cache=NETWORK,
                 threads=target.threads,
                 started=time.time(),

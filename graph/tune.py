@@ -44,7 +44,7 @@ BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
 COMPARED = BATCH
 """New candidates of a task from which on its best are measured again, inside of the network."""
-COMPARING, MOST_COMPARING = 60.0, 0.3
+COMPARING, MOST_COMPARING = 120.0, 0.3
 """Seconds that this takes, about; a budget in minutes keeps them back, but no more than that share
 of it."""
 RECENT = 2
@@ -272,7 +272,8 @@ def search(
                     if s.compared
                 ]
                 others = _known(work, target, records) if best else {}
-                for line in compare_in_place(work, target, best, comparing, others):
+                timed = budget.minutes < math.inf  # else a few rounds do, one after the other
+                for line in compare_in_place(work, target, best, comparing, others, timed):
                     say(line)
         except KeyboardInterrupt:
             say("interrupted: what was measured is kept")

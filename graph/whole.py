@@ -28,6 +28,7 @@ from loopwright.explore.session import Session
 from loopwright.graph.candidates import (
     Compared,
     Samples,
+    expected,
     fastest,
     in_parts,
     of_each_algorithm,
@@ -36,7 +37,6 @@ from loopwright.graph.candidates import (
 from loopwright.graph.compose import compose
 from loopwright.graph.model import TunedModel
 from loopwright.graph.tasks import Work
-from loopwright.measure.timing import typical
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -55,6 +55,8 @@ _LEAST = 0.1
 _ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 10
 """Rounds, the fewest of them whatever the time, and calls in each: more than steps need that are
 timed alone, since a network's weights take a few calls to find their places in the caches."""
+_SPREAD_ROUNDS = 60
+"""Rounds where they are spread over the time."""
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
 SPARED = 1
@@ -76,15 +78,17 @@ def compare_whole(
     samples: Samples,
     end: float,
     others: Mapping[str, Config] = MappingProxyType({}),
+    spread: bool = False,
 ) -> Iterator[str]:
-    """Compare networks as wholes, until `end` but for a few rounds: lighter ones first, then those
+    """Compare networks as wholes, until `end` but for a few rounds, or `spread` over the time:
+    lighter ones first, then those
     in which one task writes contiguous parts. Where one is faster than that of the fastest steps,
     the samples of its candidates become those of the fastest, less what the network gains. Says
     what it does."""
     middle = (time.monotonic() + end) / 2
     for changes, until in ((lighter, middle), (_parts, end)):
         found = changes(tasks, samples)
-        yield from _compare(work, target, tasks, samples, found, until, others)
+        yield from _compare(work, target, tasks, samples, found, until, others, spread)
 
 
 def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
@@ -128,7 +132,7 @@ def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     if tasks[0].session.device.target.threads == 1:
         return []
     first = {t.key: fastest(samples[t.key]) for t in tasks}
-    spent = {t.key: t.task.count * typical(samples[t.key][first[t.key]]) for t in tasks}
+    spent = {t.key: t.task.count * expected(samples[t.key])[first[t.key]] for t in tasks}
     found = [
         [
             Change(f"{t.task.name}, contiguous parts for each thread", {t.key: config})
@@ -149,6 +153,7 @@ def _compare(
     changes: Sequence[Change],
     end: float,
     others: Mapping[str, Config],
+    spread: bool,
 ) -> Iterator[str]:
     """Compare the network of the fastest steps with changed ones."""
     if not changes:
@@ -165,7 +170,7 @@ def _compare(
             models.append(TunedModel(work, composed, target, {}))
             built.append(change)
     calls: list[list[float]] = [[] for _ in models]
-    for _ in turns(end):
+    for _ in turns(end, spread):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][SPARED:]
@@ -182,7 +187,7 @@ def _compare(
             continue
         taken_up |= change.configs.keys()
         changed = [t for t in tasks if t.key in change.configs]
-        cost = sum(t.task.count * typical(samples[t.key][first[t.key]]) for t in changed)
+        cost = sum(t.task.count * expected(samples[t.key])[first[t.key]] for t in changed)
         left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
         for t in changed:
             own = samples[t.key]
@@ -194,9 +199,13 @@ def too_large(models: Sequence[TunedModel]) -> bool:
     return sum(model.composed.weight_bytes for model in models) > _MOST_WEIGHTS
 
 
-def turns(end: float) -> Iterator[int]:
+def turns(end: float, spread: bool = False) -> Iterator[int]:
     """The numbers of the rounds, those that do not count among them: all of them, or as many as
-    begin before `end`, and a few."""
-    for turn in range(_ROUNDS + SPARED):
+    begin before `end`, and a few. If they are `spread`, the last of more rounds begins near the
+    end, and nothing runs between them."""
+    begin, count = time.monotonic(), _SPREAD_ROUNDS if spread else _ROUNDS
+    for turn in range(count + SPARED):
+        if spread and turn >= SPARED:
+            time.sleep(max(begin + (end - begin) * turn / (count + SPARED) - time.monotonic(), 0))
         if turn < _LEAST_ROUNDS + SPARED or time.monotonic() < end:
             yield turn
