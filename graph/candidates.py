@@ -23,8 +23,9 @@ those that are slower than the best one by no more are compared."""
 _LOOKED_AT = 64
 """Candidates among which those are looked for whose threads write contiguous parts."""
 
-_DISTURBED = 2.0
-"""A sample counts for no more than so many times what candidates took in that round."""
+_DISTURBED = 3.0
+"""A sample counts for no more than so many times what the fastest of the round took, or the median
+of all rounds."""
 
 Samples = dict[str, dict[Config, list[float]]]
 """Seconds in the network by the workload's key and config, one number for each round."""
@@ -69,8 +70,9 @@ def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
     if not samples:
         return {}
     rounds = np.array(list(samples.values()))
-    rounds = np.minimum(rounds, _DISTURBED * np.median(rounds, axis=0))
-    return dict(zip(samples, rounds.mean(axis=1).tolist(), strict=True))
+    usual = np.minimum(rounds.min(axis=0), np.median(rounds, axis=1, keepdims=True))
+    means = np.minimum(rounds, _DISTURBED * usual).mean(axis=1)
+    return dict(zip(samples, means.tolist(), strict=True))
 
 
 def fastest(samples: Mapping[Config, Sequence[float]]) -> Config:

@@ -1,6 +1,7 @@
 """Networks that are compared as wholes: weights that share a cache, and parts that cores share."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.graph import whole
-from loopwright.graph.candidates import Compared
+from loopwright.graph.candidates import Compared, expected, fastest
 from loopwright.graph.whole import Change, lighter
 
 TARGET = resolve("cpu", 2)
@@ -168,6 +169,27 @@ def test_what_no_network_gains_by_changes_nothing(networks, monkeypatch):
     samples = {one.key: {four: [5e-3] * 5}}
     compare([one], samples, [Change("a", {one.key: two})], monkeypatch)
     assert list(samples[one.key]) == [four]
+
+
+def test_what_is_poor_in_one_state_of_the_machine_does_not_win():
+    near, far = [1.0] * 10, [3.0] * 5
+    samples = {"fickle": near + far, "steady": [1.1] * 10 + [1.5] * 5}
+    assert fastest(samples) == "steady"
+    assert expected(samples)["fickle"] == pytest.approx(25 / 15)
+
+
+def test_disturbed_samples_do_not_decide():
+    samples = {"good": [1.0] * 19 + [50.0], "other": [1.2] * 20}
+    assert fastest(samples) == "good"
+    assert expected({"good": [1.0] * 19 + [50.0]})["good"] < 1.2
+    assert expected({}) == {}
+
+
+def test_rounds_that_are_spread_take_the_time_they_are_given():
+    begin = time.monotonic()
+    turns = list(whole.turns(begin + 0.3, spread=True))
+    assert turns == list(range(len(turns)))
+    assert 0.25 < time.monotonic() - begin < 3
 
 
 def test_slow_networks_are_compared_in_few_rounds():
