@@ -24,8 +24,9 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.record import NETWORK
 
-_CALLS = 3
-"""Of every network in a round."""
+_CALLS, _MOST_CALLS, _VISIT = 3, 30, 5e-3
+"""Of every network in a round, the more the shorter they are, for so many seconds: the first of
+them still find their weights where the other networks have left them."""
 
 
 def compare_in_place(
@@ -34,11 +35,11 @@ def compare_in_place(
     tasks: Sequence[Compared],
     seconds: float = math.inf,
     others: Mapping[str, Config] = MappingProxyType({}),
-    spread: bool = False,
+    all_of_it: bool = False,
 ) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took, in about so
-    many seconds, but for a few rounds; `spread` over all of these, if wanted, so that more of a
-    machine's moods are seen. `others` are the configs of the tasks that are not
+    many seconds, but for a few rounds; sooner unless all of the time is to be used, so that more
+    of a machine's states are seen. `others` are the configs of the tasks that are not
     compared, by the workload's key; defaults if not given. Says what it does. The winner of each
     task is checked against the oracle, and rejected if it is wrong."""
     begin = time.monotonic()
@@ -60,10 +61,11 @@ def compare_in_place(
             break
         yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
-    for turn in turns(begin + seconds / 2, spread):
+    calls = _calls(models[0][1]) if models else 0
+    for turn in turns(begin + seconds / 2, all_of_it) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
-            times = model.step_seconds(_CALLS)
+            times = model.step_seconds(calls)
             for t in tasks:
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 taken[t.key].setdefault(configs[t.key], []).append(mean)
@@ -72,10 +74,16 @@ def compare_in_place(
                 samples[key].setdefault(config, []).append(min(seconds_of_it))
     if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
         models.clear()  # their weights make room for those of others
-        yield from compare_whole(work, target, tasks, samples, begin + seconds, others, spread)
+        yield from compare_whole(work, target, tasks, samples, begin + seconds, others, all_of_it)
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
+
+
+def _calls(model: TunedModel) -> int:
+    """Of a network in a round."""
+    once = sum(seconds for _, seconds in model.profile(calls=_CALLS))
+    return min(max(_CALLS, int(_VISIT / max(once, 1e-9))), _MOST_CALLS)
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:

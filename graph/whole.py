@@ -55,8 +55,6 @@ _LEAST = 0.1
 _ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 10
 """Rounds, the fewest of them whatever the time, and calls in each: more than steps need that are
 timed alone, since a network's weights take a few calls to find their places in the caches."""
-_SPREAD_ROUNDS = 60
-"""Rounds where they are spread over the time."""
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
 SPARED = 1
@@ -78,17 +76,17 @@ def compare_whole(
     samples: Samples,
     end: float,
     others: Mapping[str, Config] = MappingProxyType({}),
-    spread: bool = False,
+    all_of_it: bool = False,
 ) -> Iterator[str]:
-    """Compare networks as wholes, until `end` but for a few rounds, or `spread` over the time:
-    lighter ones first, then those
+    """Compare networks as wholes, until `end` but for a few rounds, sooner unless all of the time
+    is to be used: lighter ones first, then those
     in which one task writes contiguous parts. Where one is faster than that of the fastest steps,
     the samples of its candidates become those of the fastest, less what the network gains. Says
     what it does."""
     middle = (time.monotonic() + end) / 2
     for changes, until in ((lighter, middle), (_parts, end)):
         found = changes(tasks, samples)
-        yield from _compare(work, target, tasks, samples, found, until, others, spread)
+        yield from _compare(work, target, tasks, samples, found, until, others, all_of_it)
 
 
 def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
@@ -153,7 +151,7 @@ def _compare(
     changes: Sequence[Change],
     end: float,
     others: Mapping[str, Config],
-    spread: bool,
+    all_of_it: bool,
 ) -> Iterator[str]:
     """Compare the network of the fastest steps with changed ones."""
     if not changes:
@@ -170,7 +168,7 @@ def _compare(
             models.append(TunedModel(work, composed, target, {}))
             built.append(change)
     calls: list[list[float]] = [[] for _ in models]
-    for _ in turns(end, spread):
+    for _ in turns(end, all_of_it):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][SPARED:]
@@ -199,13 +197,11 @@ def too_large(models: Sequence[TunedModel]) -> bool:
     return sum(model.composed.weight_bytes for model in models) > _MOST_WEIGHTS
 
 
-def turns(end: float, spread: bool = False) -> Iterator[int]:
-    """The numbers of the rounds, those that do not count among them: all of them, or as many as
-    begin before `end`, and a few. If they are `spread`, the last of more rounds begins near the
-    end, and nothing runs between them."""
-    begin, count = time.monotonic(), _SPREAD_ROUNDS if spread else _ROUNDS
-    for turn in range(count + SPARED):
-        if spread and turn >= SPARED:
-            time.sleep(max(begin + (end - begin) * turn / (count + SPARED) - time.monotonic(), 0))
-        if turn < _LEAST_ROUNDS + SPARED or time.monotonic() < end:
-            yield turn
+def turns(end: float, all_of_it: bool = False) -> Iterator[int]:
+    """The numbers of the rounds, those that do not count among them: some, or as many as begin
+    before `end`, and a few. With `all_of_it`, as many as there is time for."""
+    for turn in itertools.count():
+        late = time.monotonic() >= end or (turn >= _ROUNDS + SPARED and not all_of_it)
+        if late and turn >= _LEAST_ROUNDS + SPARED:
+            return
+        yield turn
