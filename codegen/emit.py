@@ -294,6 +294,10 @@ class _Emitter:
             turn = tirx.Var("turn", "int32")
             before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
             at = tirx.bitwise_xor(share, turn)
+        fewer = 1 << (-(-total // self.threads) - 1).bit_length()  # for each thread, at most one
+        if self.own and fewer < _SHARES:  # iteration in each: empty ones cost, too
+            dealt = tirx.call_extern("int32", "lw_deal", number(self.threads * fewer))
+            before.append(tirx.Evaluate(dealt))
 
         def begin(at: Any) -> Any:
             return tirx.floordiv(at * total + (shares - 1), number(shares))

@@ -35,11 +35,21 @@ int lw_set_threads(int threads) {
  * up. Fewer would leave a thread more idle where the iterations do not divide. */
 #define SHARES 32
 
+static _Thread_local int wanted; /* shares of this thread's next launch; 0 for as many as usual */
+
+/* Says how many shares do for the next launch, which has few iterations. */
+LW_HIDDEN int lw_deal(int shares) {
+  wanted = shares;
+  return 0;
+}
+
 /* TVM's parallel loops ask for 0, which leaves the number to us. */
 static int launch(lw_task *task, void *data, int count) {
-  int threads = lw_threads();
+  int threads = lw_threads(), shares = wanted;
+  wanted = 0;
   if (count > 0) return active_pool->run(task, data, count, count);
-  return active_pool->run(task, data, threads, threads > 1 ? threads * SHARES : 1);
+  if (shares == 0 || shares % threads) shares = threads * SHARES;
+  return active_pool->run(task, data, threads, threads > 1 ? shares : 1);
 }
 
 static _Atomic unsigned calls;

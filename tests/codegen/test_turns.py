@@ -1,5 +1,6 @@
 """Loops over somewhat more than the caches hold, which go forwards and backwards by turns."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.schedule.lower import lower
 from loopwright.schedule.space import space
+from loopwright.schedule.tree import Loop
 from tests.codegen.test_build import assert_equals_oracle
 
 SMALL = replace(resolve("cpu", 2), l2_bytes=8 << 10)
@@ -48,9 +50,24 @@ def takes_turns(workload, **options):
     return "lw_turn" in emit("main", arguments, tree.body, SMALL, **options).script()
 
 
+@pytest.mark.parametrize("columns", [300, 900, 2000, 20000])
+def test_loops_of_few_iterations_are_dealt_out_in_few_shares(columns):
+    sketch, config = in_parallel(product(4, columns))
+    tree = lower(sketch, SMALL, config).row(0)
+    (loop,) = (s for s in tree.body if isinstance(s, Loop) and s.kind == "parallel")
+    arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
+    text = emit("main", arguments, tree.body, SMALL).script()
+    found = re.search(r'"lw_deal", (?:T.int32\()?(\d+)', text)
+    shares = int(found[1]) if found else 64
+    assert shares in (2, 4, 8, 16, 32, 64)
+    assert shares // 2 < loop.extent
+    assert loop.extent <= shares or shares == 64
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_every_call_computes_the_same_on_any_number_of_threads(threads):
-    workload = product(16, 512)
+@pytest.mark.parametrize("columns", [512, 1000])
+def test_every_call_computes_the_same_on_any_number_of_threads(threads, columns):
+    workload = product(16, columns)
     library = built(workload)
     library.threads = threads
     inputs = random_inputs(workload, np.random.default_rng(0))
