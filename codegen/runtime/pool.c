@@ -6,12 +6,9 @@
  *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
- * a generation and how many of them may take part; they spin on it for a while, then sleep. Each
- * enters through a gate of its own, which the caller shuts when no share is left: it waits for those
+ * a generation and how many of them may take part; they spin on it for a while, then sleep. Whoever
+ * comes enters through the gate, which the caller shuts when no share is left: it waits for those
  * inside, not for those who have not even woken up.
- *
- * A line of a cache takes 30 ns from one core to another, and 200 where they are on two chips. So
- * what a launch is, is on the line of the ticket, and what one worker has of it on another.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -31,8 +28,10 @@
 /* The caller has nothing else to do, and waking it costs tens of microseconds. */
 #define CALLER_SPIN_NS 2000000
 #define PARTIES_BITS 16
-/* A gate: the generation it is for, and whether its worker is inside, has left, or is too late. */
-enum { GATE_INSIDE = 1, GATE_LEFT = 2, GATE_SHUT = 4, GATE_BITS = 3 };
+/* The gate: how many workers are inside, whether it is shut, and the generation it is for. */
+#define GATE_INSIDE ((1u << PARTIES_BITS) - 1)
+#define GATE_SHUT (UINT64_C(1) << PARTIES_BITS)
+#define GATE_GENERATION (PARTIES_BITS + 1)
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -42,30 +41,28 @@ static inline void relax(void) {
 #endif
 }
 
-/* Shares that nobody has begun, the first of them in the lower half, the end in the upper one; and
- * the gate of the worker that they were dealt to. */
+/* Shares that nobody has begun: the first of them in the lower half, the end in the upper one. */
 typedef struct {
   _Alignas(LINE) _Atomic uint64_t left;
-  _Atomic uint64_t gate;
 } hand;
 
 static struct {
-  /* Whether this process has the threads below: UNUSED before the first use, and in the child of
-   * a fork. */
-  atomic_int state;
+  /* Process that owns the threads below; 0 before the first use, RESETTING meanwhile. */
+  _Atomic pid_t owner;
   atomic_int closed;
   pthread_mutex_t launching; /* guards `workers` and `threads`, held for a whole launch */
   int workers;
   atomic_int spins; /* 0: waits are slept through */
   pthread_t threads[LW_MAX_THREADS];
-  atomic_int status;
   /* The job: written before the ticket, read only by those whom the ticket names. */
-  _Alignas(LINE) _Atomic uint64_t ticket;
   lw_task *task;
   void *data;
   lw_group group;
   int parties; /* that the shares are dealt to, the caller among them */
   int home;    /* the processor that the caller is on */
+  _Alignas(LINE) _Atomic uint64_t ticket;
+  _Alignas(LINE) _Atomic uint64_t gate;
+  atomic_int status;
   _Alignas(LINE) pthread_mutex_t sleeping; /* goes with both conditions */
   pthread_cond_t work, done;
   atomic_int sleepers;
@@ -73,7 +70,7 @@ static struct {
   hand hands[LW_MAX_THREADS];
 } pool;
 
-enum { UNUSED, RESETTING, READY };
+#define RESETTING ((pid_t)-1)
 
 static _Thread_local int inside; /* this thread is running a task */
 
@@ -141,15 +138,18 @@ static uint64_t await_ticket(uint64_t seen, int64_t *patience) {
   return ticket;
 }
 
-/* Whether a worker got in before the launch of its ticket was over. */
-static int enter(int me, uint64_t ticket) {
-  uint64_t open = ticket >> PARTIES_BITS << GATE_BITS;
-  return atomic_compare_exchange_strong(&pool.hands[me].gate, &open, open | GATE_INSIDE);
+/* Whether this worker got in before the launch of its ticket was over. */
+static int enter(uint64_t ticket) {
+  uint64_t gate = atomic_load(&pool.gate);
+  do {
+    if (gate >> GATE_GENERATION != ticket >> PARTIES_BITS || gate & GATE_SHUT) return 0;
+  } while (!atomic_compare_exchange_weak(&pool.gate, &gate, gate + 1));
+  return 1;
 }
 
-static void finish(int me, uint64_t ticket) {
-  atomic_store(&pool.hands[me].gate, ticket >> PARTIES_BITS << GATE_BITS | GATE_LEFT);
-  if (!atomic_load(&pool.caller_sleeps)) return;
+static void finish(void) {
+  uint64_t gate = atomic_fetch_sub(&pool.gate, 1) - 1;
+  if (gate & GATE_INSIDE || !atomic_load(&pool.caller_sleeps)) return;
   pthread_mutex_lock(&pool.sleeping);
   pthread_cond_signal(&pool.done);
   pthread_mutex_unlock(&pool.sleeping);
@@ -178,8 +178,6 @@ static int take_share(hand *from, int last) {
 static void run_shares(int me) {
   for (int i = 0; i < pool.parties; i++) {
     hand *from = &pool.hands[(me + i) % pool.parties];
-    /* The caller is never late: its only share is begun already. */
-    if (i > 0 && from == pool.hands && pool.group.num_task <= pool.parties) continue;
     for (int share; (share = take_share(from, i > 0)) >= 0;) {
       int status = pool.task(share, &pool.group, pool.data);
       if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
@@ -202,10 +200,10 @@ static void *work(void *argument) {
     if (atomic_load(&pool.closed)) return NULL;
     if (me.index > (int)(seen & ((1u << PARTIES_BITS) - 1))) {
       patience = LEAST_SPIN_NS; /* nobody waits for this one */
-    } else if (enter(me.index, seen)) {
+    } else if (enter(seen)) {
       leave(pool.home);
       run_shares(me.index);
-      finish(me.index, seen);
+      finish();
     }
   }
 }
@@ -235,8 +233,7 @@ static void hire(int wanted) {
 
 static void publish(int parties) {
   uint64_t generation = (atomic_load(&pool.ticket) >> PARTIES_BITS) + 1;
-  for (int i = 1; i <= parties; i++)
-    atomic_store_explicit(&pool.hands[i].gate, generation << GATE_BITS, memory_order_release);
+  atomic_store(&pool.gate, generation << GATE_GENERATION);
   atomic_store(&pool.ticket, generation << PARTIES_BITS | (uint64_t)parties);
   if (!atomic_load(&pool.sleepers)) return;
   pthread_mutex_lock(&pool.sleeping);
@@ -244,16 +241,10 @@ static void publish(int parties) {
   pthread_mutex_unlock(&pool.sleeping);
 }
 
-static int nobody_inside(void) {
-  for (int i = 1; i < pool.parties; i++)
-    if (atomic_load(&pool.hands[i].gate) & GATE_INSIDE) return 0;
-  return 1;
-}
+static int nobody_inside(void) { return !(atomic_load(&pool.gate) & GATE_INSIDE); }
 
 static void await_tasks(void) {
-  for (int i = 1; i < pool.parties; i++)
-    if (!(atomic_load(&pool.hands[i].gate) & (GATE_INSIDE | GATE_LEFT)))
-      atomic_fetch_or(&pool.hands[i].gate, GATE_SHUT);
+  atomic_fetch_or(&pool.gate, GATE_SHUT);
   int64_t limit = atomic_load(&pool.spins) ? now() + CALLER_SPIN_NS : 0;
   do {
     for (int i = 0; i < 32; i++, relax())
@@ -274,27 +265,23 @@ static int run_serially(lw_task *task, void *data, int count) {
   return status;
 }
 
-/* In the child of a fork, which has none of the threads and may have inherited locks that nobody
- * will release. (To ask for the process at every launch would be a system call.) */
-static void forget(void) { atomic_store(&pool.state, UNUSED); }
-
-/* The first use, if it is. */
+/* The first use, and the first use in the child of a fork, which has none of the threads and
+ * may have inherited locks that nobody will release. */
 static void own(void) {
-  static atomic_int told;
-  int state = atomic_load_explicit(&pool.state, memory_order_acquire);
-  while (state != READY) {
-    if (state == UNUSED && atomic_compare_exchange_weak(&pool.state, &state, RESETTING)) {
-      if (!atomic_exchange(&told, 1)) pthread_atfork(NULL, NULL, forget);
+  pid_t me = getpid(), owner = atomic_load_explicit(&pool.owner, memory_order_acquire);
+  while (owner != me) {
+    if (owner != RESETTING && atomic_compare_exchange_weak(&pool.owner, &owner, RESETTING)) {
       pthread_mutex_init(&pool.launching, NULL);
       pthread_mutex_init(&pool.sleeping, NULL);
       pthread_cond_init(&pool.work, NULL);
       pthread_cond_init(&pool.done, NULL);
       pool.workers = 0;
+      atomic_store(&pool.gate, GATE_SHUT);
       atomic_store(&pool.sleepers, 0);
       atomic_store(&pool.caller_sleeps, 0);
-      atomic_store(&pool.state, READY);
+      atomic_store(&pool.owner, me);
     }
-    state = atomic_load(&pool.state);
+    owner = atomic_load(&pool.owner);
   }
 }
 
@@ -329,7 +316,7 @@ static int run(lw_task *task, void *data, int threads, int shares) {
 /* At exit or dlclose. Leaves everything alone in the child of a fork, and where a launch is
  * still under way in another thread of a process that exits. */
 __attribute__((destructor)) static void shut_down(void) {
-  if (atomic_load(&pool.state) == READY && !inside &&
+  if (atomic_load(&pool.owner) == getpid() && !inside &&
       pthread_mutex_trylock(&pool.launching) == 0) {
     atomic_store(&pool.closed, 1);
     publish(0);
