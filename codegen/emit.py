@@ -294,9 +294,11 @@ class _Emitter:
             turn = tirx.Var("turn", "int32")
             before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
             at = tirx.bitwise_xor(share, turn)
-        fewer = 1 << (-(-total // self.threads) - 1).bit_length()  # for each thread, at most one
-        if self.own and fewer < _SHARES:  # iteration in each: empty ones cost, too
-            dealt = tirx.call_extern("int32", "lw_deal", number(self.threads * fewer))
+        # A power of two for each thread, so that those of the loop divide evenly, and as few as hold
+        # one iteration each at most: empty ones cost, too.
+        enough = 1 << (-(-total // self.threads) - 1).bit_length()
+        if self.own and enough < _SHARES:
+            dealt = tirx.call_extern("int32", "lw_deal", number(self.threads * enough))
             before.append(tirx.Evaluate(dealt))
 
         def begin(at: Any) -> Any:
