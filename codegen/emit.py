@@ -294,8 +294,8 @@ class _Emitter:
             turn = tirx.Var("turn", "int32")
             before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
             at = tirx.bitwise_xor(share, turn)
-        # A power of two for each thread, so that those of the loop divide evenly, and as few as hold
-        # one iteration each at most: empty ones cost, too.
+        # A power of two for each thread, so that those of the loop divide evenly, and as few as
+        # hold one iteration each at most: empty ones cost, too.
         enough = 1 << (-(-total // self.threads) - 1).bit_length()
         if self.own and enough < _SHARES:
             dealt = tirx.call_extern("int32", "lw_deal", number(self.threads * enough))
