@@ -202,7 +202,7 @@ class _Product:
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
         row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)
-        most = max(2 * _FEW, int(2 * target.l2_bytes / row))
+        most = max(2 * _FEW, int(3 * target.l2_bytes / row))
 
         def busiest(rows: int) -> int:
             """Rows that the thread with the most of them computes."""
