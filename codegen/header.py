@@ -20,6 +20,7 @@ C_TYPES = {
     "bfloat16": "uint16_t",
     "int64": "int64_t",
     "int32": "int32_t",
+    "int16": "int16_t",
     "int8": "int8_t",
     "uint8": "uint8_t",
     "bool": "uint8_t",

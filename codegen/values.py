@@ -30,7 +30,7 @@ from loopwright.dsl.expr import (
 from loopwright.schedule.tree import Buffer, Linear, Load, Position
 
 _HALVES = ("float16", "bfloat16")
-_WIDER = {"int8": "int32", "uint8": "int32", "int32": "int64"}
+_WIDER = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "int32": "int64"}
 _WRAPPING = ("add", "sub", "mul")
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -187,7 +187,7 @@ class ValueEmitter:
             value = tirx.Cast("int32", value)
         if dtype in _HALVES:
             return self._rounded(tirx.Cast("float32", value), dtype, bind)
-        if is_float(source) and dtype in ("int8", "uint8"):
+        if is_float(source) and _WIDER.get(dtype) == "int32":
             value = tirx.Cast("int32", value)  # then wrap, as NumPy does
         return tirx.Cast(dtype, value)
 

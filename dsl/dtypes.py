@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from loopwright.dsl.errors import NotationError
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-INTEGERS = ("int64", "int32", "int8", "uint8")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 

@@ -18,6 +18,7 @@ from loopwright.schedule.context import NestContext
 from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.edges import clamped, edges, unpadded
 from loopwright.schedule.estimate import estimate
+from loopwright.schedule.fixed_point import GROWTH, fixed_point
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
 from loopwright.schedule.kn2row import kn2row
@@ -175,6 +176,9 @@ def _space(named: _Named, target: Target) -> Space:
     nearest = clamped(workload)
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
+    smaller = fixed_point(workload, target)
+    if smaller is not None:
+        rewrites.append(_sketches(workload, smaller, target, "fixed=24 ", GROWTH, _MINOR))
     for name, groups, growth in strassen(workload, target):
         rewrites.append(_sketches(workload, groups, target, f"{name} ", growth, _MINOR))
     for results in RESULTS:

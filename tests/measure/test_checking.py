@@ -10,7 +10,18 @@ import loopwright as lw
 from loopwright.dsl import oracle
 from loopwright.measure.checking import difference, from_bytes, poison, to_bytes
 
-DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+DTYPES = [
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int16",
+    "int8",
+    "uint8",
+    "int32",
+    "int64",
+    "bool",
+]
 
 
 def copy_of(dtype, *shape):

@@ -1,0 +1,136 @@
+"""Products with weights of three bytes equal the oracle, as exactly as they say."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from tests.codegen.test_build import assert_configs_equal_oracle
+
+RANDOM_CONFIGS = 2
+SMALLER = "fixed=24"
+
+
+def tensor(name, *shape, constant=False, dtype="float32"):
+    return lw.tensor(name, shape, dtype=dtype, constant=constant)
+
+
+def products(m, n, k, transposed=False, constant=True, dtype="float32"):
+    i, j, q = lw.indices("i j q")
+    y = tensor("y", *((n, k) if transposed else (k, n)), constant=constant, dtype=dtype)
+    x, out = tensor("x", m, k, dtype=dtype), lw.tensor("out")
+    out[i, j] += x[i, q] * (y[j, q] if transposed else y[q, j])
+    return out
+
+
+def vector(n, k):
+    j, q = lw.indices("j q")
+    x, y, out = tensor("x", k), tensor("y", k, n, constant=True), lw.tensor("out")
+    out[j] += y[q, j] * x[q]
+    return out
+
+
+def with_bias_and_relu():
+    return ops.relu(ops.add(products(1, 1100, 2100), tensor("b", 1100, constant=True)))
+
+
+def gates():
+    """Sums of products that are read several times, as a cell of an LSTM reads them."""
+    i, j = lw.indices("i j")
+    made, out = products(1, 2600, 650), lw.tensor("c")
+    out[i, j] = lw.sigmoid(made[i, j]) * lw.tanh(made[i, j])
+    return out
+
+
+def batched():
+    b, j, q = lw.indices("scale j q")
+    x, y, out = tensor("x", 3, 900), tensor("y", 3, 900, 1000, constant=True), lw.tensor("out")
+    out[b, j] += x[b, q] * y[b, q, j]
+    return out
+
+
+def sums_over_two_axes():
+    i, j, p, q = lw.indices("i j p q")
+    x, y, out = tensor("x", 2, 3, 900), tensor("y", 3, 900, 1000, constant=True), lw.tensor("out")
+    out[i, j] += x[i, p, q] * y[p, q, j]
+    return out
+
+
+CASES = {
+    "one row": lambda: products(1, 1500, 1400),
+    "no rows": lambda: vector(1500, 1401),
+    "as many rows as use a weight again": lambda: products(4, 1500, 1400),
+    "weights by rows": lambda: products(1, 1501, 1400, transposed=True),
+    "bias and ReLU": with_bias_and_relu,
+    "gates": gates,
+    "a matrix for each row": batched,
+    "two axes of sums": sums_over_two_axes,
+}
+
+
+def smaller(workload, **where):
+    return [s for s in lw.space(workload, **where).sketches if s.rewrite == SMALLER]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_with_weights_of_three_bytes_equal_the_oracle(name):
+    workload = lw.workload(CASES[name]())
+    sketches, rng = smaller(workload, threads=2), np.random.default_rng(0)
+    assert sketches
+    configs = [sketches[0].at(sketches[0].default)]
+    for _ in range(RANDOM_CONFIGS):
+        sketch = sketches[rng.integers(len(sketches))]
+        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    assert_configs_equal_oracle(workload, configs, threads=2)
+
+
+def built(workload):
+    sketch = smaller(workload, threads=2)[0]
+    return lw.build(workload, sketch.at(sketch.default), threads=2)
+
+
+def test_weights_are_three_bytes_and_a_scale_for_each_sum():
+    library = built(lw.workload(products(1, 1440, 1400)))  # whole tiles, of 144
+    assert sum(p.nbytes for p in library.signature.prepared) == 1440 * (1400 * 3 + 4)
+
+
+def test_a_weight_is_off_by_no_more_than_rounding_the_largest_of_its_sum():
+    rng, k, n = np.random.default_rng(0), 1400, 1500
+    sizes = 2.0 ** rng.integers(-40, 40, (1, n))
+    weights = (rng.standard_normal((k, n)) * sizes).astype("float32")
+    library = built(lw.workload(products(1, n, k)))
+    largest = np.abs(weights).max(axis=0).astype("float64")
+    for q in (0, 1, k // 2, k - 1):
+        row = np.zeros((1, k), "float32")
+        row[0, q] = 1
+        off = np.abs(library(row, weights).astype("float64") - weights[q])
+        # Half a step of the integers, and the scale's own rounding.
+        assert (off <= largest * 2.0**-24 * 1.01 + np.abs(weights[q]) * 2.0**-23).all()
+
+
+def test_sums_without_weights_are_zero_and_those_of_no_number_are_none():
+    weights = np.ones((1400, 1500), "float32")
+    weights[:, 3] = 0
+    weights[7, 5] = np.nan
+    weights[7, 6] = np.inf
+    got = built(lw.workload(products(1, 1500, 1400)))(np.ones((1, 1400), "float32"), weights)[0]
+    assert got[3] == 0
+    assert np.isnan(got[5])
+    assert not np.isfinite(got[6])
+    assert (np.delete(got, [3, 5, 6]) == 1400).all()
+
+
+def test_weights_that_are_near_used_again_or_given_at_every_call_stay_as_they_are():
+    for made in (
+        products(1, 100, 100),
+        products(16, 1500, 1400),
+        products(1, 1500, 1400, constant=False),
+        products(1, 1500, 1400, dtype="float64"),
+    ):
+        assert not smaller(lw.workload(made), threads=2)
+
+
+def test_who_wants_no_more_rounding_can_leave_them_out():
+    space = lw.space(lw.workload(products(1, 1500, 1400)), threads=2)
+    assert SMALLER in {s.rewrite for s in space.sketches}
+    assert SMALLER not in {s.rewrite for s in space.limited(1).sketches}
