@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.dsl.dtypes import DTYPES, numpy_dtype
+from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.dsl.errors import NotationError, RangeError
 from loopwright.dsl.expr import Expr, Reduce
 from loopwright.dsl.functions import cast
@@ -218,17 +218,11 @@ def _promote(spec: str, tensors: Sequence[Tensor]) -> str:
     """The dtype that NumPy computes in, for operands of these dtypes."""
     found = ", ".join(f"{t.name} {t.dtype}" for t in tensors)
     try:
-        name = np.result_type(*(numpy_dtype(t.dtype) for t in tensors)).name
+        return np.result_type(*(numpy_dtype(t.dtype) for t in tensors)).name
     except TypeError as error:
         raise NotationError(
             f"einsum {spec!r}: the dtypes ({found}) have no common type; lw.cast the operands"
         ) from error
-    if name not in DTYPES:
-        raise NotationError(
-            f"einsum {spec!r}: the dtypes ({found}) meet in {name}, which is not supported; "
-            f"lw.cast the operands to one of {', '.join(DTYPES)}"
-        )
-    return name
 
 
 def _sum_lone_indices(

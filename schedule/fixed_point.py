@@ -8,8 +8,8 @@
 where W is known ahead of time. Such a product takes as long as its weights take to be read, and
 these have three quarters of the bytes. V is an integer of 24 bits with its sign, all of which are
 float32's, too. It differs from W / S by half at most, which is what rounding to float32 costs the
-largest weight of a sum: the results are those of weights that are off by 2⁻²⁴ of that one (floating
-point in blocks, Wilkinson 1963, *Rounding Errors in Algebraic Processes*, chapter 1).
+largest weight of a sum: the results are those of weights that are off by 2⁻²⁴ of that one (block
+floating point, Wilkinson 1963, *Rounding Errors in Algebraic Processes*).
 """
 
 from __future__ import annotations

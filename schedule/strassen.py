@@ -197,7 +197,7 @@ class _Product:
 
     def rows_at_once(self, target: Target) -> list[int]:
         """How many rows of blocks may be computed at a time, all threads being busy: from those
-        of a register tile, what they make staying near, to twice as many as the second-level
+        of a register tile, what they make staying near, to three times as many as the second-level
         cache has room for, where the right operand's sums are read less often."""
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))

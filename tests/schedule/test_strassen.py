@@ -223,4 +223,4 @@ def test_blocks_of_rows_leave_no_thread_idle_and_fit_its_cache():
     assert rows(2, 1 << 20) == {7, 49}  # of 98; 7 KB + 7 KB each
     assert rows(1, 16 << 20) == {7, 14, 49, 98}
     assert rows(8, 16 << 20) == {13}
-    assert rows(2, 1 << 18) == {7}  # 37 have room, twice; 20 to 33 leave 51 for a thread
+    assert rows(2, 1 << 17) == {7}  # 27 have room, three times; 20 to 27 leave 51 for a thread
