@@ -18,7 +18,7 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.lookup import hardware
-from loopwright.transfer.record import FINALS
+from loopwright.transfer.record import FINALS, NETWORK
 from loopwright.transfer.records import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -33,6 +33,7 @@ class Session:
     history: every candidate measured, those of earlier sessions first.
     resumed: how many those are.
     champion: what the store would have chosen before this session; None for nothing.
+    verified: configs whose results were checked against the oracle's, and are right.
     spent: seconds by part of the work.
     notes: what callbacks were told in words.
     preparing: what the device does meanwhile, and must have done before it measures.
@@ -55,6 +56,7 @@ class Session:
         self.notes: list[str] = []
         self.resumed = 0
         self.champion: Config | None = None
+        self.verified: set[Config] = set()
         self._whole = True
         self.spent: dict[str, float] = {}
         self.preparing = preparing
@@ -145,7 +147,10 @@ class Session:
     def verify(self, config: Config) -> Failure | None:
         """Check a config's results against the oracle's."""
         with self.timed("checking"):
-            return self.device.verify(self.workload, config)
+            failure = self.device.verify(self.workload, config)
+        if failure is None:
+            self.verified.add(config)
+        return failure
 
     def reject(self, config: Config, failure: Failure) -> None:
         """A measured config that turned out to be wrong."""
@@ -160,6 +165,13 @@ class Session:
         another; None for nothing."""
         found = self._best_of_all(cache or self.device.cache)
         return found if found and found in self.space else None
+
+    def in_networks(self) -> Mapping[Config, float]:
+        """The configs that were measured inside of a network on this machine, with their costs."""
+        if self.store is None:
+            return {}
+        target = self.device.target
+        return self.store.measured(self.workload, target, self._machine, cache=NETWORK)
 
     def record(self, measurement: Measurement, final: bool = False) -> Record:
         """The record of a measurement, stored; one of an earlier session is there already. `final`
@@ -289,11 +301,11 @@ class Session:
         if self.store is None:
             return None
         key, target = self.workload.key, self.device.target
-        found = self.store.best(key, target, machine=self._machine, cache=cache)
+        whole = space(self.workload, target)
+        found = self.store.best(key, target, machine=self._machine, cache=cache, among=whole)
         return found.config if found else None
 
     def _saw_best(self) -> bool:
-        """Whether the space has what the store would choose, if any version's space has it."""
+        """Whether the space, which may be a part of the whole, has what the store would choose."""
         best = self._best_of_all(self.device.cache)
-        whole = space(self.workload, self.device.target)
-        return best is None or best in self.space or best not in whole
+        return best is None or best in self.space

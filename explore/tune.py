@@ -193,8 +193,10 @@ def _begin(session: Session) -> Config | None:
         return None
     here = session.device.fingerprint()
     target = session.device.target
-    found = session.store.best(session.workload, target, "any", machine=here, besides=here)
-    if found is None or found.config not in session.space:
+    found = session.store.best(
+        session.workload, target, "any", machine=here, besides=here, among=session.space
+    )
+    if found is None:
         return None
     machine = found.machine.get("processor", "another machine")
     session.note(f"begins with what was best on {machine}")

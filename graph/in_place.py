@@ -90,8 +90,7 @@ def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> 
     """Store the times of a task's candidates, those of wrong results left out."""
     costs = expected(samples)
     for config in sorted(costs, key=costs.__getitem__):
-        failure = t.session.verify(config)
-        if failure is None:
+        if config in t.session.verified or (failure := t.session.verify(config)) is None:
             break
         t.session.reject(config, failure)
         del costs[config]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import os
 import statistics
 from collections.abc import Mapping
@@ -33,6 +35,7 @@ from loopwright.graph.virtual import VirtualModel, VirtualWork, build_virtual
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch import Config
+from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.lookup import hardware
 from loopwright.transfer.record import NETWORK
@@ -41,6 +44,13 @@ from loopwright.transfer.records import Record, RecordStore
 _UNTIMED = 3
 """Calls after which weights lie as near as they will: after another model's calls, the first ones
 read them from memory."""
+
+
+_SAMPLES = 5
+"""Calls, at least, whose median is what a call takes."""
+
+_CLEARLY = 0.9
+"""Of a program's time alone, below which another is likely to be faster in a network, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +123,13 @@ class TunedModel:
         return self.library.export(path)
 
     def measure(self, seconds: float = 0.5) -> float:
-        """The median seconds of a whole call on random data, warm, taking about `seconds`."""
+        """The median seconds of a whole call on random data, warm, taking about `seconds`, or a
+        few calls where these take longer."""
         call = self.library.prepare_call(*map(_random, self.library.signature.inputs))
-        return statistics.median(Timer(call, Timing(relative=0.02, cap=seconds)).run())
+        call.repeat(_UNTIMED)
+        once, _ = call.repeat(1)
+        timing = Timing(relative=0.02, cap=max(seconds, _SAMPLES * once))
+        return statistics.median(Timer(call, timing).run())
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
@@ -295,7 +309,9 @@ def compiled(
     """Compile imported steps by records. Raises `BuildError`, and `NotPlannable` where a step
     needs TVM's run-time."""
     configs: dict[str, Config] = {key: record.config for key, record in records.items()}
-    return TunedModel(work, compose(work, configs, target, name), target, dict(records))
+    composed = compose(work, configs, target, name)
+    used = {k: r for k, r in records.items() if composed.configs.get(k) == r.config}
+    return TunedModel(work, composed, target, used)
 
 
 def best_records(
@@ -306,18 +322,36 @@ def best_records(
     machine: Mapping[str, str] | None = None,
 ) -> dict[str, Record]:
     """The best record of every task that has one, by the workload's key; one that was measured
-    inside of a network before others of the same machine, by default this one."""
+    inside of a network before others of the same machine, by default this one, but for one that
+    has been found since. One of a config that is not of the space any more, where there is no
+    other."""
     machine = fingerprint() if machine is None else machine
     found = {}
     with RecordStore(records, create=False) as store:
         for task in work.tasks:
-            record = store.best(task.workload, target, policy, machine=machine)
-            inside = store.best(task.workload, target, policy, machine=machine, cache=NETWORK)
-            if inside is not None and (record is None or _where(inside) == _where(record)):
+            best = functools.partial(
+                store.best, task.workload, target, policy=policy, machine=machine
+            )
+            points = space(task.workload, target)
+            record, inside = best(among=points), best(among=points, cache=NETWORK)
+            if inside is not None and not (record and _goes_before(record, inside, store)):
                 record = inside
-            if record is not None:
+            if record := record or best():
                 found[task.workload.key] = record
     return found
+
+
+def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:
+    """Whether a record of a program alone says more than the best one of inside of a network: it
+    is of a nearer machine, or was found by a search that was interrupted before it compared its
+    best in the network, and is clearly the faster program."""
+    if _where(inside) != _where(record):
+        return True
+    where = (record.workload_key, record.target, record.machine, record.threads)
+    if record.config in store.measured(*where, cache=NETWORK):
+        return False
+    alone = store.measured(*where).get(inside.config, math.inf)
+    return record.cost < _CLEARLY * alone
 
 
 def _where(record: Record) -> tuple[object, ...]:

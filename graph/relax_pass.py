@@ -23,6 +23,7 @@ from loopwright.graph.passes import fused
 from loopwright.graph.tasks import Task
 from loopwright.graph.tir import Imported, import_function
 from loopwright.measure.machine import fingerprint
+from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import Record, RecordStore
 
@@ -79,7 +80,10 @@ def apply(
         with RecordStore(records, create=False) as store:
 
             def best(workload: Workload) -> Record | None:
-                return store.best(workload, machine, policy, machine=here)
+                # One that no longer is of the space may be all that there is, and is told.
+                return store.best(
+                    workload, machine, policy, machine=here, among=space(workload, machine)
+                ) or store.best(workload, machine, policy, machine=here)
 
             return replaced(module, machine, best, defaults)[0]
 

@@ -37,7 +37,6 @@ from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.base import AUTO, Transfer, find_base
-from loopwright.transfer.record import NETWORK
 from loopwright.transfer.records import RecordStore
 
 BATCH = 16
@@ -60,7 +59,6 @@ class TaskState:
     curve: the lowest cost in seconds after each batch; infinite while nothing worked.
     exhausted: whether nothing is left to measure.
     measured: how many candidates this search measured.
-    before: the best config of earlier searches.
     """
 
     task: Task
@@ -69,7 +67,6 @@ class TaskState:
     curve: list[float] = field(default_factory=list)
     exhausted: bool = False
     measured: int = 0
-    before: Config | None = None
 
     @property
     def best(self) -> float:
@@ -83,14 +80,13 @@ class TaskState:
 
     @property
     def compared(self) -> bool:
-        """Whether there is something to compare in the network: many new candidates, a better
-        one, or those of earlier searches that were interrupted before they compared them."""
+        """Whether there is something to compare in the network: many new candidates, or a best
+        one, of this search or of an earlier one that was interrupted, that has not been compared
+        in one yet."""
         if self.measured >= COMPARED:
             return True
-        if self.before is None or len(self.session.history) < COMPARED:
-            return False
-        waiting = self.session.best_known(NETWORK) is None
-        return waiting or _best(self.session) != self.before
+        best = self.session.ranked()[:1]
+        return bool(best) and best[0] not in self.session.in_networks()
 
     @property
     def expected_gain(self) -> float:
@@ -264,6 +260,8 @@ def search(
         try:
             for turn in _turns(states, budget, searching):
                 show(turn)
+            for line in _failed(states):
+                say(line)
             if inside:
                 assert isinstance(work, Work)
                 best = [
@@ -273,7 +271,8 @@ def search(
                 ]
                 others = _known(work, target, records) if best else {}
                 timed = budget.minutes < math.inf  # else a few rounds do, one after the other
-                for line in compare_in_place(work, target, best, comparing, others, timed):
+                left = min(comparing, max(deadline - time.monotonic(), 0.0))
+                for line in compare_in_place(work, target, best, left, others, timed):
                     say(line)
         except KeyboardInterrupt:
             say("interrupted: what was measured is kept")
@@ -329,11 +328,21 @@ def _state(
     tuner.tell([m.config for m in earlier], costs)
     best = np.minimum.accumulate(costs).tolist()  # in the order in which they were measured
     curve = best[-1::-BATCH][::-1]
-    return TaskState(task, session, tuner, curve, tuner.exhausted, before=_best(session))
+    return TaskState(task, session, tuner, curve, tuner.exhausted)
 
 
-def _best(session: Session) -> Config | None:
-    return next(iter(session.ranked()), None)
+def _failed(states: Sequence[TaskState]) -> Iterator[str]:
+    """The tasks that have no program but their defaults. Raises `TuningError` where candidates
+    were measured and none of any task worked."""
+    tried = [s for s in states if s.session.history]
+    if tried and all(math.isinf(s.best) for s in tried):
+        raise tried[0].session.nothing_worked("the search ended")
+    missed = [s.task.name for s in states if not s.session.history]
+    if missed:
+        yield f"the budget ended before {', '.join(missed)}: by default schedules"
+    for s in tried:
+        if math.isinf(s.best):
+            yield f"{s.task.name}: {s.session.nothing_worked('the search ended')}"
 
 
 def _ms(seconds: float) -> str:

@@ -23,7 +23,7 @@ from loopwright.schedule.target import Target
 _log = logging.getLogger(__name__)
 _ONCE = Timing(cap=0.0)
 _SLOWER = 10.0  # times the default schedule's time that a candidate may take
-_KEPT = 8  # workloads
+_KEPT = 256 << 20  # bytes of outputs
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Limits:
 
 
 class References:
-    """Makes the reference `Data` of workloads, and keeps the last few."""
+    """Makes the reference `Data` of workloads, and keeps those used last, by what they take: the
+    tasks of a network, which have their turns, are many."""
 
     def __init__(
         self, target: Target, builder: Builder, runner: Runner, limits: Limits, seed: int
@@ -94,8 +95,12 @@ class References:
 
     def _keep(self, workload: Workload, data: Data, default: Built) -> None:
         self._kept[workload.key] = data, default
-        if len(self._kept) > _KEPT:
+        while len(self._kept) > 1 and self._bytes() > _KEPT:
             self._kept.popitem(last=False)
+
+    def _bytes(self) -> int:
+        every = (blob for data, _ in self._kept.values() for blob in data.expected)
+        return sum(memoryview(blob).nbytes for blob in every)
 
     def _make(
         self, workload: Workload, configs: Sequence[Config]
@@ -103,9 +108,13 @@ class References:
         """The reference with the default schedule of the definition's own sums, and candidates."""
         data = Data(Task(workload, self._target), self._seed, (), (0.0, 0.0), self._limits.default)
         all_configs = [space(workload, self._target).limited(1).default, *configs]
-        (default, *built), oracle = self._builder.build_with_oracle(
-            data.task, all_configs, data.seed, self._limits.oracle
-        )
+        oracle = None
+        if workload.key in self._too_slow:  # it would be again
+            default, *built = self._builder.build(data.task, all_configs)
+        else:
+            (default, *built), oracle = self._builder.build_with_oracle(
+                data.task, all_configs, data.seed, self._limits.oracle
+            )
         default, seconds = self._first_run(data, default)
         if "undefined symbol" in str(default.failure):
             data = replace(data, task=replace(data.task, complete=True))
@@ -114,8 +123,10 @@ class References:
         timeout = max(self._limits.run, _SLOWER * seconds)
         if self._target.kind == "opencl":
             timeout += self._limits.build  # by the driver, where it runs
-        data = replace(self._with_outputs(data, default, oracle), timeout=timeout)
-        return data, default, built
+        data = replace(data, timeout=timeout)
+        if oracle is None:
+            return self._by_default(data, default), default, built
+        return self._with_outputs(data, default, oracle), default, built
 
     def _first_run(self, data: Data, default: Built) -> tuple[Built, float]:
         """The default schedule, and the seconds of one call; none where it fails."""

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -119,6 +119,7 @@ class RecordStore:
         threads: int | None = None,
         cache: str | None = None,
         besides: Mapping[str, str] | None = None,
+        among: Container[Config] | None = None,
     ) -> Record | None:
         """A record of the fastest config for a workload (or its key), or None.
 
@@ -131,14 +132,15 @@ class RecordStore:
         not beat the later ones of the same config. A config that ever gave wrong results, or
         crashed, is never the best. `threads` are the target's if not given; `cache` limits
         the choice to such times; if it is None, times inside of a network are left out. Records
-        of the machine `besides` are left out.
+        of the machine `besides` are left out, and so are configs that are not `among` those given:
+        a space, say, since one of another version's may not be there any more.
         """
         if cache not in (None, *CACHES):
             raise RecordError(f"cache = {cache!r}: use one of {CACHES}, or None for both")
         wanted = _wanted(workload, target, machine, threads, policy)
         here = None if besides is None else hardware(besides)
         groups = choose((s for s in self.settings() if s.hardware != here), wanted)
-        return next(filter(None, (self._best_of(group, cache) for group in groups)), None)
+        return next(filter(None, (self._best_of(g, cache, among) for g in groups)), None)
 
     def best_of_each(self) -> Iterator[Record]:
         """The best record of every workload, target, machine and number of threads, and after it
@@ -167,15 +169,16 @@ class RecordStore:
         target: Target | str,
         machine: Mapping[str, str],
         threads: int | None = None,
+        cache: str = "warm",
     ) -> dict[Config, float]:
-        """The configs that have been measured with warm caches, with their last cost in seconds,
-        infinite for a failure; in the order in which they were first measured."""
+        """The configs that have been measured, with their last cost in seconds, infinite for a
+        failure; in the order in which they were first measured."""
         wanted = _wanted(workload, target, machine, threads, "exact")
         ids, marks = _ids(s for s in self.settings() if wanted.allows(s))
         found = self._database.read(
             f"""SELECT config, cost FROM records
-            WHERE setting IN ({marks}) AND cache = 'warm' ORDER BY id""",
-            ids,
+            WHERE setting IN ({marks}) AND cache = ? ORDER BY id""",
+            (*ids, cache),
         )
         with self._database.explained():
             return {rows.to_config(text): math.inf if c is None else c for text, c in found}
@@ -262,7 +265,9 @@ class RecordStore:
                 yield self._record(row)
             last = found[-1][0]
 
-    def _best_of(self, group: Iterable[Setting], cache: str | None) -> Record | None:
+    def _best_of(
+        self, group: Iterable[Setting], cache: str | None, among: Container[Config] | None = None
+    ) -> Record | None:
         """The best record of comparable settings.
 
         The median over a config's records, each counted as often as it has samples, is never
@@ -282,7 +287,12 @@ class RecordStore:
             GROUP BY session, config""",
             given,
         )
-        since = _since(compared)
+
+        def serves(config: str) -> bool:
+            with self._database.explained():
+                return among is None or rows.to_config(config) in among
+
+        since = _since([row for row in compared if serves(row[1])])
         if since is not None:
             some, given = f"{some} AND created >= ?", (*given, since)
         floors = self._database.read(
@@ -294,6 +304,8 @@ class RecordStore:
         for config, floor in floors:
             if floor >= lowest:
                 break
+            if not serves(config):
+                continue
             found = self._database.read(
                 f"{rows.SELECT} WHERE {some} AND config = ?", (*given, config)
             )

@@ -18,9 +18,13 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.live import LiveTasks
 from loopwright.graph.model import build_model, build_work, import_model
 from loopwright.graph.tune import BATCH, TaskState, search, tune_model
+from loopwright.measure.device import Measurement
+from loopwright.measure.machine import fingerprint
+from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import space
-from loopwright.transfer.record import NETWORK
+from loopwright.transfer.record import NETWORK, Record
 from loopwright.transfer.records import RecordStore
+from tests.explore.synthetic import MadeUp
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -78,18 +82,18 @@ def test_what_an_interrupted_search_measured_is_compared_by_the_next_one():
         def ranked(self):
             return self.history[:1]
 
-        def best_known(self, cache):
-            return "won" if self.network else None
+        def in_networks(self):
+            return self.network
 
-    def compared(count, *, network, measured=0, before=0):
+    def compared(count, *, network, measured=0):
         session = Session(count, network=network)
-        return TaskState(_Task(1), session, None, measured=measured, before=before).compared
+        return TaskState(_Task(1), session, None, measured=measured).compared
 
-    assert compared(BATCH, network=False)
-    assert not compared(BATCH, network=True)
-    assert compared(BATCH, network=True, before="slower than what was found")
-    assert not compared(BATCH - 1, network=False)
-    assert compared(BATCH, network=True, measured=BATCH)
+    assert compared(BATCH, network={})
+    assert not compared(BATCH, network={0: 1e-3})
+    assert compared(BATCH, network={1: 1e-3})  # and has been found to be slower since
+    assert compared(BATCH, network={0: 1e-3}, measured=BATCH)
+    assert not compared(0, network={})
 
 
 def test_a_model_goes_in_and_a_tuned_one_comes_out(net, tmp_path):
@@ -154,6 +158,72 @@ def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
         tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1)
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store)
+
+
+def test_a_search_in_which_nothing_worked_is_an_error_that_says_why(net, tmp_path):
+    model, x = net
+    device = MadeUp(fails=frozenset(range(8)))
+    work = import_model(model, (x,), device.target)
+    budget = Budget(trials=2 * BATCH)
+    with pytest.raises(TuningError, match=r"none of 32 candidates worked(.|\n)*never works"):
+        search(work, device.target, budget, tmp_path / "r.db", device=device, transfer=None)
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store) == 2 * BATCH
+
+
+def test_tasks_that_were_not_reached_are_told(net, tmp_path):
+    model, x = net
+    device, lines = MadeUp(), []
+    work = import_model(model, (x,), device.target)
+    options = {"device": device, "transfer": None, "tell": lines.append}
+    search(work, device.target, Budget(trials=BATCH), tmp_path / "r.db", **options)
+    assert f"the budget ended before {work.tasks[1].name}: by default schedules" in lines
+
+
+def _stored(path, task, target, *costs, cache="warm", created=0.0):
+    """Records of configs with what they cost."""
+    with RecordStore(path) as store:
+        for config, cost in costs:
+            m = Measurement(config, (cost,), None, 0.0, 0.0, cache, target.threads, created)
+            store.add([Record.of(task.workload, target, fingerprint(), m, seed=0, session="s")])
+
+
+def test_records_of_another_version_s_rules_do_not_hide_those_that_fit(net, tmp_path):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    first, second = work.tasks
+    old = Config("of another version", ())
+    fits = space(first.workload, target).sample(np.random.default_rng(1))
+    for cache in ("warm", NETWORK):
+        _stored(tmp_path / "r.db", first, target, (old, 1e-9), (fits, 1e-6), cache=cache)
+    _stored(tmp_path / "r.db", second, target, (old, 1e-9))
+    built = build_work(work, target, tmp_path / "r.db")
+    assert built.composed.configs[first.workload.key] == fits
+    assert {r.config for r in built.records.values()} == {fits}  # the other one was not built by
+    (note,) = built.composed.notes
+    assert "its record cannot be built" in note
+
+
+def test_what_an_interrupted_search_found_goes_before_what_was_compared_in_the_network(
+    net, tmp_path
+):
+    model, x = net
+    target = resolve("cpu", 1)
+    work = import_model(model, (x,), target)
+    task = work.tasks[0]
+    points = space(task.workload, target)
+    compared, found = (points.sample(np.random.default_rng(n)) for n in (1, 2))
+
+    def chosen(seconds, *inside):
+        path = tmp_path / f"{seconds}{len(inside)}.db"
+        _stored(path, task, target, (compared, 10e-6), (found, seconds))
+        _stored(path, task, target, (compared, 12e-6), *inside, cache=NETWORK)
+        return build_work(work, target, path).composed.configs[task.workload.key]
+
+    assert chosen(5e-6) == found
+    assert chosen(9.9e-6) == compared  # as fast, within what measurements are off
+    assert chosen(5e-6, (found, 13e-6)) == compared
 
 
 def test_a_search_that_goes_on_knows_how_fast_it_improved(net, tmp_path):

@@ -123,6 +123,38 @@ def test_an_oracle_that_was_too_slow_is_not_asked_again(device, builder, monkeyp
     assert device.verify(workload, default) is None
 
 
+def _row(count):
+    i = lw.indices("i")
+    x, y = lw.tensor("x", (count,)), lw.tensor("y")
+    y[i] = x[i] + 1.0
+    return lw.workload(y)
+
+
+def test_an_oracle_is_asked_once_for_each_of_many_tasks_that_have_their_turns(device, builder):
+    asked = []
+    builder.oracle = lambda task, *args: asked.append(task) or Builder.oracle(builder, task, *args)
+    try:
+        for workload in [*map(_row, range(8, 18))] * 2:
+            default = space(workload, device.target).default
+            assert next(device.measure(workload, [default])).failure is None
+    finally:
+        del builder.oracle
+    assert len(asked) == 10
+
+
+def test_an_oracle_that_was_too_slow_is_not_asked_again_for_what_was_forgotten(
+    device, builder, monkeypatch
+):
+    monkeypatch.setattr("loopwright.measure.reference._KEPT", 0)
+    builder.no_oracle = True
+    one, other = _row(8), _row(9)
+    for workload in (one, other):
+        default = space(workload, device.target).default
+        assert next(device.measure(workload, [default])).failure is None
+    monkeypatch.setattr(builder, "oracle", None)
+    assert next(device.measure(one, [space(one, device.target).default])).failure is None
+
+
 def test_quotients_by_sums_that_almost_vanish_are_right(device):
     i, k = lw.indices("i k")
     X, S, Y = lw.tensor("X", (1024, 512)), lw.tensor("S"), lw.tensor("Y")

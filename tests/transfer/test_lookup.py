@@ -4,6 +4,7 @@ import pytest
 
 from loopwright.schedule.target import Target
 from loopwright.transfer.lookup import comparable, family
+from loopwright.transfer.record import FINALS
 from loopwright.transfer.records import RecordError, RecordStore
 from tests.transfer.examples import AVX512, MACHINE, OTHER, config, matmul, record
 
@@ -122,3 +123,19 @@ def test_exact_needs_a_machine(store):
 def test_an_unknown_policy_is_an_error(store):
     with pytest.raises(RecordError, match="'closest'; use one of"):
         store.best(matmul(), AVX512, "closest", machine=MACHINE)
+
+
+def test_configs_that_are_not_asked_for_are_passed_over_and_decide_nothing(store):
+    final = {"session": "later" + FINALS, "created": 2e9}
+    store.add([record(0, 3.0), record(1, 1.0, **final), record(2, 2.0)])
+
+    def best(*among):
+        found = store.best(matmul(), AVX512, machine=MACHINE, among=among)
+        return found and found.config
+
+    assert found(store, AVX512, "exact") == config(1)
+    assert best(config(0), config(2)) == config(2)  # the comparison was of none of them
+    assert best(config(0)) == config(0)
+    assert best(config(7)) is None
+    store.add([record(3, 9.0, machine=OTHER, target=NEWER)])
+    assert store.best(matmul(), AVX512, "any", among=[config(3)]).config == config(3)
