@@ -28,7 +28,9 @@ ARENA, WEIGHTS, ARGUMENTS = 0, 1, 2
 _SYMBOL = "lw_weights"
 _FAR = '.lrodata,"al"'
 """The section of x86-64 for data which code does not reach: it lies behind what code does, so that
-2 GiB of weights do not stand between code and its variables."""
+2 GiB of weights do not stand between code and its variables. Not every assembler knows it."""
+_LARGE = 1 << 30
+"""Bytes of weights that stand there."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def object_files(
         compiler.run(*flags, "-I", RUNTIME, "-c", source, "-o", plan)
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
         weights.write(data)
-        section = _FAR if triple.startswith("x86_64") else '.rodata,"a"'
+        far = triple.startswith("x86_64") and weights.nbytes > _LARGE
+        section = _FAR if far else '.rodata,"a"'
         assembly.write_text(
             f".section {section},%progbits\n.balign {ALIGNMENT}\n"
             f'0:\n.incbin "{data}"\n'
