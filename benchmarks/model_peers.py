@@ -111,6 +111,15 @@ def ours(network: str, threads: int, records: str | None) -> Made:
     return timer, facts
 
 
+def reading(size: int, threads: int) -> Timer:
+    """No peer, but its limit: an array as large as a network's weights is read once."""
+    from loopwright.codegen.target import resolve
+    from loopwright.measure.peak import reader
+
+    call = reader(size, resolve("cpu", threads))
+    return lambda times: call.repeat(times)[0]
+
+
 def tvm_default(network: str, threads: int) -> Made:
     """TVM's default build, by Relax's "zero" pipeline, nothing tuned."""
     import tvm

@@ -19,7 +19,7 @@ from model_peers import networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
-from loopwright.measure.peak import peak, reading
+from loopwright.measure.peak import peak
 from loopwright.schedule.target import Target
 
 CONTENDERS = (
@@ -27,6 +27,8 @@ CONTENDERS = (
 )  # fmt: skip
 """Those that are to be beaten."""
 OTHERS = ("tvm_default",)
+READING = "reading"
+"""Takes its turns among them: the weights are read once, in float32."""
 
 
 def compare(
@@ -37,6 +39,8 @@ def compare(
     store = str(records) if records is not None and records.exists() else None
     peers = [Peer("loopwright", "model_peers:ours", {**given, "records": store}, threads)]
     peers += [Peer(name, f"model_peers:{name}", given, threads) for name in names]
+    size = {"size": weight_bytes(network), "threads": threads}
+    peers.append(Peer(READING, f"model_peers:{READING}", size, threads))
     with Processes() as processes:
         return processes.compare(peers, rounds)
 
@@ -45,8 +49,8 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
     """What is kept of a comparison; `ratio` is as in `outcomes.Outcome`. No program that computes
     what the model says takes less than the `limits`: that of multiply-adds, which Winograd's and
     Strassen's algorithms do fewer of, and that of reading the weights once, from wherever arrays
-    of their size are."""
-    own = results["loopwright"]
+    of their size are in the same rounds, which smaller weights do sooner."""
+    own, read = results["loopwright"], results.pop(READING)
     able = {n: r for n, r in results.items() if n in CONTENDERS and r.samples and own.samples}
     ratios = {n: float(np.median(np.divide(r.samples, own.samples))) for n, r in able.items()}
     best = min(ratios, key=ratios.__getitem__, default="")
@@ -55,7 +59,7 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
         "seconds": {n: r.median for n, r in results.items() if r.samples},
         "best": best,
         "ratio": ratios.get(best, math.nan),
-        "limits": _limits(network, target),
+        "limits": {"multiply-adds": _flops(network) / peak(target).flops, "weights": read.median},
         "facts": own.facts,
         "notes": {n: r.note for n, r in results.items() if r.note},
     }
@@ -109,18 +113,20 @@ def main(
         raise click.ClickException(f"ours failed: {', '.join(failed)}")
 
 
-def _limits(network: str, target: Target) -> dict[str, float]:
-    """Seconds, by what takes them."""
+def weight_bytes(network: str) -> int:
+    """Of its parameters, as the model has them."""
+    net, _ = networks().model(network)
+    return sum(p.numel() * p.element_size() for p in net.parameters())
+
+
+def _flops(network: str) -> float:
+    """Of the sums of products that the model says."""
     from torch.utils.flop_counter import FlopCounterMode
 
     net, inputs = networks().model(network)
     with FlopCounterMode(display=False) as counted:
         net(*inputs)
-    weights = sum(p.numel() * p.element_size() for p in net.parameters())
-    return {
-        "multiply-adds": counted.get_total_flops() / peak(target).flops,
-        "weights": weights / reading(weights, target),
-    }
+    return float(counted.get_total_flops())
 
 
 def _tuned(facts: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from loopwright.codegen.build import build
+from loopwright.codegen.calls import Call
 from loopwright.codegen.library import Library
 from loopwright.codegen.pipeline import compiled, object_file
 from loopwright.codegen.signature import Parameter, Signature
@@ -58,23 +59,21 @@ def peak(target: Target) -> Peak:
     return Peak(_flops(target), _bandwidth(target), target.threads)
 
 
-@functools.cache
-def reading(size: int, target: Target) -> float:
-    """Bytes a second of reading an array of `size` bytes again and again by a target's threads:
-    the bandwidth of the smallest cache that holds it, or of memory.
+def reader(size: int, target: Target) -> Call:
+    """A call that reads an array of `size` bytes, or a little more, as fast as a target's threads
+    get it: sums of its rows, as many as are the fastest. Called again and again, from the smallest
+    cache that holds it, or from memory.
 
     Raises as `peak` does.
     """
-    return max(_summing(rows, size, target) for rows in _ROWS)
+    return min((_summing(rows, size, target) for rows in _ROWS), key=_best)
 
 
-def _summing(rows: int, size: int, target: Target) -> float:
-    """The bytes a second of sums of so many rows."""
+def _summing(rows: int, size: int, target: Target) -> Call:
     i, j = indices("i j")
     x, y = tensor("x", (rows, math.ceil(size / 4 / rows))), tensor("y")
     y[i] += x[i, j]
-    sums = workload(y)
-    return sums.min_bytes / _best(build(sums, None, target))
+    return _on_ones(build(workload(y), None, target))
 
 
 def _flops(target: Target) -> float:
@@ -87,7 +86,7 @@ def _flops(target: Target) -> float:
     code = object_file(compiled({"main": _multiply_adds(shape)}, target))
     library = Library.from_object(code, made, target_triple=target.triple)
     cores = min(target.threads, len(one_per_core()))
-    return cores * 2.0 * _STEPS * math.prod(shape) / _best(library)
+    return cores * 2.0 * _STEPS * math.prod(shape) / _best(_on_ones(library))
 
 
 def _multiply_adds(shape: tuple[int, int]) -> Any:
@@ -130,12 +129,15 @@ def _bandwidth(target: Target) -> float:
     x, y = tensor("x", (count,)), tensor("y")
     y[i] = x[i]
     copy = workload(y)
-    return copy.min_bytes / _best(build(copy, None, target))
+    return copy.min_bytes / _best(_on_ones(build(copy, None, target)))
 
 
-def _best(library: Library) -> float:
+def _on_ones(library: Library) -> Call:
+    # Zeros would be all one page.
+    return library.prepare_call(*(np.ones(p.shape, p.dtype) for p in library.inputs))
+
+
+def _best(call: Call) -> float:
     """Seconds of the fastest sample."""
-    inputs = [np.ones(p.shape, p.dtype) for p in library.inputs]  # zeros would be all one page
-    call = library.prepare_call(*inputs)
     call()  # the pages of new arrays come with their first use
     return min(Timer(call, _TIMING).run())
