@@ -59,7 +59,7 @@ def skip_zeros(program: Program, outputs: tuple[Tensor, ...], taken: set[str]) -
 
 def is_spread(nest: Nest) -> bool:
     """Whether a nest writes zeros between the elements of something."""
-    spans = _spans(nest)
+    spans = spans_of(nest)
     return spans is not None and any(span.step > 1 for span in spans)
 
 
@@ -87,7 +87,7 @@ class _Spread:
         if len(writers) != 1 or len(uses) != 1:
             return None
         (producer,), ((nest, read),) = writers, uses
-        spans = _spans(producer)
+        spans = spans_of(producer)
         if spans is None or nest.reducer != "sum":
             return None
         if not any(factor is read for factor in factors(nest.body)):
@@ -250,7 +250,7 @@ class _Walk:
         return None
 
 
-def _spans(producer: Nest) -> tuple[Span, ...] | None:
+def spans_of(producer: Nest) -> tuple[Span, ...] | None:
     """Where an element-wise nest writes other than zeros, for each axis of its tensor; None if
     that is no box."""
     body = producer.body

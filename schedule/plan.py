@@ -25,6 +25,7 @@ from loopwright.schedule.rewrite import (
     substitute_axes,
     unused,
 )
+from loopwright.schedule.single import one_tap
 
 _FEW = 64  # elements that a row may use again: a window, not a matrix
 _LARGE = 200  # nodes of an element expression above which nothing more is inlined into it
@@ -118,7 +119,7 @@ def combined(workload: Workload) -> Program:
 def without_zeros(program: Program, workload: Workload) -> Program:
     """The program of a workload with products with zeros left out."""
     names = {t.name for t in (*workload.inputs, *workload.stages, *(n.out for n in program))}
-    return skip_zeros(program, workload.outputs, names)
+    return skip_zeros(one_tap(program, workload.outputs), workload.outputs, names)
 
 
 def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
