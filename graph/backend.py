@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from loopwright.graph.tensors import to_torch
 
 OPTIONS = ("records", "threads", "policy", "layout", "check")
 """What torch.compile(options=…) may have; see `lw.build_model`."""
+
+_MOST = 64
+"""Models that a graph is built for: a network's blocks, compiled one by one, are fewer."""
 
 
 def backend(
@@ -31,10 +35,11 @@ def backend(
     without the option these are all that the process may use. Where the graph cannot be built,
     trains, or writes to what it is given, it runs in torch, which a warning explains.
 
-    Parameters and buffers are laid out once; after they have changed, the graph runs in torch, and
-    so it does where gradients are wanted. Changes through `.data` are noticed where they move a
-    parameter, or change its element of the largest magnitude. Others are not: compile anew after
-    them.
+    Parameters, buffers and other tensors of a model are laid out once; after they have changed,
+    the graph runs in torch, and so it does where gradients are wanted, which warnings say. Changes
+    through `.data` are noticed where they move a parameter, or change its element of the largest
+    magnitude. Others are not: compile anew after them. Where torch gives the graph to other models
+    of the same class, it is built for each when that is called first.
 
     Raises `ModelError`, and torch.compile its own error with the same words, for a mode, and for
     options that are not in `OPTIONS` or have no such value.
@@ -51,39 +56,98 @@ def backend(
         )
     _check_values(given)
     weights = _static(graph, examples)
-    try:
-        _check_kept(graph, examples, weights)
-        made = _built(graph, examples, weights, given)
-    except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
-        warnings.warn(f"loopwright leaves a graph to torch: {error}", stacklevel=2)
+    rest = [n for n in range(len(examples)) if n not in weights]
+    builds = _Builds(graph, weights, given)
+    first = builds.of(examples)
+    if isinstance(first, str):
+        warnings.warn(first, stacklevel=2)
         forward: Callable[..., Any] = graph.forward
         return forward
-    seen = [(n, *_seen(examples[n])) for n in weights if examples[n].numel()]
-    rest = [n for n in range(len(examples)) if n not in weights]
-    told = False
+    only = None if weights else first  # without weights nothing tells models apart
+    told: set[str] = set()
 
     def call(*inputs: Any) -> Any:
-        nonlocal told
         if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-            if not told:
-                warnings.warn(
-                    "gradients are wanted, so torch computes: call it under torch.no_grad() for "
-                    "loopwright's code",
-                    stacklevel=2,
-                )
-            told = True
+            found: _Build | str = (
+                "gradients are wanted, so torch computes: call it under torch.no_grad() for "
+                "loopwright's code"
+            )
+        else:
+            found = only or builds.of(inputs)
+        if isinstance(found, str):
+            if found not in told:
+                warnings.warn(found, stacklevel=2)
+            told.add(found)
             return graph.forward(*inputs)
-        if any(
-            inputs[n].data_ptr() != pointer or inputs[n]._version != version or largest[()] != bits
-            for n, pointer, version, largest, bits in seen
-        ):
-            return graph.forward(*inputs)
-        result = made(*(inputs[n] for n in rest))
+        result = found.model(*(inputs[n] for n in rest))
         results = result if isinstance(result, tuple) else (result,)
         # Without inputs nothing tells that tensors are wanted.
         return tuple(to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
 
     return call
+
+
+@dataclass(frozen=True, eq=False)
+class _Build:
+    """A graph with the weights of one model in it, and what tells whether these are the same."""
+
+    model: Callable[..., Any]
+    seen: Sequence[tuple[int, int, int, memoryview, int]]
+
+    def changed(self, inputs: Sequence[Any]) -> bool:
+        """Whether a weight is another one than was laid out."""
+        return any(
+            inputs[n].data_ptr() != pointer or inputs[n]._version != version or largest[()] != bits
+            for n, pointer, version, largest, bits in self.seen
+        )
+
+
+class _Builds:
+    """What a graph was built as: once for every model, since torch gives one graph to all of a
+    class whose tensors have the same shapes."""
+
+    def __init__(self, graph: Any, weights: Sequence[int], options: Mapping[str, Any]) -> None:
+        from torch.utils.weak import WeakTensorKeyDictionary
+
+        self._graph, self._weights, self._options = graph, weights, options
+        # By each weight of its model, so that a build is gone when they all are.
+        self._of: MutableMapping[Any, _Build | str] = WeakTensorKeyDictionary()
+        self._left = _MOST
+
+    def of(self, inputs: Sequence[Any]) -> _Build | str:
+        """The build for the model whose weights are among the inputs, made now if most of them are
+        new; or why torch is to compute."""
+        own, met = [inputs[n] for n in self._weights], None
+        for x in own:  # models may share some
+            found = self._of.get(x)
+            if found is None or found is met:
+                continue
+            if isinstance(found, str) or not found.changed(inputs):
+                return found
+            met = found
+        new = [x for x in own if x not in self._of]
+        if own and 2 * len(new) <= len(own):
+            return (
+                "weights have changed since they were laid out, so torch computes: "
+                "torch._dynamo.reset(), and compile anew, for loopwright's code"
+            )
+        made = self._made(inputs)
+        self._of.update((x, made) for x in new)
+        return made
+
+    def _made(self, inputs: Sequence[Any]) -> _Build | str:
+        if not self._left:
+            return (
+                f"more than {_MOST} models of one class are called, or one whose tensors are "
+                "always others: torch computes those"
+            )
+        self._left -= 1
+        try:
+            _check_kept(self._graph, inputs, self._weights)
+            made = _built(self._graph, inputs, self._weights, self._options)
+        except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
+            return f"loopwright leaves a graph to torch: {error}"
+        return _Build(made, [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()])
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
@@ -113,7 +177,7 @@ def _seen(weight: Any) -> tuple[int, int, memoryview, int]:
     return weight.data_ptr(), weight._version, largest, largest[()]
 
 
-def _check_kept(graph: Any, examples: Sequence[Any], weights: list[int]) -> None:
+def _check_kept(graph: Any, examples: Sequence[Any], weights: Sequence[int]) -> None:
     """Raises `LoopwrightError` where arrays of ours could not stand for torch's tensors."""
     tensors = [x for x in examples if hasattr(x, "untyped_storage")]
     if any(x.device.type != "cpu" for x in tensors):
@@ -153,7 +217,7 @@ def _static(graph: Any, examples: Sequence[Any]) -> list[int]:
 
 
 def _built(
-    graph: Any, examples: Sequence[Any], weights: list[int], options: Mapping[str, Any]
+    graph: Any, examples: Sequence[Any], weights: Sequence[int], options: Mapping[str, Any]
 ) -> Callable[..., Any]:
     """A graph as a model of ours, its parameters and buffers inside."""
     import torch

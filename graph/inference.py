@@ -9,15 +9,22 @@ from loopwright.graph.errors import ModelError
 
 
 def check_inference(program: Any) -> None:
-    """Raises `ModelError` where a program of torch.export trains, or changes what it is given.
+    """Raises `ModelError` where a program of torch.export trains, draws random numbers, or changes
+    what it is given.
 
-    TVM's importer takes dropout for nothing and forgets what is written to buffers.
+    TVM's importer takes dropout for nothing, forgets what is written to buffers, and keeps what
+    was drawn once.
     """
     for node in _calls(program):
         if _trains(node):
             raise ModelError(
                 f"{node.target} computes as in training: programs are for inference; call "
                 ".eval(), and give training=self.training to functions such as F.dropout"
+            )
+        if _draws(node):
+            raise ModelError(
+                f"{node.target} draws random numbers, which a compiled program cannot: draw them "
+                "outside of the model and give them to it as an input"
             )
     # Most writes are to intermediate results and harmless. Which are not, only decompositions
     # say, and they take seconds.
@@ -41,6 +48,15 @@ def _calls(program: Any) -> Iterator[Any]:
         for node in part.graph.nodes if hasattr(part, "graph") else ():
             if hasattr(node.target, "_schema"):
                 yield node
+
+
+def _draws(node: Any) -> bool:
+    """Whether results differ from call to call, in inference too."""
+    import torch
+
+    switches = {"train", "training", "dropout_p"}  # `_trains` has looked at them
+    names = {argument.name for argument in node.target._schema.arguments}
+    return torch.Tag.nondeterministic_seeded in node.target.tags and not switches & names
 
 
 def _trains(node: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,13 @@ from loopwright.graph.inference import check_inference
 from loopwright.graph.inputs import Inputs, by_name, check_several, reason, shape_of
 from loopwright.graph.read_onnx import from_onnx, inputs_of, onnx_file
 from loopwright.graph.reference import Reference
+from loopwright.graph.torch_inputs import (
+    arranged,
+    check_given,
+    check_tensors,
+    fixed_shapes,
+    input_names,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +66,7 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     """
     program = _torch_program(model, inputs)
     if program is not None:
-        module = _fixed(_from_program(program))
+        module = _fixed(_renamed(_from_program(program), input_names(program)))
         return Source(module, lambda: Reference.of_torch(program), _structure(program))
     if isinstance(model, IRModule):
         return Source(_fixed(_from_relax(model, inputs)))
@@ -92,9 +100,11 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
     """The program of a torch.nn.Module; None for a model that is neither that nor a program.
     Raises `ModelError` for one that does more than infer."""
     if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
+        check_tensors(model)
         program = _closed(model, inputs)
     elif hasattr(model, "state_dict") and hasattr(model, "forward"):
         program = _exported(model, inputs)
+        check_tensors(program)
     else:
         return None
     check_inference(program)
@@ -106,21 +116,12 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
 
 def _closed(program: Any, inputs: Inputs) -> Any:
     """A program of torch.export, its open shapes those of the inputs that are given."""
-    names = list(program.graph_signature.user_inputs)
-    values = [n.meta.get("val") for n in program.graph.nodes if n.name in names]
-    shapes = [getattr(value, "shape", ()) for value in values]
-    if inputs is None or all(isinstance(n, int) for shape in shapes for n in shape):
+    if inputs is None:
         return program
-    if not isinstance(inputs, Mapping):
-        return _traced(program.module(), inputs)
-    given = by_name(inputs, names)
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise ModelError(f"input {missing[0]} is not given; the model takes {', '.join(names)}")
-    words = program.call_spec.in_spec.children()[1].context
-    values = [given[name] for name in names]
-    first = len(names) - len(words)
-    return _traced(program.module(), values[:first], dict(zip(words, values[first:])))
+    if fixed_shapes(program):
+        check_given(program, inputs)
+        return program
+    return _traced(program.module(), *arranged(program, inputs))
 
 
 def _exported(module: Any, inputs: Inputs) -> Any:
@@ -130,7 +131,12 @@ def _exported(module: Any, inputs: Inputs) -> Any:
     modes = {each: each.training for each in module.modules()}
     try:
         if isinstance(inputs, Mapping):
-            return _traced(module.eval(), (), inputs)
+            # A program takes its inputs in the order in which they are given here.
+            own: Iterable[str] = ()
+            with suppress(ValueError):  # what is traced by torch.jit has no signature
+                own = inspect.signature(module.forward).parameters
+            words = {name: inputs[name] for name in (*own, *inputs) if name in inputs}
+            return _traced(module.eval(), (), words)
         return _traced(module.eval(), inputs)
     finally:
         for each, mode in modes.items():
@@ -177,6 +183,17 @@ def _from_program(program: Any) -> Any:
             f"TVM cannot import this torch program: {reason(error)}; say it by other operators, "
             "in float32, or give the model as ONNX (torch.onnx.export)"
         ) from error
+
+
+def _renamed(module: Any, names: Sequence[str]) -> Any:
+    """The module with inputs of these names."""
+    main = module["main"]
+    if [p.name for p in main.params] == list(names):
+        return module
+    new = [relax.Var(name, p.ty) for name, p in zip(names, main.params, strict=True)]
+    body = main.bind_params(dict(zip(main.params, new))).body
+    module["main"] = relax.Function(new, body, main.ret_ty, main.is_pure, main.attrs)
+    return module
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.dsl.dtypes import largest
 from loopwright.graph.errors import ModelError
 
 _log = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ _COARSE = 0.1
 """The same where halves, or steps of a quantization, are rounded to in between."""
 _NOTHING = 1e-6
 """What is below may be what rounding has left of zero."""
+_NEAR = 0.1
+"""Of the largest number of a type: what is above may be rounded to infinity."""
 _FLIPPED = 0.1
 """The share of truth values that rounding may decide otherwise."""
 _OTHERS = 0.5
@@ -40,11 +43,10 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """Inputs of a model, in order and by name, and what the framework that it comes from gives."""
+    """Inputs of a model, in order, and what the framework that it comes from gives."""
 
     framework: str
     inputs: Sequence[Any]
-    words: Mapping[str, Any]
     outputs: list[Any]
     close: float = _CLOSE
 
@@ -58,10 +60,8 @@ class Reference:
         inputs, words = program.example_inputs
         with torch.no_grad():
             outputs = _leaves(program.module()(*inputs, **words))
-        every = torch.utils._pytree.tree_leaves((inputs, words))
-        if len(every) > len(inputs) + len(words):  # tuples of tensors, say, which are given flat
-            inputs, words = [x for x in every if isinstance(x, torch.Tensor)], {}
-        return Reference("torch", inputs, words, outputs)
+        every = torch.utils._pytree.tree_leaves((inputs, words))  # dicts, too, are given flat
+        return Reference("torch", [x for x in every if isinstance(x, torch.Tensor)], outputs)
 
     @staticmethod
     def of_onnx(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Reference | None:
@@ -83,13 +83,13 @@ class Reference:
         if not all(isinstance(x, np.ndarray) for x in outputs):
             return None
         close = _COARSE if operators.intersection(_QUANTIZED) else _CLOSE
-        return Reference("onnxruntime", drawn, {}, outputs, close)
+        return Reference("onnxruntime", drawn, outputs, close)
 
     def check(self, model: Callable[..., Any], tuned: bool = False) -> None:
         """Raises `ModelError` if a compiled model, `tuned` or not, gives something else. Some
         integers may differ, as those that tell the place of the largest do where there are
         several."""
-        off = self._off(_leaves(model(*self.inputs, **self.words)))
+        off = self._off(_leaves(model(*self.inputs)))
         if off and tuned:
             raise ModelError(
                 f"compiled by records, the model gives other results than in {self.framework}: "
@@ -136,8 +136,9 @@ def _difference(got: Any, wanted: Any, close: float) -> str:
     close = max(close, _COARSE) if halves else close
     a, b = _doubles(got), _doubles(wanted)
     finite = np.isfinite(b)
-    if halves:  # what is too large for them may be kept in another type in between
-        finite &= np.isfinite(a)
+    if halves:  # what is too large for them may be kept in another type in between, by either
+        near = np.abs(b) > largest(_dtype(wanted)) * _NEAR
+        finite &= ~(near & np.isinf(a) & (np.sign(a) == np.sign(b)))
         a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
     same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
     error = np.abs(a[finite] - b[finite]).max(initial=0.0)

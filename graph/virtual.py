@@ -59,7 +59,11 @@ class VirtualWork:
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
         paths = [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
-        return [f"it runs on TVM's virtual machine: {self.reason}", *paths]
+        threads = (
+            "its parallel loops run on TVM's threads, as many as $TVM_NUM_THREADS says or else "
+            "TVM chooses, whatever threads= is"
+        )
+        return [f"it runs on TVM's virtual machine: {self.reason}", threads, *paths]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,8 @@
 """torch.compile with us as the backend."""
 
+import gc
+import weakref
+
 import pytest
 
 from loopwright.graph.backend import backend
@@ -38,36 +41,82 @@ def test_a_compiled_model_computes_what_torch_does_and_notices_new_weights():
         assert len(built) == 1
         assert built[0].__name__ == "call"
         net[4].weight.mul_(2)
-        torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+        with pytest.warns(UserWarning, match="weights have changed"):
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
 
 
 class _Layer(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, scale=None):
         super().__init__()
         self.layer = torch.nn.Linear(24, 16)
+        self.scale = torch.randn(16) if scale is None else scale  # neither parameter nor buffer
 
     def forward(self, x):
-        return torch.relu(self.layer(x))
+        return torch.relu(self.layer(x)) * self.scale
 
 
-def test_records_are_used_from_the_options_or_the_environment(tmp_path, monkeypatch):
+@pytest.fixture
+def built(monkeypatch):
+    """The models of ours that were built."""
+    models = []
+
+    def keeping(*args, **options):
+        models.append(build_model(*args, **options))
+        return models[-1]
+
+    monkeypatch.setattr("loopwright.graph.model.build_model", keeping)
+    return models
+
+
+def test_each_model_of_a_class_is_built_and_none_is_kept(built):
+    shared, x = torch.randn(16), torch.randn(5, 24)
+    nets = [_Layer().eval(), _Layer(shared).eval(), _Layer(shared).eval()]
+    with torch.no_grad():
+        for net in (*nets, *nets):
+            compiled = torch.compile(net, backend=backend)
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+    assert len(built) == len(nets)
+    gone = [weakref.ref(net.layer.weight) for net in nets]
+    kept = [weakref.ref(model) for model in built]
+    built.clear()
+    del nets, net, compiled, shared
+    gc.collect()
+    assert not any(ref() for ref in (*gone, *kept))
+
+
+def test_tensors_that_are_no_parameters_are_noticed_where_they_are_replaced(built):
+    net, x = _Layer().eval(), torch.randn(5, 24)
+    compiled = torch.compile(net, backend=backend)
+    with torch.no_grad():
+        compiled(x)
+        net.scale = torch.randn(16)
+        with pytest.warns(UserWarning, match="weights have changed"):
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+        compiled(x)  # it is said once
+    assert len(built) == 1
+
+
+def test_models_of_a_class_beyond_a_bound_are_left_to_torch_with_a_warning(built, monkeypatch):
+    monkeypatch.setattr("loopwright.graph.backend._MOST", 1)
+    first, second, x = _Layer().eval(), _Layer().eval(), torch.randn(5, 24)
+    with torch.no_grad():
+        torch.compile(first, backend=backend)(x)
+        compiled = torch.compile(second, backend=backend)
+        with pytest.warns(UserWarning, match="more than 1 models of one class"):
+            torch.testing.assert_close(compiled(x), second(x), rtol=1e-4, atol=1e-5)
+    assert len(built) == 1
+
+
+def test_records_are_used_from_the_options_or_the_environment(tmp_path, monkeypatch, built):
     net, x, path = _Layer().eval(), torch.randn(5, 24), str(tmp_path / "r.db")
     tune_model(net, (x,), trials=4, records=path, threads=1)
-    found = []
-
-    def built(*args, **options):
-        model = build_model(*args, **options)
-        found.append(len(model.records))
-        return model
-
-    monkeypatch.setattr("loopwright.graph.model.build_model", built)
     with torch.no_grad():
         for options in ({"records": path, "threads": 1}, {"threads": 1}, {"threads": 2}):
             torch._dynamo.reset()
             compiled = torch.compile(net, backend="loopwright", options=options)
             torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
             monkeypatch.setenv("LOOPWRIGHT_RECORDS", path)
-    assert found == [1, 1, 0]
+    assert [len(model.records) for model in built] == [1, 1, 0]
 
 
 def test_options_and_modes_of_other_backends_are_refused_with_what_there_is():
@@ -207,7 +256,8 @@ def test_weights_that_change_behind_autograds_back_are_noticed(change):
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
         change(net[0].weight)
-        torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+        with pytest.warns(UserWarning, match="weights have changed"):
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
 
 
 def test_a_graph_on_the_virtual_machine_gives_torch_its_tensors():

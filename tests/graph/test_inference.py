@@ -59,12 +59,27 @@ def test_what_computes_as_in_training_whatever_the_mode_is_refused(function):
 
 
 @pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x + torch.randn_like(x), "randn_like"),
+        (lambda x: x + torch.rand(5), "rand"),
+        (lambda x: x + torch.empty_like(x).normal_(), "normal_"),
+        (torch.bernoulli, "bernoulli"),
+    ],
+)
+def test_what_draws_random_numbers_is_refused_by_name(function, name):
+    with pytest.raises(ModelError, match=rf"aten\.{name}\.default draws random.* as an input"):
+        build_model(Function(function), (torch.ones(2, 5),), check=False)
+
+
+@pytest.mark.parametrize(
     "module",
     [
         nn.Sequential(nn.Linear(5, 7), nn.ReLU(inplace=True), nn.Dropout(inplace=True)),
         Function(lambda x: torch.zeros(2, 3, 5).add_(x) * 2),
         nn.BatchNorm1d(3, track_running_stats=False),
         nn.InstanceNorm1d(3),
+        Function(lambda x: F.scaled_dot_product_attention(x, x, x)),
     ],
 )
 def test_writing_to_results_and_statistics_of_the_input_are_not_training(module):

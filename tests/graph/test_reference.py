@@ -122,13 +122,29 @@ def test_none_among_the_outputs_is_an_error():
 
 def test_integers_that_are_others_are_refused():
     x = torch.arange(12).reshape(3, 4)
-    wanted = Reference("torch", [x], {}, [x.numpy()])
+    wanted = Reference("torch", [x], [x.numpy()])
     wanted.check(lambda x: [x.numpy()])
     flipped = x.numpy().copy()
     flipped[0] += 1  # a third of them: places of the largest among several, say
     wanted.check(lambda x: [flipped])
     with pytest.raises(ModelError, match="output 0 differs in more than 50%"):
         wanted.check(lambda x: [x.numpy() + 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_compared_but_for_what_is_too_large_for_them(dtype):
+    x = torch.tensor([1.0, 0.9 * torch.finfo(dtype).max, -0.9 * torch.finfo(dtype).max]).to(dtype)
+    wanted = Reference("torch", [x], [x])
+    inf, nan = float("inf"), float("nan")
+    wanted.check(lambda x: torch.tensor([1.0, inf, -inf]).to(dtype))
+    for wrong in (nan, inf, -inf, 3.0):
+        with pytest.raises(ModelError, match="other results than in torch"):
+            wanted.check(lambda x, wrong=wrong: torch.tensor([wrong, inf, -inf]).to(dtype))
+    for wrong in (nan, -inf):
+        with pytest.raises(ModelError, match="other results than in torch"):
+            wanted.check(lambda x, wrong=wrong: torch.tensor([1.0, wrong, -inf]).to(dtype))
+    infinite = Reference("torch", [x], [x * 2])
+    infinite.check(lambda x: torch.tensor([2.0, inf, nan]).to(dtype))
 
 
 def test_a_number_stays_a_number():

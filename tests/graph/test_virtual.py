@@ -38,6 +38,7 @@ def test_a_model_that_sorts_runs_on_the_virtual_machine_and_says_why(made):
     net, x, model = made
     assert isinstance(model, VirtualModel)
     assert "virtual machine" in model.notes[0]
+    assert "TVM's threads, as many as $TVM_NUM_THREADS says" in model.notes[1]
     np.testing.assert_allclose(model(x), net(x).detach(), rtol=1e-4, atol=1e-6)
 
 

@@ -1,0 +1,115 @@
+"""Inputs of torch models: their names, their order, and those that cannot be."""
+
+from collections import UserDict
+from types import MappingProxyType
+
+import pytest
+
+from loopwright.graph.errors import ModelError
+from loopwright.graph.model import build_model
+from tests.graph.modules import Function
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+class _Minus(torch.nn.Module):
+    def forward(self, a, b):
+        return a - 2 * b
+
+
+class _Spelled(torch.nn.Module):
+    def forward(self, X, inputIds, x):
+        return X - 2 * inputIds + 3 * x
+
+
+class _Optional(torch.nn.Module):
+    def forward(self, a, mask=None, b=None):
+        return a if b is None else a - 2 * b
+
+
+def _program(module, *inputs, **options):
+    return torch.export.export(module, inputs, **options)
+
+
+@pytest.mark.parametrize("mapping", [dict, UserDict, MappingProxyType])
+def test_inputs_given_by_name_keep_the_order_of_the_model(mapping):
+    a, b = torch.randn(2, 3, 4)
+    made = build_model(_Minus(), mapping({"b": b, "a": a}), threads=1)
+    torch.testing.assert_close(made(a, b), a - 2 * b)
+    torch.testing.assert_close(made(b=b, a=a), a - 2 * b)
+
+
+def test_names_beyond_the_signature_come_last():
+    class Rest(torch.nn.Module):
+        def forward(self, a, **rest):
+            return a - 2 * rest["c"] + 3 * rest["b"]
+
+    a, b, c = torch.randn(3, 3, 4)
+    made = build_model(Rest(), {"c": c, "a": a, "b": b}, threads=1)
+    torch.testing.assert_close(made(a, c, b), a - 2 * c + 3 * b)
+
+
+def test_a_script_is_refused_also_where_its_inputs_have_names():
+    a, b = torch.randn(2, 3, 4)
+    script = torch.jit.trace(_Minus(), (a, b))
+    with pytest.raises(ModelError, match="cannot export the model"):
+        build_model(script, {"a": a, "b": b}, threads=1)
+
+
+def test_inputs_are_called_as_the_model_spells_them():
+    net, (X, ids, x), n = _Spelled(), torch.randn(3, 3, 4), torch.export.Dim("n")
+    words = {"X": X, "inputIds": ids, "x": x}
+    dynamic = _program(net, X, ids, x, dynamic_shapes=({0: n}, {0: n}, {0: n}))
+    for model in (net, _program(net, X, ids, x), dynamic):
+        made = build_model(model, words, threads=1)
+        torch.testing.assert_close(made(**words), net(**words))
+        torch.testing.assert_close(made(X, ids, x), net(**words))
+
+
+def test_a_container_of_one_tensor_is_given_flat():
+    x, y = torch.randn(2, 3, 4)
+    in_dict = build_model(Function(lambda d, y: d["x"] - 2 * y), ({"x": x}, y), threads=1)
+    torch.testing.assert_close(in_dict(x, y), x - 2 * y)
+    in_list = build_model(Function(lambda xs: xs[0] * 2), ([x],), threads=1)
+    torch.testing.assert_close(in_list(x), x * 2)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"z": torch.ones(3, 4)}, "no input 'z'; it takes a, b"),
+        ({"a": torch.ones(3, 4)}, "input b is not given; the model takes a, b"),
+        ((torch.ones(3, 4),) * 3, "3 inputs given; the model takes a, b"),
+        (
+            {"b": torch.ones(7), "a": torch.ones(3, 4)},
+            r"input b is \(3, 4\) in the program, \(7,\) is given: leave inputs out, .* export it",
+        ),
+        (([torch.ones(3, 4)], torch.ones(3, 4)), r"input a is \(3, 4\) .* \(1, 3, 4\) is given"),
+    ],
+)
+def test_inputs_that_a_program_of_fixed_shapes_does_not_take_are_refused(inputs, said):
+    program = _program(_Minus(), torch.ones(3, 4), torch.ones(3, 4))
+    with pytest.raises(ModelError, match=said):
+        build_model(program, inputs, threads=1)
+
+
+def test_nested_inputs_of_a_program_of_fixed_shapes_are_compared_by_their_places():
+    net = Function(lambda d: d["a"].sum() * d["b"])
+    program = _program(net, {"b": torch.ones(5), "a": torch.ones(3, 4)})
+    assert build_model(program, ({"a": torch.ones(3, 4), "b": torch.ones(5)},), threads=1)
+    with pytest.raises(ModelError, match=r"is \(3, 4\) in the program, \(5,\) is given"):
+        build_model(program, ({"a": torch.ones(5), "b": torch.ones(5)},), threads=1)
+    with pytest.raises(ModelError, match="nested otherwise than in the program"):
+        build_model(program, ({"a": torch.ones(3, 4)},), threads=1)
+
+
+def test_constants_among_the_inputs_are_refused_with_what_to_do():
+    a, b = torch.randn(2, 3, 4)
+    for model in (_Optional(), _program(_Optional(), a, None, b)):
+        with pytest.raises(ModelError, match=r"input mask is None, a constant.*leave it out"):
+            build_model(model, (a, None, b), threads=1)
+    with pytest.raises(ModelError, match=r"input b is 2\.5, a constant.*wrap the model"):
+        build_model(_program(_Minus(), a, 2.5), threads=1)
+    made = build_model(_Optional(), {"b": b, "a": a}, threads=1)
+    torch.testing.assert_close(made(a, b), a - 2 * b)
