@@ -150,7 +150,9 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     def tensor(x: Any) -> Any:
         if isinstance(x, np.ndarray):  # torch knows no negative strides
             return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
-        return x if x is None or isinstance(x, torch.Tensor) else torch.as_tensor(x)
+        if isinstance(x, torch.Tensor):  # given twice, it would be one input to torch.export
+            return x.detach()
+        return x if x is None else torch.as_tensor(x)
 
     check_several(inputs)
     try:

@@ -40,6 +40,12 @@ def test_inputs_given_by_name_keep_the_order_of_the_model(mapping):
     torch.testing.assert_close(made(b=b, a=a), a - 2 * b)
 
 
+def test_a_tensor_given_twice_stands_for_two_inputs():
+    a, b = torch.randn(2, 3, 4)
+    made = build_model(_Minus(), (a, a), threads=1)
+    torch.testing.assert_close(made(a, b), a - 2 * b)
+
+
 def test_names_beyond_the_signature_come_last():
     class Rest(torch.nn.Module):
         def forward(self, a, **rest):
