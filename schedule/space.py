@@ -103,9 +103,11 @@ class Space:
             f"{len(self.sketches)} sketches are\n  {known}"
         )
 
-    def __contains__(self, config: Config) -> bool:
+    def __contains__(self, config: object) -> bool:
         """Whether a config is of this space; one of another version's may be none, as rules
         change."""
+        if not isinstance(config, Config):
+            return False
         try:
             self.sketch(config.sketch).numbers(config)
         except ConfigError:
