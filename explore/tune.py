@@ -87,7 +87,7 @@ def tune(
         shipped for the target, trained further on the store's records of other workloads (but in
         a hurry), for the models in `GO_ON` on real devices. Callbacks are told what is used.
     growth: how much larger rounding errors may be than those of the definition's own sums; any
-        if None. With 1, Winograd's and Strassen's algorithms are left out.
+        if None. With 1, Winograd's and Strassen's algorithms and weights of 24 bits are left out.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
         the strategy is "probing".
     schedule: its ε, λ and α, and the annealing's numbers.

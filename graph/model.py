@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import os
 import statistics
 from collections.abc import Mapping
@@ -350,7 +349,7 @@ def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:
     where = (record.workload_key, record.target, record.machine, record.threads)
     if record.config in store.measured(*where, cache=NETWORK):
         return False
-    alone = store.measured(*where).get(inside.config, math.inf)
+    alone = store.measured(*where).get(inside.config, 0.0)  # a store of the best may not have it
     return record.cost < _CLEARLY * alone
 
 

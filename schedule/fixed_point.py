@@ -39,9 +39,8 @@ _ONCE = 4  # uses of a weight for each time that it is read
 
 
 def fixed_point(workload: Workload, target: Target) -> tuple[Group, ...] | None:
-    """The groups of a workload with each product whose time goes into reading weights, which are
-    more than the caches of the threads hold, with weights of three bytes; None if there is none.
-    """
+    """The groups of a workload with each product whose time goes into reading weights, more than a
+    second-level cache holds, with weights of three bytes; None if there is none."""
     program = fused(workload)
     ahead = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
     names = names_of(program, workload)

@@ -215,15 +215,16 @@ def test_what_an_interrupted_search_found_goes_before_what_was_compared_in_the_n
     points = space(task.workload, target)
     compared, found = (points.sample(np.random.default_rng(n)) for n in (1, 2))
 
-    def chosen(seconds, *inside):
-        path = tmp_path / f"{seconds}{len(inside)}.db"
-        _stored(path, task, target, (compared, 10e-6), (found, seconds))
+    def chosen(seconds, *inside, alone=((compared, 10e-6),)):
+        path = tmp_path / f"{seconds}{len(inside)}{len(alone)}.db"
+        _stored(path, task, target, *alone, (found, seconds))
         _stored(path, task, target, (compared, 12e-6), *inside, cache=NETWORK)
         return build_work(work, target, path).composed.configs[task.workload.key]
 
     assert chosen(5e-6) == found
     assert chosen(9.9e-6) == compared  # as fast, within what measurements are off
     assert chosen(5e-6, (found, 13e-6)) == compared
+    assert chosen(5e-6, alone=()) == compared  # as in a store that `export_best` wrote
 
 
 def test_a_search_that_goes_on_knows_how_fast_it_improved(net, tmp_path):
