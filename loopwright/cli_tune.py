@@ -114,7 +114,7 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
 @click.option(
     "--growth",
     type=click.FloatRange(1),
-    help="How much rounding errors may grow; 1 leaves Winograd's, Strassen's and weights of 24 bits out.",
+    help="How much rounding errors may grow; 1: no Winograd, Strassen or weights of 24 bits.",
 )
 @_TARGET
 @click.option("--arch", help="Of another NVIDIA GPU, such as sm_90; for --compile-only.")
