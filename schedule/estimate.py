@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Binary, Expr, Select, Unary, walk
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext, indices, touched
 from loopwright.schedule.guard import share
-from loopwright.schedule.nest import Nest, extent
+from loopwright.schedule.nest import Nest, extent, operations
 from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.register_tile import best_tile, best_tile_score
 from loopwright.schedule.sketch import NestSketch, Sketch
@@ -69,11 +68,11 @@ def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
     guards = structure.guards
-    bodies = sum(_operations(each) for each in (guards.body, *(other for _, other in nest.also)))
+    bodies = sum(operations(each) for each in (guards.body, *(other for _, other in nest.also)))
     work = nest.steps * share(nest, (*guards.whole, *guards.places))
     work *= bodies + (nest.reducer is not None)
     if nest.epilogue is not None:
-        work += nest.size * _operations(nest.epilogue)
+        work += nest.size * operations(nest.epilogue)
     rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _SUM if nest.reduce else _PLAIN)
     return work / (rate * max(best_tile_score(structure, context), 1 / 16))
 
@@ -122,17 +121,3 @@ def _streamed_again(structure: NestSketch, context: NestContext) -> float:
             times = math.prod(extent(a) / sizes.get(a, 1) for a in nest.axes if a not in used)
             again += touched(nest, read) / 2 * max(0.0, times - 1)
     return again
-
-
-def _operations(value: Expr) -> int:
-    """Operations, a product that is added to something as one with that."""
-    parts = list(walk(value))
-    count = sum(isinstance(part, (Binary, Unary, Select)) for part in parts)
-    return count - sum(map(_fuses, parts))
-
-
-def _fuses(value: Expr) -> bool:
-    """Whether a sum takes a product with it."""
-    if not isinstance(value, Binary) or value.op not in ("add", "sub"):
-        return False
-    return any(isinstance(x, Binary) and x.op == "mul" for x in (value.x, value.y))

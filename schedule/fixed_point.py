@@ -1,25 +1,41 @@
 """Weights of three bytes: products with a matrix that is read once, as a rewrite of the program.
 
-    O[i, j] += X[i, k] * W[k, j]
+    O[i, j] += X[i, k] * W[k, j]                                          k < K, Q = ⌈K / 4⌉
      ↦  S[j] = max over k of |W[k, j]| / (2²³ - 1)                         ahead of time
-        V[k, j] = round(W[k, j] / S[j]),  H = ⌊V / 2⁸⌋,  L = V mod 2⁸      ahead of time
-        O[i, j] = S[j] * Σ X[i, k] * (2⁸ * H[k, j] + L[k, j])
+        V[q, j] = round(W[K - Q + q, j] / S[j])                            ahead of time
+        P_g[q, j] = 2⁸ * round(W[g * Q + q, j] / S[j] - B_g / 2⁸) + B_g    ahead of time, g < 3
+        O[i, j] = S[j] / 2⁸ * Σ over q of X[i, K - Q + q] * 2⁸ * V[q, j]
+                                          + Σ over g of X[i, g * Q + q] * P_g[q, j]
 
-where W is known ahead of time. Such a product takes as long as its weights take to be read, and
-these have three quarters of the bytes. V is an integer of 24 bits with its sign, all of which are
-float32's, too. It differs from W / S by half at most, which is what rounding to float32 costs the
-largest weight of a sum: the results are those of weights that are off by 2⁻²⁴ of that one (block
-floating point, Wilkinson 1963, *Rounding Errors in Algebraic Processes*).
+where W is known ahead of time, and B_g are the three bytes of V, which is what the lowest bytes of
+the P_g are for: each is an integer of 32 bits whose upper 24 are a weight. Such a product takes as
+long as its weights take to be read, and these have three quarters of the bytes; three of four are
+made a float by one instruction. The lowest byte is no error, as the upper ones are chosen knowing
+it. A weight is off by half a step of 2⁻²³ of the largest one of its sum, which is what rounding to
+float32 costs that one, and, if it is one of the first three and as large, by half as much again,
+since a float has 24 bits (block floating point, Wilkinson 1963, *Rounding Errors in Algebraic
+Processes*). Where 4 does not divide K, some X meet a V that is 0, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import largest
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select, Unary, map_leaves
-from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+    map_leaves,
+)
+from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.assemble import known_ahead
@@ -27,15 +43,18 @@ from loopwright.schedule.context import indices, uses
 from loopwright.schedule.copied import factors
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, finished, fused, names_of, with_groups
-from loopwright.schedule.rewrite import fresh
+from loopwright.schedule.rewrite import fresh, moved, placed
 from loopwright.schedule.target import Target
 
 GROWTH = 2.0
 """Of rounding errors: a weight is rounded once more, by as much as the largest one of its sum."""
 
+_PARTS = 3  # that are whole integers; the weights of a fourth one are in their lowest bytes
+_BYTE = 256
 _LARGEST = (1 << 23) - 1
 _LEAST = 1e-38  # of a scale: a row of zeros has one too
 _ONCE = 4  # uses of a weight for each time that it is read
+_DEEP = 16  # terms of a sum, at least
 
 
 def fixed_point(workload: Workload, target: Target) -> tuple[Group, ...] | None:
@@ -74,12 +93,13 @@ class _Product:
             plain = None not in axes and len(axes) == len(set(axes))
             whole = set(nest.reduce) <= indices(weights) <= set(nest.extents)
             far = tensor_bytes(weights.tensor) > target.l2_bytes
-            if plain and whole and far and uses(nest, weights) <= _ONCE:
+            deep = any(extent(i) >= _DEEP for i in nest.reduce if i in indices(weights))
+            if plain and whole and far and deep and uses(nest, weights) <= _ONCE:
                 return _Product(nest, weights)
         return None
 
     def nests(self, names: set[str]) -> Iterator[Nest]:
-        """The scales, both parts of the weights, and the product."""
+        """The scales, the weights in four parts along the longest sum, and the product."""
         walked = [p.plain() for p in self.weights.index]
         every = tuple(i for i in walked if i is not None)
         kept = tuple(i for i in every if i in self.nest.axes)
@@ -95,34 +115,72 @@ class _Product:
         step = _number(_LEAST, "max", _number(1 / _LARGEST, "mul", Read(most, scale.index)))
         yield Nest(s, scale.index, kept, summed, "sum", lost, s, Binary("add", scale, step))
 
-        parts = []
-        for name, op, dtype in (("high", "floordiv", "int16"), ("low", "mod", "uint8")):
-            part = self._tensor(name, every, dtype, names)
-            value = Cast(Binary(op, self._rounded(scale), Const(256, "int32")), dtype)
-            yield Nest(part, _places(every), every, (), None, value, part)
-            parts.append(Cast(Read(part, _places(every)), "int32"))
-        high, low = parts
-        value = Cast(Binary("add", Binary("mul", high, Const(256, "int32")), low), "float32")
-        yield self._product(value, scale)
+        deep = max(summed, key=extent)
+        part = Index(f"{deep.name}.part", -(-extent(deep) // (_PARTS + 1)))
+        inside = tuple(part if i == deep else i for i in every)
+        firsts = [{deep: part + g * extent(part)} for g in range(_PARTS)]
+        last = {deep: part + (extent(deep) - extent(part))}
+        again = (_PARTS + 1) * extent(part) - extent(deep)  # of the last ones are among the first
 
-    def _rounded(self, scale: Read) -> Expr:
-        """A weight as an integer of 24 bits."""
-        wide = Binary("div", Cast(self.weights, "float64"), Cast(scale, "float64"))
+        v = self._tensor("last", inside, "int32", names)
+        value: Expr = self._rounded(scale, last)
+        if again:
+            twice = Binary("lt", IndexValue(part.affine()), Const(again, "int32"))
+            value = Select(twice, Const(0, "int32"), value)
+        yield Nest(v, _places(inside), inside, (), None, value, v)
+        values: list[tuple[Mapping[Index, IndexExpr], Expr]] = []
+        lowest: list[Expr] = []
+        for g, first in enumerate(firsts):
+            byte = _byte(Read(v, _places(inside)), _PARTS - 1 - g)
+            upper = self._rounded(scale, first, byte)
+            p = self._tensor(f"part{g}", inside, "int32", names)
+            whole = Binary("add", _number(_BYTE, "mul", upper), byte)
+            yield Nest(p, _places(inside), inside, (), None, whole, p)
+            read = Read(p, _places(inside))
+            values.append((first, read))
+            lowest.append(_number(_BYTE, "mod", read))
+        half = _BYTE // 2  # the first one has the sign: from 128 on it is 256 less
+        signed = _number(half, "sub", _number(_BYTE, "mod", _number(half, "add", lowest[0])))
+        digits = enumerate((signed, *lowest[1:]))
+        shifted = [_number(_BYTE ** (_PARTS - g), "mul", digit) for g, digit in digits]
+        values.append((last, functools.reduce(functools.partial(Binary, "add"), shifted)))
+        yield self._product(deep, part, values, scale)
+
+    def _rounded(
+        self, scale: Read, at: Mapping[Index, IndexExpr], byte: Expr | None = None
+    ) -> Expr:
+        """A weight as an integer of 24 bits, behind which comes a byte."""
+        wide = Binary("div", Cast(moved(self.weights, at), "float64"), Cast(scale, "float64"))
+        if byte is not None:
+            wide = Binary("sub", wide, _number(1 / _BYTE, "mul", Cast(byte, "float64")))
         return Cast(Unary("floor", _number(0.5, "add", wide)), "int32")
 
-    def _product(self, value: Expr, scale: Read) -> Nest:
+    def _product(
+        self,
+        deep: Index,
+        part: Index,
+        values: Sequence[tuple[Mapping[Index, IndexExpr], Expr]],
+        scale: Read,
+    ) -> Nest:
         nest = self.nest
 
-        def weight(r: Read) -> Expr:
-            return value if r == self.weights else r
+        def term(at: Mapping[Index, IndexExpr], value: Expr) -> Expr:
+            def read(r: Read) -> Expr:
+                return Cast(value, "float32") if r == self.weights else moved(r, at)
+
+            return map_leaves(nest.body, read, lambda p: placed(p, at))
 
         def scaled(r: Read) -> Expr:
-            return Binary("mul", r, scale) if r.tensor is nest.result else r
+            small = _number(1 / _BYTE, "mul", r)
+            return Binary("mul", small, scale) if r.tensor is nest.result else r
 
         after: Expr = Read(nest.result, nest.index) if nest.epilogue is None else nest.epilogue
         return replace(
             nest,
-            body=map_leaves(nest.body, weight, lambda p: p),
+            reduce=tuple(part if i == deep else i for i in nest.reduce),
+            body=functools.reduce(
+                functools.partial(Binary, "add"), (term(at, value) for at, value in values)
+            ),
             epilogue=map_leaves(after, scaled, lambda p: p),
         )
 
@@ -137,3 +195,9 @@ def _number(number: float, op: str, x: Expr) -> Expr:
 
 def _places(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
     return tuple(a.affine() for a in axes)
+
+
+def _byte(value: Expr, number: int) -> Expr:
+    """A byte of an integer, counted from the lowest one."""
+    shifted = _number(_BYTE**number, "floordiv", value) if number else value
+    return _number(_BYTE, "mod", shifted)

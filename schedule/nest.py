@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Expr, IndexValue, Read, Select, children, map_leaves
+from loopwright.dsl.expr import (
+    Binary,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+    children,
+    map_leaves,
+    walk,
+)
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, tensor_shape
@@ -198,3 +208,17 @@ def stride(tensor: Tensor, index: tuple[Affine, ...], axis: Index) -> int | None
             elif axis in set(atom.value.indices()):
                 return None
     return total
+
+
+def operations(value: Expr) -> int:
+    """Operations, a product that is added to something as one with that."""
+    parts = list(walk(value))
+    count = sum(isinstance(part, (Binary, Unary, Select)) for part in parts)
+    return count - sum(map(_fuses, parts))
+
+
+def _fuses(value: Expr) -> bool:
+    """Whether a sum takes a product with it."""
+    if not isinstance(value, Binary) or value.op not in ("add", "sub"):
+        return False
+    return any(isinstance(x, Binary) and x.op == "mul" for x in (value.x, value.y))

@@ -17,7 +17,14 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.context import LINE, NestContext, indices, touched
-from loopwright.schedule.nest import extent, guarded_reads, in_place, sliding, stride
+from loopwright.schedule.nest import (
+    extent,
+    guarded_reads,
+    in_place,
+    operations,
+    sliding,
+    stride,
+)
 from loopwright.schedule.sketch import Choice, NestSketch
 
 USUAL_UNROLL = 3
@@ -145,6 +152,7 @@ class _Judge:
     near: bytes of the nearest cache that a tile may fill.
     axes: the extents of the tile's axes, and whether they are reductions.
     sums: whether it reduces.
+    work: operations of a step on each vector, those that are one with a sum's not counted.
     slides: whether a window slides along the tile; `window`: its taps, 1 without one.
     operands: what it sums up.
     sparse: for every operand that does not stay in the second-level cache and of which a step
@@ -156,6 +164,7 @@ class _Judge:
     near: int
     axes: tuple[tuple[int, bool], ...]
     sums: bool
+    work: int
     slides: bool
     window: int
     operands: tuple[_Operand, ...]
@@ -173,6 +182,7 @@ class _Judge:
             target.l1_bytes * 7 // 8,
             tuple((extent(axis), axis in nest.reduce) for axis in sketch.tile),
             nest.reducer is not None,
+            max(1, operations(nest.body)),
             bool(slides),
             math.prod(extent(k) for k in slides),
             tuple(_operand(sketch, read) for read in reads),
@@ -209,7 +219,7 @@ class _Judge:
         share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
         far = self._far_bytes(tile)
         if far:
-            share = min(share, vectors / 2 * _NEAR_RATE / far)
+            share = min(share, vectors * self.work / 2 * _NEAR_RATE / far)
         return useful * share + 0.05 * min(per_load, 2.0)
 
     def _far_bytes(self, tile: Choice) -> int:

@@ -56,7 +56,7 @@ def test_weights_of_a_matrix_vector_product_are_packed_along_its_result():
         *_, product = sketch.nests
         assert product.vector in product.nest.axes
         parts[sketch.rewrite] = len(product.packed)
-    assert parts == {"fixed=24": 2, "": 1}
+    assert parts == {"fixed=24": 3, "": 1}
 
 
 def test_a_long_sum_with_few_results_is_split_among_the_threads():
