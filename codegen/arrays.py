@@ -21,9 +21,15 @@ ALIGNMENT = 64
 
 def empty(parameter: Parameter) -> Array:
     """A new array for `parameter`, aligned to `ALIGNMENT` bytes, not initialised."""
-    buffer = np.empty(parameter.nbytes + ALIGNMENT, np.uint8)
-    start = -address(buffer) % ALIGNMENT
-    return np.ndarray(parameter.shape, numpy_dtype(parameter.dtype), buffer, start)
+    return aligned(parameter.shape, numpy_dtype(parameter.dtype), parameter.nbytes)[0]
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> tuple[Array, int]:
+    """A new array of `nbytes` that begins at a multiple of `ALIGNMENT`, and where."""
+    buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+    at = address(buffer)
+    start = -at % ALIGNMENT
+    return np.ndarray(shape, dtype, buffer, start), at + start
 
 
 def as_array(value: Any, parameter: Parameter) -> Array:

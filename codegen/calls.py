@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +75,7 @@ class Slot:
 
     def make(self) -> Located:
         """A new array."""
-        array = arrays.empty(self.parameter)
-        at = arrays.address(array)
+        array, at = arrays.aligned(self.shape, self.dtype, self.nbytes)
         return array, at, at + self.nbytes
 
     def shares(self, value: Any, array: Array) -> bool:
@@ -97,7 +97,8 @@ class Plan:
     """None where all come as they are."""
     fixed: tuple[int, ...]
     unprepared: bool
-    pointers: type[ctypes.Array[ctypes.c_void_p]]
+    pointers: Callable[..., bytes]
+    """Of addresses, an array of C's."""
 
     @staticmethod
     def of(signature: Signature, inputs: Sequence[str], bound: Mapping[str, Array]) -> Plan:
@@ -113,7 +114,7 @@ class Plan:
             None if order == tuple(range(len(names))) else order,
             tuple(arrays.address(bound[name]) for name in fixed),
             unprepared,
-            ctypes.c_void_p * len(main),
+            struct.Struct(f"{len(main)}P").pack,
         )
 
 
@@ -194,7 +195,7 @@ class Call:
     def __init__(
         self,
         binary: Binary,
-        pointers: ctypes.Array[ctypes.c_void_p],
+        pointers: bytes,
         outputs: tuple[Array, ...],
         keep: Any,
     ) -> None:
@@ -203,12 +204,11 @@ class Call:
         self._binary, self._keep = binary, keep
         self._function = binary.addresses["main"]
         self._pointers = pointers
-        self._address = ctypes.c_void_p(ctypes.addressof(pointers))
         self._invoke = binary.call
 
     def __call__(self) -> None:
         """Computes once. Raises `LibraryError` when memory runs out."""
-        status = self._invoke(self._function, self._address)
+        status = self._invoke(self._function, self._pointers)
         if status:
             raise_for(status)
 

@@ -174,7 +174,7 @@ class Library:
 
     def _pointers(
         self, taken: list[Located], written: list[Located]
-    ) -> tuple[ctypes.Array[ctypes.c_void_p], list[Array]]:
+    ) -> tuple[bytes, list[Array]]:
         """The arguments of `main`, and arrays made for it that must live as long."""
         plan = self._plan
         values = [at for _, at, _ in taken]
@@ -188,7 +188,7 @@ class Library:
             values = [values[i] for i in plan.order]
         return plan.pointers(*values), keep
 
-    def _run(self, name: str, pointers: ctypes.Array[ctypes.c_void_p]) -> None:
+    def _run(self, name: str, pointers: bytes | ctypes.Array[ctypes.c_void_p]) -> None:
         binary = self._binary or self._loaded
         status = binary.call(binary.addresses[name], pointers)
         if status:
