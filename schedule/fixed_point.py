@@ -102,7 +102,7 @@ class _Product:
         """The scales, the weights in four parts along the longest sum, and the product."""
         walked = [p.plain() for p in self.weights.index]
         every = tuple(i for i in walked if i is not None)
-        kept = tuple(i for i in every if i in self.nest.axes)
+        kept = tuple(i for i in self.nest.axes if i in every)
         summed = tuple(i for i in every if i in self.nest.reduce)
 
         size = Unary("abs", self.weights)
