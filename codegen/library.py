@@ -138,15 +138,20 @@ class Library:
         if named or len(inputs) != len(self._inputs):
             inputs = calls.positional(inputs, named, self._names, str(self.signature))
         taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
-        wanted = calls.take_outputs(out, self._outputs)
-        written = wanted
         if out is not None:
-            written = calls.place_outputs(wanted, self._outputs, taken)
-        pointers, keep = self._pointers(taken, written)
+            return self._into(out, taken)
+        made = [slot.make() for slot in self._outputs]
+        pointers, keep = self._pointers(taken, made)
         self._run("main", pointers)
         del keep  # the arrays prepared for this call, until now
-        if out is None:
-            return wanted[0][0] if len(wanted) == 1 else tuple(a for a, _, _ in wanted)
+        return made[0][0] if len(made) == 1 else tuple(a for a, _, _ in made)
+
+    def _into(self, out: Any, taken: list[Located]) -> Any:
+        wanted = calls.take_outputs(out, self._outputs)
+        written = calls.place_outputs(wanted, self._outputs, taken)
+        pointers, keep = self._pointers(taken, written)
+        self._run("main", pointers)
+        del keep
         for one, other in zip(wanted, written):
             if one is not other:
                 one[0][...] = other[0]

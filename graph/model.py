@@ -109,6 +109,8 @@ class TunedModel:
             inputs = tuple(to_numpy(detached(x)) for x in inputs)
             named = {name: to_numpy(detached(x)) for name, x in named.items()}
         result = self.library(*inputs, **named)
+        if self._plain and not is_torch:
+            return result
         outputs = result if isinstance(result, tuple) else (result,)
         if is_torch:
             outputs = tuple(map(to_torch, outputs))
@@ -116,6 +118,13 @@ class TunedModel:
         if source is not None and source.structure is not None:
             return source.structure(outputs)
         return outputs if self.work.network.several else outputs[0]
+
+    @functools.cached_property
+    def _plain(self) -> bool:
+        """Whether the model returns its outputs as the library does."""
+        source, network = self.work.source, self.work.network
+        alone = len(network.outputs) == 1 and network.several
+        return (source is None or source.structure is None) and not alone
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Writes NAME.so with the weights inside, NAME.h and NAME.json."""

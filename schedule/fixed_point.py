@@ -20,7 +20,7 @@ Processes*). Where 4 does not divide K, some X meet a V that is 0, too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import largest
@@ -104,47 +104,43 @@ class _Product:
         every = tuple(i for i in walked if i is not None)
         kept = tuple(i for i in self.nest.axes if i in every)
         summed = tuple(i for i in every if i in self.nest.reduce)
-
-        size = Unary("abs", self.weights)
-        most, s = (self._tensor(role, kept, "float32", names) for role in ("most", "scale"))
-        scale = Read(s, _places(kept))
-        yield Nest(most, scale.index, kept, summed, "max", size, most)
-        # A maximum passes over what is no number, a sum does not: such a weight shows.
-        finite = _number(largest("float32"), "le", size)
-        lost = Select(finite, Const(0.0, "float32"), self.weights)
-        step = _number(_LEAST, "max", _number(1 / _LARGEST, "mul", Read(most, scale.index)))
-        yield Nest(s, scale.index, kept, summed, "sum", lost, s, Binary("add", scale, step))
+        scale = Read(self._tensor("scale", kept, "float32", names), _places(kept))
+        yield from self._scales(scale, summed, names)
 
         deep = max(summed, key=extent)
         part = Index(f"{deep.name}.part", -(-extent(deep) // (_PARTS + 1)))
-        inside = tuple(part if i == deep else i for i in every)
         firsts = [{deep: part + g * extent(part)} for g in range(_PARTS)]
         last = {deep: part + (extent(deep) - extent(part))}
-        again = (_PARTS + 1) * extent(part) - extent(deep)  # of the last ones are among the first
-
-        v = self._tensor("last", inside, "int32", names)
+        inside = tuple(part if i == deep else i for i in every)
+        v, *wholes = (
+            Read(self._tensor(role, inside, "int32", names), _places(inside))
+            for role in ("last", *(f"part{g}" for g in range(_PARTS)))
+        )
         value: Expr = self._rounded(scale, last)
+        again = (_PARTS + 1) * extent(part) - extent(deep)  # of the last ones are among the first
         if again:
             twice = Binary("lt", IndexValue(part.affine()), Const(again, "int32"))
             value = Select(twice, Const(0, "int32"), value)
-        yield Nest(v, _places(inside), inside, (), None, value, v)
-        values: list[tuple[Mapping[Index, IndexExpr], Expr]] = []
-        lowest: list[Expr] = []
-        for g, first in enumerate(firsts):
-            byte = _byte(Read(v, _places(inside)), _PARTS - 1 - g)
-            upper = self._rounded(scale, first, byte)
-            p = self._tensor(f"part{g}", inside, "int32", names)
-            whole = Binary("add", _number(_BYTE, "mul", upper), byte)
-            yield Nest(p, _places(inside), inside, (), None, whole, p)
-            read = Read(p, _places(inside))
-            values.append((first, read))
-            lowest.append(_number(_BYTE, "mod", read))
-        half = _BYTE // 2  # the first one has the sign: from 128 on it is 256 less
-        signed = _number(half, "sub", _number(_BYTE, "mod", _number(half, "add", lowest[0])))
-        digits = enumerate((signed, *lowest[1:]))
-        shifted = [_number(_BYTE ** (_PARTS - g), "mul", digit) for g, digit in digits]
-        values.append((last, functools.reduce(functools.partial(Binary, "add"), shifted)))
+        yield Nest(v.tensor, v.index, inside, (), None, value, v.tensor)
+        for g, (first, whole) in enumerate(zip(firsts, wholes)):
+            byte = _byte(v, _PARTS - 1 - g)
+            value = _number(_BYTE, "mul", self._rounded(scale, first, byte))
+            made = Binary("add", value, byte)
+            yield Nest(whole.tensor, whole.index, inside, (), None, made, whole.tensor)
+        values = [*zip(firsts, wholes), (last, _joined(wholes))]
         yield self._product(deep, part, values, scale)
+
+    def _scales(self, scale: Read, summed: tuple[Index, ...], names: set[str]) -> Iterator[Nest]:
+        kept = tuple(i for p in scale.index for i in p.indices())
+        most = Read(self._tensor("most", kept, "float32", names), scale.index)
+        size = Unary("abs", self.weights)
+        yield Nest(most.tensor, most.index, kept, summed, "max", size, most.tensor)
+        # A maximum passes over what is no number, a sum does not: such a weight shows.
+        finite = _number(largest("float32"), "le", size)
+        lost = Select(finite, Const(0.0, "float32"), self.weights)
+        step = _number(_LEAST, "max", _number(1 / _LARGEST, "mul", most))
+        made, s = Binary("add", scale, step), scale.tensor
+        yield Nest(s, scale.index, kept, summed, "sum", lost, s, made)
 
     def _rounded(
         self, scale: Read, at: Mapping[Index, IndexExpr], byte: Expr | None = None
@@ -178,9 +174,7 @@ class _Product:
         return replace(
             nest,
             reduce=tuple(part if i == deep else i for i in nest.reduce),
-            body=functools.reduce(
-                functools.partial(Binary, "add"), (term(at, value) for at, value in values)
-            ),
+            body=_sum(term(at, value) for at, value in values),
             epilogue=map_leaves(after, scaled, lambda p: p),
         )
 
@@ -195,6 +189,19 @@ def _number(number: float, op: str, x: Expr) -> Expr:
 
 def _places(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
     return tuple(a.affine() for a in axes)
+
+
+def _joined(wholes: Sequence[Read]) -> Expr:
+    """The lowest bytes of some integers as the upper ones of another."""
+    first, *rest = (_number(_BYTE, "mod", whole) for whole in wholes)
+    half = _BYTE // 2  # the first one has the sign: from 128 on it is 256 less
+    signed = _number(half, "sub", _number(_BYTE, "mod", _number(half, "add", first)))
+    bytes_ = enumerate((signed, *rest))
+    return _sum(_number(_BYTE ** (len(wholes) - g), "mul", byte) for g, byte in bytes_)
+
+
+def _sum(terms: Iterable[Expr]) -> Expr:
+    return functools.reduce(functools.partial(Binary, "add"), terms)
 
 
 def _byte(value: Expr, number: int) -> Expr:
