@@ -21,7 +21,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.context import NestContext, indices, mostly_written, touched, uses
 from loopwright.schedule.guard import tested
-from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride
+from loopwright.schedule.nest import Nest, extent, guarded_reads, in_place, sliding, stride, terms
 from loopwright.schedule.packing import packable, packings
 from loopwright.schedule.plan import has_reuse
 from loopwright.schedule.register_tile import (
@@ -95,7 +95,8 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
             whole = [c for c in choices if c[0] >= tiles]  # one block, whatever its size
             chosen[name] = whole[0] if wanted >= tiles else fitting[-1]
     if "unroll" in knobs:
-        most = 1 if _full(sketch, chosen.get("tile"), context) else USUAL_UNROLL
+        full = _full(sketch, chosen.get("tile"), context)
+        most = 1 if full else max(1, USUAL_UNROLL // len(terms(sketch.nest.body)))
         small = [c for c in knobs["unroll"].choices if math.prod(c) <= most]
         chosen["unroll"] = max(small, key=math.prod)
     return chosen

@@ -15,7 +15,7 @@ from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.assemble import known_ahead
 from loopwright.schedule.context import NestContext, indices, touched
 from loopwright.schedule.guard import share
-from loopwright.schedule.nest import Nest, extent, operations
+from loopwright.schedule.nest import Nest, extent, operations, terms
 from loopwright.schedule.plan import Group, has_reuse
 from loopwright.schedule.register_tile import best_tile, best_tile_score
 from loopwright.schedule.sketch import NestSketch, Sketch
@@ -68,9 +68,13 @@ def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
     guards = structure.guards
-    bodies = sum(operations(each) for each in (guards.body, *(other for _, other in nest.also)))
+    tile = {}
+    if structure.vector is not None and has_reuse(nest):
+        tile = dict(zip(structure.tile, best_tile(structure, context), strict=True))
+    every = (guards.body, *(other for _, other in nest.also))
     work = nest.steps * share(nest, (*guards.whole, *guards.places))
-    work *= bodies + (nest.reducer is not None)
+    added = len(terms(guards.body)) if nest.reducer is not None else 0
+    work *= added + sum(operations(each, tile) for each in every)
     if nest.epilogue is not None:
         work += nest.size * operations(nest.epilogue)
     rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _SUM if nest.reduce else _PLAIN)

@@ -39,12 +39,15 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.assemble import known_ahead
-from loopwright.schedule.context import indices, uses
+from loopwright.schedule.context import indices
 from loopwright.schedule.copied import factors
 from loopwright.schedule.nest import Nest, extent
-from loopwright.schedule.plan import Group, finished, fused, names_of, with_groups
+from loopwright.schedule.plan import Group, finished, names_of
 from loopwright.schedule.rewrite import fresh, moved, placed
 from loopwright.schedule.target import Target
+
+SMALLER = "fixed=24"
+"""What this does, in the name of a rewrite."""
 
 GROWTH = 2.0
 """Of rounding errors: a weight is rounded once more, by as much as the largest one of its sum."""
@@ -53,22 +56,37 @@ _PARTS = 3  # that are whole integers; the weights of a fourth one are in their 
 _BYTE = 256
 _LARGEST = (1 << 23) - 1
 _LEAST = 1e-38  # of a scale: a row of zeros has one too
-_ONCE = 4  # uses of a weight for each time that it is read
 _DEEP = 16  # terms of a sum, at least
 
 
-def fixed_point(workload: Workload, target: Target) -> tuple[Group, ...] | None:
-    """The groups of a workload with each product whose time goes into reading weights, more than a
-    second-level cache holds, with weights of three bytes; None if there is none."""
-    program = fused(workload)
-    ahead = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
-    names = names_of(program, workload)
-    made = {}
-    for nest in program:
-        found = _Product.of(nest, ahead, target)
-        if found is not None:
-            made[id(nest)] = [finished(Group((), (n,))) for n in found.nests(names)]
-    return with_groups(program, made, (), workload.outputs) if made else None
+def fixed_point(
+    groups: tuple[Group, ...], workload: Workload, target: Target
+) -> tuple[Group, ...] | None:
+    """The groups of a workload with each product with large weights, more than a second-level
+    cache holds, with weights of three bytes; None if there is none."""
+    ahead = known_ahead(workload, groups)
+    names = names_of(tuple(n for group in groups for n in group.nests), workload)
+    done: list[Group] = []
+
+    def smaller(group: Group) -> Group:
+        parts: list[Nest | Group] = []
+        for part in group.parts:
+            if isinstance(part, Group):
+                parts.append(smaller(part))
+                continue
+            product = _Product.of(part, ahead, target)
+            if product is None:
+                parts.append(part)
+                continue
+            *made_ahead, nest = product.nests(names)
+            done.extend(finished(Group((), (each,))) for each in made_ahead)
+            parts.append(nest)
+        return replace(group, parts=tuple(parts))
+
+    for group in groups:
+        made = smaller(group)  # puts what comes before it where it belongs
+        done.append(made)
+    return tuple(done) if len(done) > len(groups) else None
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,7 @@ class _Product:
             whole = set(nest.reduce) <= indices(weights) <= set(nest.extents)
             far = tensor_bytes(weights.tensor) > target.l2_bytes
             deep = any(extent(i) >= _DEEP for i in nest.reduce if i in indices(weights))
-            if plain and whole and far and deep and uses(nest, weights) <= _ONCE:
+            if plain and whole and far and deep:
                 return _Product(nest, weights)
         return None
 

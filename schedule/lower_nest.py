@@ -16,7 +16,7 @@ from loopwright.schedule.access import to_linear
 from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.lower_reduce import ReductionLoops, reduction_loops
-from loopwright.schedule.nest import extent, guarded_reads, lanes, stride
+from loopwright.schedule.nest import extent, guarded_reads, lanes, stride, terms
 from loopwright.schedule.register_tile import PARTIAL
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
@@ -285,27 +285,32 @@ class NestLowering:
         return body
 
     def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
-        """Hints about the next panel of a large operand, in every step of the reduction, where all
+        """Hints about the next panels of large operands, in every step of the reduction, where all
         register tiles along the other axes go over one panel first."""
         vector, order = self.sketch.vector, self.sketch.order
-        panels = [p for p in self.sketch.packed if p.axis == vector and not p.local]
-        if not panels or not self.sketch.tiled or vector not in order:
+        if not self.sketch.tiled or vector not in order:
             return []
-        (panel, *_), within = panels, order[order.index(vector) + 1 :]
-        if not set(self.sketch.tiled) <= set(within) or set(panel.outer) & set(within):
+        within = order[order.index(vector) + 1 :]
+        if not set(self.sketch.tiled) <= set(within):
             return []
-        if tensor_bytes(panel.tensor) <= self.target.l2_bytes // 16:
-            return []
-        buffer, place = self.storage.packed[panel, self.number], self._place({})
-        number = Linear()
+        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in within]
+        inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
+        hints: list[Stmt] = []
+        for panel in self.sketch.packed:
+            mine = panel.axis == vector and not panel.local and not set(panel.outer) & set(within)
+            if mine and tensor_bytes(panel.tensor) > self.target.l2_bytes // 16:
+                buffer, number = self.storage.packed[panel, self.number], self._number(panel)
+                size = self.axes[vector].tile * math.prod(map(extent, panel.inner))
+                hints += prefetches(buffer, size, number, passes, inner, panel.name)
+        return hints
+
+    def _number(self, panel: Packed) -> Linear:
+        """Of the panel of an operand that is in use, among all."""
+        number, place = Linear(), self._place({})
         for axis in panel.outer:
             number = number * extent(axis) + place[axis]
         level = self.axes[panel.axis]
-        number = number * level.tiles + Linear(((level.number, 1),))
-        size = level.tile * math.prod(extent(axis) for axis in panel.inner)
-        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in within]
-        inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
-        return prefetches(buffer, size, number, passes, inner, vector.name)
+        return number * level.tiles + Linear(((level.number, 1),))
 
     def _update(
         self,
@@ -319,7 +324,10 @@ class NestLowering:
             place[axis] = linear + at[axis] if axis in at else linear
         value = self._value(self.sketch.guards.body, place, at, None)
         combine = COMBINE[self.nest.reducer or "sum"]
-        return Store(acc, where, Binary(combine, Load(acc, where), value))
+        result: Expr = Load(acc, where)
+        for term in terms(value) if combine == "add" else (value,):
+            result = Binary(combine, result, term)
+        return Store(acc, where, result)
 
     def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
         """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
@@ -210,15 +210,39 @@ def stride(tensor: Tensor, index: tuple[Affine, ...], axis: Index) -> int | None
     return total
 
 
-def operations(value: Expr) -> int:
-    """Operations, a product that is added to something as one with that."""
-    parts = list(walk(value))
-    count = sum(isinstance(part, (Binary, Unary, Select)) for part in parts)
-    return count - sum(map(_fuses, parts))
+def operations(value: Expr, tile: Mapping[Index, int] | None = None) -> float:
+    """Operations of an element, a product that is added to something as one with that. What does
+    not move along an axis of a register tile is computed once for all places along it."""
+    total = 0.0
+    for part in walk(value):
+        if isinstance(part, (Binary, Unary, Select)) and not _fuses(part):
+            used = {i for p in _positions(part) for i in p.indices()} if tile else set()
+            total += 1 / math.prod(size for a, size in (tile or {}).items() if a not in used)
+    return total
+
+
+def terms(value: Expr) -> tuple[Expr, ...]:
+    """The products of a sum of products, each of which is one operation with its addition; of
+    anything else, that alone."""
+    if isinstance(value, Binary) and value.op == "add" and _is_product(value.y):
+        return (*terms(value.x), value.y)
+    return (value,)
+
+
+def _positions(value: Expr) -> Iterator[Affine]:
+    for part in walk(value):
+        if isinstance(part, Read):
+            yield from part.index
+        elif isinstance(part, IndexValue):
+            yield part.value
 
 
 def _fuses(value: Expr) -> bool:
     """Whether a sum takes a product with it."""
     if not isinstance(value, Binary) or value.op not in ("add", "sub"):
         return False
-    return any(isinstance(x, Binary) and x.op == "mul" for x in (value.x, value.y))
+    return _is_product(value.x) or _is_product(value.y)
+
+
+def _is_product(value: Expr) -> bool:
+    return isinstance(value, Binary) and value.op == "mul"

@@ -24,6 +24,7 @@ from loopwright.schedule.nest import (
     operations,
     sliding,
     stride,
+    terms,
 )
 from loopwright.schedule.sketch import Choice, NestSketch
 
@@ -79,9 +80,11 @@ def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]
 
 
 def free_registers(tile: Choice, sketch: NestSketch, context: NestContext) -> int:
-    """Vector registers that accumulators, one row of vector operands and a broadcast leave."""
-    columns = -(-tile[-1] // context.lanes(sketch.nest))
-    return context.target.vector_registers - math.prod(tile[:-1]) * columns - columns - 1
+    """Vector registers that accumulators, one row of vector operands and a broadcast leave: of
+    several products in one step as many operands, where other rows use them again."""
+    columns, rows = -(-tile[-1] // context.lanes(sketch.nest)), math.prod(tile[:-1])
+    operands = columns * (len(terms(sketch.nest.body)) if rows > 1 else 1)
+    return context.target.vector_registers - rows * columns - operands - 1
 
 
 def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
@@ -164,7 +167,7 @@ class _Judge:
     near: int
     axes: tuple[tuple[int, bool], ...]
     sums: bool
-    work: int
+    work: float
     slides: bool
     window: int
     operands: tuple[_Operand, ...]
@@ -182,7 +185,7 @@ class _Judge:
             target.l1_bytes * 7 // 8,
             tuple((extent(axis), axis in nest.reduce) for axis in sketch.tile),
             nest.reducer is not None,
-            max(1, operations(nest.body)),
+            max(1.0, operations(nest.body)),
             bool(slides),
             math.prod(extent(k) for k in slides),
             tuple(_operand(sketch, read) for read in reads),

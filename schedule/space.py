@@ -18,7 +18,7 @@ from loopwright.schedule.context import NestContext
 from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.edges import clamped, edges, unpadded
 from loopwright.schedule.estimate import estimate
-from loopwright.schedule.fixed_point import GROWTH, fixed_point
+from loopwright.schedule.fixed_point import GROWTH, SMALLER, fixed_point
 from loopwright.schedule.gpu_space import gpu_sketches
 from loopwright.schedule.im2col import im2col
 from loopwright.schedule.kn2row import kn2row
@@ -178,23 +178,24 @@ def _space(named: _Named, target: Target) -> Space:
     nearest = clamped(workload)
     if nearest is not None:
         rewrites.append(_sketches(workload, nearest, target, "clamped "))
-    smaller = fixed_point(workload, target)
-    if smaller is not None:
-        rewrites.append(_sketches(workload, smaller, target, "fixed=24 ", GROWTH, _MINOR))
-    for name, groups, growth in strassen(workload, target):
-        rewrites.append(_sketches(workload, groups, target, f"{name} ", growth, _MINOR))
+    made: list[tuple[str, tuple[Group, ...], float]] = [*strassen(workload, target)]
     for results in RESULTS:
         for block in (None, *blocks_of(workload, results, target)):
             faster = winograd(workload, results, block)
             if faster is not None:
-                groups, growth = faster
-                name = f"winograd={results} " + ("" if block is None else f"{block} ")
-                rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
+                made.append(
+                    (f"winograd={results}" + ("" if block is None else f" {block}"), *faster)
+                )
         apart = by_phase(workload, results, target)
         if apart is not None:
-            groups, growth = apart
-            name = f"phases={results} "
-            rewrites.append(_sketches(workload, groups, target, name, growth, _MINOR))
+            made.append((f"phases={results}", *apart))
+    for name, groups, growth in made:
+        rewrites.append(_sketches(workload, groups, target, f"{name} ", growth, _MINOR))
+    for name, groups, growth in [("", plan(workload), 1.0), *made]:
+        smaller = fixed_point(groups, workload, target)
+        if smaller is not None:
+            label, more = f"{name} {SMALLER} ".lstrip(), growth * GROWTH
+            rewrites.append(_sketches(workload, smaller, target, label, more, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
 
 
