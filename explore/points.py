@@ -8,6 +8,7 @@ that is done to points is array arithmetic, so that thousands of Markov chains c
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +104,7 @@ class Domain:
 
     def untried(self, known: Points) -> Points:
         """The default configs of the algorithms of which no point is known, of any size."""
-        algorithms = np.array([s.algorithm.partition("=")[0] for s in self.space.sketches])
+        algorithms = np.array([re.sub(r"=\d+", "", s.algorithm) for s in self.space.sketches])
         names, first = np.unique(algorithms, return_index=True)
         sketch = np.sort(first[~np.isin(names, algorithms[known[:, 0]])])
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)

@@ -123,6 +123,9 @@ def _kind(packed: Packed, nest: Nest) -> str:
     return "block" if spans else "local" * packed.local
 
 
+_AT_A_TIME = ("rows=", "tiles=")
+
+
 @dataclass(frozen=True)
 class Sketch:
     """A structure for a whole workload: one nest sketch per nest, and their knobs.
@@ -155,8 +158,10 @@ class Sketch:
 
     @property
     def algorithm(self) -> str:
-        """The first word of `rewrite`: those of its variants are equal."""
-        return self.rewrite.partition(" ")[0]
+        """What `rewrite` does, but for how many rows or tiles at a time: those of its variants are
+        equal."""
+        first, *rest = self.rewrite.split(" ")
+        return " ".join([first, *(word for word in rest if not word.startswith(_AT_A_TIME))])
 
     @property
     def size(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -180,12 +182,24 @@ def test_the_first_defaults_are_of_different_algorithms():
 def test_algorithms_of_which_nothing_is_known_have_their_defaults_untried():
     x, w = lw.tensor("x", (1, 16, 14, 14)), lw.tensor("w", (32, 16, 3, 3), constant=True)
     domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
-    algorithms = [s.algorithm.partition("=")[0] for s in domain.space.sketches]
+    algorithms = [re.sub(r"=\d+", "", s.algorithm) for s in domain.space.sketches]
     every = {algorithms[n] for n in domain.untried(np.zeros((0, domain.width), np.int64))[:, 0]}
     assert every == set(algorithms)
     known = domain.points([s.at(s.default) for s in domain.space.sketches if s.rewrite])
     own = next(s for s in domain.space.sketches if not s.rewrite)
     assert domain.configs(domain.untried(known)) == [own.at(own.default)]
+
+
+def test_an_algorithm_with_weights_of_three_bytes_is_another_one():
+    x, w = lw.tensor("x", (1, 256, 14, 14)), lw.tensor("w", (256, 256, 3, 3), constant=True)
+    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
+    known = domain.points(
+        [s.at(s.default) for s in domain.space.sketches if "fix" not in s.rewrite]
+    )
+    found = [domain.space.sketches[n].algorithm for n in domain.untried(known)[:, 0]]
+    kinds = {re.sub(r"=\d+", "", name) for name in found}
+    assert kinds == {"fixed", "winograd fixed"}
+    assert len(found) == len(kinds)
 
 
 def test_rare_legal_points_are_found_in_a_large_space(rng):
