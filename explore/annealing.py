@@ -154,7 +154,8 @@ class Annealing(Strategy):
         return self.seen.unseen(points)[: -(-3 * n // 4)]
 
     def _untried(self, n: int) -> Points:
-        """Defaults of algorithms of which nothing is known: records may be older than they are."""
+        """Defaults of algorithms that are not known yet: records may be older than an algorithm, or
+        know little of it."""
         points = self.domain.untried(self.points) if self._advised else self.points[:0]
         return self.seen.unseen(points[self.domain.is_legal(points)])[:n]
 

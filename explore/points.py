@@ -103,11 +103,11 @@ class Domain:
         return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
 
     def untried(self, known: Points) -> Points:
-        """The default configs of the algorithms of which no point is known, of any size."""
-        algorithms = np.array([re.sub(r"=\d+", "", s.algorithm) for s in self.space.sketches])
-        names, first = np.unique(algorithms, return_index=True)
-        sketch = np.sort(first[~np.isin(names, algorithms[known[:, 0]])])
-        return np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
+        """The default configs of the algorithms, of any size, that are not known."""
+        algorithms = [re.sub(r"=\d+", "", s.algorithm) for s in self.space.sketches]
+        sketch = np.sort(np.unique(algorithms, return_index=True)[1])
+        points = np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
+        return points[~np.isin(hashes(points), hashes(known))]
 
     def guesses(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:
         """`n` points drawn like `sample`, but that most knobs keep their default, which rules of
