@@ -154,8 +154,8 @@ class Annealing(Strategy):
         return self.seen.unseen(points)[: -(-3 * n // 4)]
 
     def _untried(self, n: int) -> Points:
-        """Defaults of algorithms that are not known yet: records may be older than an algorithm, or
-        know little of it."""
+        """Defaults of algorithms that are not known yet: records may be older than these, or
+        know little of them."""
         points = self.domain.untried(self.points) if self._advised else self.points[:0]
         return self.seen.unseen(points[self.domain.is_legal(points)])[:n]
 

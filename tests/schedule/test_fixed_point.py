@@ -77,12 +77,6 @@ CASES = {
 PARTS_OF_OTHERS = {
     "strassen": lambda: products(100, 640, 512),
     "winograd": windows,
-    "phases": lambda: ops.conv2d(
-        tensor("x", 1, 128, 14, 14),
-        tensor("w", 256, 128, 3, 3, constant=True),
-        stride=2,
-        padding=1,
-    ),
 }
 
 
