@@ -177,9 +177,7 @@ class Library:
         outputs = tuple(a for a, _, _ in wanted)
         return Call(self._loaded, pointers, outputs, (taken, keep, self._bound))
 
-    def _pointers(
-        self, taken: list[Located], written: list[Located]
-    ) -> tuple[bytes, list[Array]]:
+    def _pointers(self, taken: list[Located], written: list[Located]) -> tuple[bytes, list[Array]]:
         """The arguments of `main`, and arrays made for it that must live as long."""
         plan = self._plan
         values = [at for _, at, _ in taken]
