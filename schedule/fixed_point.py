@@ -14,7 +14,9 @@ made a float by one instruction. The lowest byte is no error, as the upper ones 
 it. A weight is off by half a step of 2⁻²³ of the largest one of its sum, which is what rounding to
 float32 costs that one, and, if it is one of the first three and as large, by half as much again,
 since a float has 24 bits (block floating point, Wilkinson 1963, *Rounding Errors in Algebraic
-Processes*). Where 4 does not divide K, some X meet a V that is 0, too.
+Processes*). Where 4 does not divide K, some X meet a V that is 0, too. Sums are up to 2³¹ times as
+large before they are scaled: they overflow for X of about 10²⁸, and where weights are used a few
+times only, for which X is made smaller first, for those of 10³³.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.assemble import known_ahead
-from loopwright.schedule.context import indices
+from loopwright.schedule.context import indices, uses
 from loopwright.schedule.copied import factors
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import Group, finished, names_of
@@ -56,6 +58,8 @@ _PARTS = 3  # that are whole integers; the weights of a fourth one are in their 
 _BYTE = 256
 _LARGEST = (1 << 23) - 1
 _LEAST = 1e-38  # of a scale: a row of zeros has one too
+_ONCE = 4  # uses of a weight for each time that it is read
+_SMALL = 2.0**-16
 _DEEP = 16  # terms of a sum, at least
 
 
@@ -177,16 +181,24 @@ class _Product:
         scale: Read,
     ) -> Nest:
         nest = self.nest
+        # Integers of 32 bits make sums that much larger, which may then be too large. What is used
+        # once leaves the time to make the other factor smaller.
+        once = uses(nest, self.weights) <= _ONCE
 
         def term(at: Mapping[Index, IndexExpr], value: Expr) -> Expr:
             def read(r: Read) -> Expr:
-                return Cast(value, "float32") if r == self.weights else moved(r, at)
+                if r == self.weights:
+                    return Cast(value, "float32")
+                return _number(_SMALL, "mul", moved(r, at)) if once else moved(r, at)
 
             return map_leaves(nest.body, read, lambda p: placed(p, at))
 
         def scaled(r: Read) -> Expr:
-            small = _number(1 / _BYTE, "mul", r)
-            return Binary("mul", small, scale) if r.tensor is nest.result else r
+            if r.tensor is not nest.result:
+                return r
+            if once:
+                return Binary("mul", r, _number(1 / _SMALL / _BYTE, "mul", scale))
+            return Binary("mul", _number(1 / _BYTE, "mul", r), scale)
 
         after: Expr = Read(nest.result, nest.index) if nest.epilogue is None else nest.epilogue
         return replace(

@@ -148,6 +148,17 @@ def test_sums_without_weights_are_zero_and_those_of_no_number_are_none():
     assert (np.delete(got, [3, 5, 6]) == 1400).all()
 
 
+@pytest.mark.parametrize(("rows", "size"), [(1, 1e30), (1, 1e-30), (40, 1e25), (40, 1e-30)])
+def test_large_and_small_inputs_keep_their_digits(rows, size):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((rows, 1400)), rng.standard_normal((1400, 1500))
+    got = built(lw.workload(products(rows, 1500, 1400)))(
+        *(a.astype("float32") for a in (x * size, y))
+    )
+    wanted = x @ y
+    assert np.abs(got / size - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
 def test_weights_that_are_near_or_given_at_every_call_stay_as_they_are():
     for made in (
         products(1, 100, 100),
