@@ -1,7 +1,7 @@
 """Weights of three bytes: products with a matrix that is read once, as a rewrite of the program.
 
     O[i, j] += X[i, k] * W[k, j]                                          k < K, Q = ⌈K / 4⌉
-     ↦  S[j] = max over k of |W[k, j]| / (2²³ - 1)                         ahead of time
+     ↦  S[j] = max over k of |W[k, j]| / (2²³ - 2)                         ahead of time
         V[q, j] = round(W[K - Q + q, j] / S[j])                            ahead of time
         P_g[q, j] = 2⁸ * round(W[g * Q + q, j] / S[j] - B_g / 2⁸) + B_g    ahead of time, g < 3
         O[i, j] = S[j] / 2⁸ * Σ over q of X[i, K - Q + q] * 2⁸ * V[q, j]
@@ -56,8 +56,9 @@ GROWTH = 2.0
 
 _PARTS = 3  # that are whole integers; the weights of a fourth one are in their lowest bytes
 _BYTE = 256
-_LARGEST = (1 << 23) - 1
-_LEAST = 1e-38  # of a scale: a row of zeros has one too
+_LARGEST = (1 << 23) - 2  # not 2²³ - 1, which a scale that was rounded down would make 2²³
+_STEPS = 2.0**22  # that a scale is kept as: of small weights, one step has too few digits
+_LEAST = 2.0**-126  # of a scale, the least with all digits: a row of zeros has one too
 _ONCE = 4  # uses of a weight for each time that it is read
 _SMALL = 2.0**-16
 _DEEP = 16  # terms of a sum, at least
@@ -160,15 +161,16 @@ class _Product:
         # A maximum passes over what is no number, a sum does not: such a weight shows.
         finite = _number(largest("float32"), "le", size)
         lost = Select(finite, Const(0.0, "float32"), self.weights)
-        step = _number(_LEAST, "max", _number(1 / _LARGEST, "mul", most))
-        made, s = Binary("add", scale, step), scale.tensor
+        steps = _number(_LEAST, "max", _number(_STEPS / _LARGEST, "mul", most))
+        made, s = Binary("add", scale, steps), scale.tensor
         yield Nest(s, scale.index, kept, summed, "sum", lost, s, made)
 
     def _rounded(
         self, scale: Read, at: Mapping[Index, IndexExpr], byte: Expr | None = None
     ) -> Expr:
         """A weight as an integer of 24 bits, behind which comes a byte."""
-        wide = Binary("div", Cast(moved(self.weights, at), "float64"), Cast(scale, "float64"))
+        step = _number(1 / _STEPS, "mul", Cast(scale, "float64"))
+        wide = Binary("div", Cast(moved(self.weights, at), "float64"), step)
         if byte is not None:
             wide = Binary("sub", wide, _number(1 / _BYTE, "mul", Cast(byte, "float64")))
         return Cast(Unary("floor", _number(0.5, "add", wide)), "int32")
@@ -196,9 +198,8 @@ class _Product:
         def scaled(r: Read) -> Expr:
             if r.tensor is not nest.result:
                 return r
-            if once:
-                return Binary("mul", r, _number(1 / _SMALL / _BYTE, "mul", scale))
-            return Binary("mul", _number(1 / _BYTE, "mul", r), scale)
+            back = 1 / _STEPS / _BYTE / (_SMALL if once else 1)
+            return Binary("mul", _number(back, "mul", r), scale)
 
         after: Expr = Read(nest.result, nest.index) if nest.epilogue is None else nest.epilogue
         return replace(

@@ -136,6 +136,31 @@ def test_a_weight_is_off_by_no_more_than_rounding_the_largest_of_its_sum():
         assert (off <= largest * 2.0**-24 * 1.51 + np.abs(weights[q]) * 2.0**-23).all()
 
 
+def test_no_weight_changes_its_sign_however_scales_are_rounded():
+    rng, k, n = np.random.default_rng(0), 1400, 1500
+    library = built(lw.workload(products(1, n, k)))
+    # The largest of each sum at the end of it, where the fourth part is, and at its beginning.
+    largest = rng.uniform(1, 2, n).astype("float32")
+    largest[:2] = np.nextafter(np.float32([1, 2]), np.float32(0))
+    for q in (0, k - 1):
+        weights = (rng.uniform(-0.9, 0.9, (k, n)) * largest).astype("float32")
+        weights[q] = largest * np.where(np.arange(n) % 4 < 2, 1, -1)
+        row = np.zeros((1, k), "float32")
+        row[0, q] = 1
+        np.testing.assert_allclose(library(row, weights)[0], weights[q], rtol=4e-7)
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize(("size", "other"), [(1e-36, 1e20), (3e38, 1e-20)])
+def test_the_smallest_and_the_largest_weights_keep_their_digits(rows, size, other):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((rows, 1400)), rng.uniform(-1, 1, (1400, 1500))
+    inputs = (x * other).astype("float32"), (y * size).astype("float32")
+    got = built(lw.workload(products(rows, 1500, 1400)))(*inputs)
+    wanted = x @ y * (size * other)
+    assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
 def test_sums_without_weights_are_zero_and_those_of_no_number_are_none():
     weights = np.ones((1400, 1500), "float32")
     weights[:, 3] = 0
@@ -145,7 +170,7 @@ def test_sums_without_weights_are_zero_and_those_of_no_number_are_none():
     assert got[3] == 0
     assert np.isnan(got[5])
     assert not np.isfinite(got[6])
-    assert (np.delete(got, [3, 5, 6]) == 1400).all()
+    np.testing.assert_allclose(np.delete(got, [3, 5, 6]), 1400, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1e30), (1, 1e-30), (40, 1e25), (40, 1e-30)])
