@@ -135,6 +135,16 @@ def positional(
     return (*inputs, *(named[name] for name in rest))
 
 
+def told_apart(
+    inputs: tuple[Any, ...], named: dict[str, Any], out: Any, names: Sequence[str], signature: str
+) -> tuple[tuple[Any, ...], Any]:
+    """All inputs in order, and the arrays to write to: `out` may be the name of an input, which it
+    is where that is not given by position. Raises as `positional`."""
+    if out is not None and "out" in names[len(inputs) :]:
+        named, out = {**named, "out": out}, None
+    return positional(inputs, named, names, signature), out
+
+
 def take_outputs(out: Any, slots: Sequence[Slot]) -> list[Located]:
     """The arrays that want the results: new ones where `out` is None.
 

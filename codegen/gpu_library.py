@@ -59,10 +59,10 @@ class GpuLibrary(Library):
 
     # ---- calling ----
 
-    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes; see `Library.__call__`. With arrays of the GPU it returns before the GPU is
         done, as torch and CuPy do."""
-        inputs = calls.positional(inputs, named, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
         package = foreign.package_of(
             (*inputs, *(out if isinstance(out, (tuple, list)) else [out]))
         )
@@ -133,10 +133,10 @@ class GpuLibrary(Library):
         program.run("prepare", arguments, stream)
         return made
 
-    def prepare_call(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+    def prepare_call(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """The same call, with its arrays on the GPU, made ready to be repeated and timed: a
         `GpuCall`. What `out` holds is copied there too."""
-        inputs = calls.positional(inputs, named, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
         return self._prepared_call(self._running, inputs, out, fill=True)
 
     def _prepared_call(

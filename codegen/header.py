@@ -56,8 +56,13 @@ def is_identifier(name: str) -> bool:
 
 def is_function(name: str) -> bool:
     """Whether `name` can name a function of a library's own: none that the C library has, which
-    the library's code, or that of its users, would call instead of it."""
-    return is_identifier(name) and not hasattr(_c_library(), name)
+    the library's code, or that of its users, would call instead of it, and none of those that
+    the run-time inside of it has."""
+    return is_identifier(name) and not _is_runtimes(name) and not hasattr(_c_library(), name)
+
+
+def _is_runtimes(name: str) -> bool:
+    return name == "lw" or name.startswith("lw_")  # and what `public_symbols` adds to lw
 
 
 @functools.cache
@@ -72,21 +77,23 @@ def as_identifier(name: str) -> str:
     if is_function(name):
         return name
     better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return better if is_function(better) else f"lw_{better}".rstrip("_")
+    return better if is_function(better) else f"my_{better or 'library'}"
 
 
 def check_name(name: str) -> None:
     """Raises `LibraryError` unless `name` can name a function in C and in C++."""
-    if is_identifier(name) and not is_function(name):
-        raise LibraryError(
-            f"the file's name becomes the name of a C function, and the C library has {name}; "
-            f"try {as_identifier(name)}.so"
-        )
+    if is_function(name):
+        return
     if not is_identifier(name):
-        raise LibraryError(
-            f"the file's name becomes the name of a C function, and {name!r} cannot be one; "
-            f"try {as_identifier(name)}.so"
-        )
+        why = f"{name!r} cannot be one"
+    elif _is_runtimes(name):
+        why = "those that begin with lw are the run-time's own"
+    else:
+        why = f"the C library has {name}"
+    raise LibraryError(
+        f"the file's name becomes the name of a C function, and {why}; "
+        f"try {as_identifier(name)}.so"
+    )
 
 
 @dataclass(frozen=True)
@@ -231,8 +238,9 @@ size_t {name}_prepared_bytes(void);
 
 def _table(function: str, parameters: Sequence[Parameter]) -> str:
     rows = "".join(
-        f"    {{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, 0}}, /* {p.name} */\n"
+        f"    {{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, 0}}, /* {name} */\n"
         for p in parameters
+        for name in [re.sub(r"\W", "_", p.name, flags=re.ASCII)]  # which could end the comment
     )
     return (
         f"static const lw_parameter {function}_parameters[] = {{\n{rows}}};\n\n"

@@ -128,15 +128,16 @@ class Library:
 
     # ---- calling ----
 
-    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes. Inputs go by position, in the order of `inputs`, or by name.
 
         Returns the output, or a tuple where there are several; `out` gives arrays to write to
-        (they are returned), else new ones are made, aligned to 64 bytes. Raises `ShapeError`
-        for a wrong count, dtype, shape or layout, `LibraryError` when memory runs out.
+        (they are returned), else new ones are made, aligned to 64 bytes. Where an input has that
+        name and is not given by position, `out` is that. Raises `ShapeError` for a wrong count,
+        dtype, shape or layout, `LibraryError` when memory runs out.
         """
         if named or len(inputs) != len(self._inputs):
-            inputs = calls.positional(inputs, named, self._names, str(self.signature))
+            inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
         taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
         if out is not None:
             return self._into(out, taken)
@@ -157,14 +158,14 @@ class Library:
                 one[0][...] = other[0]
         return out
 
-    def prepare_call(self, *inputs: Any, out: Any = None, **named: Any) -> Call:
+    def prepare_call(self, /, *inputs: Any, out: Any = None, **named: Any) -> Call:
         """The same call, made ready to be repeated with next to no overhead.
 
         Constants are prepared now, outside of what is repeated. The arrays are kept and read
         anew each time, so they must be of a kind that a kernel can use as they are: `ShapeError`
         where a copy would be needed.
         """
-        inputs = calls.positional(inputs, named, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
         taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
         for slot, value, (array, _, _) in zip(self._inputs, inputs, taken):
             if not slot.shares(value, array):

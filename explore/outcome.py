@@ -57,11 +57,8 @@ def _result(
 ) -> Tuned:
     """What there is to say of the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
-    again = {
-        f.config: session.record(_again(session.device, f), final=True)
-        for f in finalists
-        if of_search
-    }
+    finals = [_again(session.device, f) for f in finalists if of_search]
+    again = dict(zip((m.config for m in finals), session.record_finals(finals)))
     costs = {f.config: f.cost for f in finalists}
     record = again.get(config)
     if record is None and of_search is not None:

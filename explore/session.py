@@ -173,34 +173,32 @@ class Session:
         target = self.device.target
         return self.store.measured(self.workload, target, self._machine, cache=NETWORK)
 
-    def record(self, measurement: Measurement, final: bool = False) -> Record:
-        """The record of a measurement, stored; one of an earlier session is there already. `final`
-        is for what was compared side by side with the best others: not where a search of a part of
-        the space left out what the store would choose."""
+    def record(self, measurement: Measurement) -> Record:
+        """The record of a measurement, stored; one of an earlier session is there already."""
         if (earlier := self._earlier.get(measurement)) is not None:
             return earlier
-        record = Record.of(
-            self.workload,
-            self.device.target,
-            self._machine,
-            measurement,
-            seed=self.seed,
-            session=self._name + FINALS * (final and self._whole),
-        )
-        if self.store is not None:
-            record = replace(record, id=self.store.add([record])[0])
-        return record
+        return self._stored_as(self._name, [measurement])[0]
+
+    def record_finals(self, measurements: Sequence[Measurement]) -> list[Record]:
+        """The records of what was compared side by side, stored, all or none: a part of them
+        would be taken for all. They are no comparison with the best others where a search of a
+        part of the space left out what the store would choose."""
+        return self._stored_as(self._name + FINALS * self._whole, measurements)
+
+    def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
+        parts = (self.workload, self.device.target, self._machine)
+        records = [Record.of(*parts, m, seed=self.seed, session=name) for m in measurements]
+        if self.store is None or not records:
+            return records
+        ids = self.store.add(records)
+        return [replace(record, id=number) for record, number in zip(records, ids)]
 
     def flush(self) -> None:
         """Store what was measured since the last time."""
         with self.timed("storing"):
             pending = list(self._pending)
             self._stored = time.monotonic()
-            if self.store is not None and pending:
-                parts = (self.workload, self.device.target, self._machine)
-                self.store.add(
-                    Record.of(*parts, m, seed=self.seed, session=self._name) for m in pending
-                )
+            self._stored_as(self._name, pending)
             del self._pending[: len(pending)]  # not before: what fails is tried again
 
     # ---- telling ----

@@ -116,7 +116,7 @@ class _Builds:
 
     def of(self, inputs: Sequence[Any]) -> _Build | str:
         """The build for the model whose weights are among the inputs, made now if most of them are
-        new; or why torch is to compute."""
+        new, or a parameter is; or why torch is to compute. Other tensors may be new every time."""
         own, met = [inputs[n] for n in self._weights], None
         for x in own:  # models may share some
             found = self._of.get(x)
@@ -126,7 +126,7 @@ class _Builds:
                 return found
             met = found
         new = [x for x in own if x not in self._of]
-        if own and 2 * len(new) <= len(own):
+        if own and 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
             return (
                 "weights have changed since they were laid out, so torch computes: "
                 "torch._dynamo.reset(), and compile anew, for loopwright's code"
@@ -162,6 +162,12 @@ def _check_values(options: Mapping[str, Any]) -> None:
     if options.get("records") is not None and not os.path.exists(options["records"]):
         raise ModelError(f"there is no record store {options['records']}")
     resolve("cpu", options.get("threads"))  # says what is wrong with a number
+
+
+def _is_parameter(x: Any) -> bool:
+    import torch
+
+    return isinstance(x, torch.nn.Parameter)
 
 
 def _seen(weight: Any) -> tuple[int, int, memoryview, int]:

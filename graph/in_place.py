@@ -94,17 +94,17 @@ def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> 
             break
         t.session.reject(config, failure)
         del costs[config]
-    for config, seconds in costs.items():
-        t.session.record(
-            Measurement(
-                config=config,
-                seconds=(seconds,),
-                failure=None,
-                build_seconds=0.0,
-                run_seconds=sum(samples[config]),
-                cache=NETWORK,
-                threads=target.threads,
-                started=time.time(),
-            ),
-            final=True,
+    measured = [
+        Measurement(
+            config=config,
+            seconds=(seconds,),
+            failure=None,
+            build_seconds=0.0,
+            run_seconds=sum(samples[config]),
+            cache=NETWORK,
+            threads=target.threads,
+            started=time.time(),
         )
+        for config, seconds in costs.items()
+    ]
+    t.session.record_finals(measured)

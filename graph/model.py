@@ -97,7 +97,7 @@ class TunedModel:
             return None
         return sum(t.count * self.records[t.workload.key].cost for t in tasks)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
 
         Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in

@@ -109,8 +109,10 @@ def _torch_program(model: Any, inputs: Inputs) -> Any:
         return None
     check_inference(program)
     for number, spec in enumerate(program.graph_signature.output_specs):
-        if getattr(spec.arg, "value", spec) is None:  # a constant
-            raise ModelError(f"output {number} of the model is None: return tensors alone")
+        if hasattr(spec.arg, "value"):  # a constant
+            raise ModelError(
+                f"output {number} of the model is {spec.arg.value!r}: return tensors alone"
+            )
     return program
 
 
@@ -140,6 +142,8 @@ def _exported(module: Any, inputs: Inputs) -> Any:
         return _traced(module.eval(), inputs)
     finally:
         for each, mode in modes.items():
+            if each.training != mode:
+                each.train(mode)  # which may do more: undo what it merged for inference
             each.training = mode
 
 

@@ -114,6 +114,10 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
             for inner in (attribute.g, *attribute.graphs):
                 _check_graph(inner, frozenset(known))
         known.update(node.output)
+    if lost := [v.name for v in graph.output if v.name not in known]:
+        raise ModelError(
+            f"output {lost[0]!r} is the result of no operator: the model is incomplete"
+        )
 
 
 def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:

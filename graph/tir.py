@@ -26,6 +26,7 @@ from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.expr import Const, Expr, Read, Reduce, Select, binary, map_leaves, walk
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.graph.errors import NotSayable
@@ -154,6 +155,11 @@ class _Import:
             raise NotSayable(f"block {block.name} reduces by {update}")
         _check_start(block, op, start, out.dtype)
         body = cast(values.expr(update.a if own[1] else update.b), out.dtype)
+        named = set(indices_in(body))
+        if lost := [k.name for k in block.reduce if k.extent != 1 and k not in named]:
+            raise NotSayable(
+                f"block {block.name} reduces over {lost[0]}, which it does not read at"
+            )
         return Reduce(op, body) if block.reduces else body
 
     def assign(self, out: Tensor, left: tuple[Index, ...], body: Expr) -> None:

@@ -90,7 +90,7 @@ class VirtualModel:
         or whose record cannot be built."""
         return (*self.work.notes(), *self.left)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
 
         Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in

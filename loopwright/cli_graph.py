@@ -230,7 +230,7 @@ def tune_model(
         work = import_model(model, _parsed(shapes), target, layout, check)
     count = len(work.tasks)
     only = list(range(count))
-    if chosen:
+    if chosen is not None:
         only = _chosen(chosen, count)
     elif share is not None:
         store = records if records.exists() else None
@@ -301,9 +301,9 @@ def _chosen(text: str, count: int) -> list[int]:
     """The numbers that `1,3-5` names, as the list of tasks counts them, from 1."""
     numbers: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
+        first, dash, last = part.partition("-")
         try:
-            ends = int(first), int(last or first)
+            ends = int(first), int(last if dash else first)
         except ValueError as error:
             raise click.UsageError(f"--tasks {text}: write numbers as 1,3-5") from error
         if not 1 <= ends[0] <= ends[1] <= count:

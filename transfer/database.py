@@ -62,8 +62,8 @@ class Database:
         """A transaction: committed when the block ends, undone if it raises."""
         with self._lock, self.explained():
             connection = self._opened()
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                connection.execute("BEGIN IMMEDIATE")  # a signal may come as soon as it has begun
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:

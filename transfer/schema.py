@@ -60,8 +60,8 @@ def migrate(connection: sqlite3.Connection) -> None:
     """
     if schema_of(connection) == SCHEMA:
         return
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         found = schema_of(connection)  # another process may have been faster
         for version in range(0 if found is None else found + 1, SCHEMA + 1):
             STEPS[version](connection)

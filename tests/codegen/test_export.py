@@ -133,7 +133,7 @@ def test_the_header_compiles_as_c_and_as_cpp(tmp_path):
         "a_b",
         "class",
         "3",
-        "é",
+        "é*/(",
         "prepared",
         "status",
         "pointers",
@@ -158,9 +158,12 @@ def test_the_header_compiles_as_c_and_as_cpp(tmp_path):
     ("name", "hint"),
     [
         ("mat-mul.so", "mat_mul.so"),
-        ("3d.so", "lw_3d.so"),
-        ("int.so", "lw_int.so"),
-        ("main.so", "lw_main"),
+        ("3d.so", "my_3d.so"),
+        ("int.so", "my_int.so"),
+        ("main.so", "my_main"),
+        ("lw.so", "my_lw.so"),
+        ("lw_call.so", "my_lw_call.so"),
+        ("模型.so", "my_library.so"),
     ],
 )
 def test_a_name_that_c_cannot_have_is_refused_with_a_better_one(tmp_path, name, hint):
@@ -172,7 +175,7 @@ def test_a_name_that_c_cannot_have_is_refused_with_a_better_one(tmp_path, name, 
 @pytest.mark.parametrize("name", ["exp", "free", "div"])
 def test_a_name_that_the_c_library_has_is_refused(tmp_path, name):
     """The kernel, or a program that links it, would call one for the other."""
-    with pytest.raises(LibraryError, match=f"the C library has {name}; try lw_{name}.so"):
+    with pytest.raises(LibraryError, match=f"the C library has {name}; try my_{name}.so"):
         kernels.matmul().export(tmp_path / f"{name}.so")
     assert not list(tmp_path.iterdir())
 

@@ -84,6 +84,28 @@ def test_each_model_of_a_class_is_built_and_none_is_kept(built):
     assert not any(ref() for ref in (*gone, *kept))
 
 
+class _Head(torch.nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body, self.head = body, torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def test_models_of_a_class_that_share_half_of_their_weights_are_built_each(built):
+    body, x = torch.nn.Linear(24, 16), torch.randn(5, 24)
+    nets = [_Head(body).eval(), _Head(body).eval()]
+    with torch.no_grad():
+        for net in (*nets, *nets):
+            compiled = torch.compile(net, backend=backend)
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+        assert len(built) == len(nets)
+        body.weight.mul_(2)
+        with pytest.warns(UserWarning, match="weights have changed"):
+            torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+
+
 def test_tensors_that_are_no_parameters_are_noticed_where_they_are_replaced(built):
     net, x = _Layer().eval(), torch.randn(5, 24)
     compiled = torch.compile(net, backend=backend)

@@ -167,6 +167,8 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
         (["tasks", "net.onnx", "--shape", "x=7,,13"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=0,13"], "extents from 1 up"),
         (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "3"], "tasks 1 to 2"),
+        (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "1-"], "write numbers as 1,3-5"),
+        (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", ""], "write numbers as 1,3-5"),
     ],
 )
 def test_a_mistake_ends_with_a_message(here, words, said):

@@ -184,6 +184,52 @@ def test_a_model_in_training_mode_is_exported_for_inference_and_left_as_it_was(n
     _equal(made(x.numpy()), model(x))
 
 
+def test_modules_that_merge_weights_for_inference_are_told_when_that_is_over():
+    torch = pytest.importorskip("torch")
+
+    class Merging(torch.nn.Linear):
+        merged = False
+
+        def train(self, mode=True):
+            super().train(mode)
+            if self.merged == mode:
+                self.weight.data += -1 if mode else 1
+                self.merged = not mode
+            return self
+
+    x = torch.randn(2, 8)
+    model = torch.nn.Sequential(Merging(8, 8), Merging(8, 8).eval()).train()
+    model[1].eval()
+    modes = [(m.training, m.merged) for m in model]
+    build_model(model, (x,), threads=1)
+    assert [(m.training, m.merged) for m in model] == modes == [(True, False), (False, True)]
+
+
+@pytest.mark.parametrize("number", [3, None])
+def test_outputs_that_are_no_tensors_are_refused_by_their_value(number):
+    torch = pytest.importorskip("torch")
+
+    class Numbered(torch.nn.Module):
+        def forward(self, x):
+            return x * 2, number
+
+    with pytest.raises(ModelError, match=f"output 1 of the model is {number}: return tensors"):
+        build_model(Numbered(), (torch.randn(3),), threads=1)
+
+
+def test_inputs_may_be_named_as_our_own_arguments_are():
+    torch = pytest.importorskip("torch")
+
+    class Named(torch.nn.Module):
+        def forward(self, x, out):
+            return x + 2 * out
+
+    x, out = torch.randn(3), torch.randn(3)
+    made = build_model(Named(), (x, out), threads=1)
+    for result in (made(x, out), made(x, out=out), made(x=x, out=out)):
+        torch.testing.assert_close(result, x + 2 * out)
+
+
 def test_a_torch_module_needs_example_inputs(net):
     with pytest.raises(ModelError, match="example inputs"):
         build_model(net[0])

@@ -204,6 +204,15 @@ def test_a_weight_that_is_missing_in_the_file_is_named():
         build_model(_onnx([whole], (3, 7), [("c", np.array(True))]))
 
 
+def test_an_output_that_nothing_computes_is_named():
+    from onnx import TensorProto, helper
+
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"])], (3, 7))
+    model.graph.output.append(helper.make_tensor_value_info("far", TensorProto.FLOAT, (3, 7)))
+    with pytest.raises(ModelError, match="output 'far' is the result of no operator"):
+        build_model(model)
+
+
 def test_a_length_of_minus_one_is_open():
     model = _convolution((-1, 3, 9, 7))
     with pytest.raises(ModelError, match=r'inputs=\{"x": \(1, 3, 9, 7\)\}'):

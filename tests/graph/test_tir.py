@@ -139,6 +139,11 @@ def _gather(x, i):
     return te.compute((4,), lambda n: x[i[n]], name="gather")
 
 
+def _times_five(x):
+    k = te.reduce_axis((0, 5), "k")
+    return te.compute(x.shape, lambda i: te.sum(x[i], axis=k))
+
+
 @pytest.mark.parametrize(
     ("build", "shapes", "dtype", "reason"),
     [
@@ -146,6 +151,7 @@ def _gather(x, i):
         (lambda x: topi.argmax(x, 1), [(3, 5)], "float32", "reduce"),
         (lambda x: topi.sin(x), [(3, 5)], "float32", "no sin"),
         (lambda x: topi.cumsum(x, 0), [(5,)], "float32", "not serial"),
+        (_times_five, [(4,)], "float32", "which it does not read at"),
     ],
 )
 def test_what_the_notation_cannot_say_is_an_error_with_the_reason(build, shapes, dtype, reason):

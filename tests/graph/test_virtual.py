@@ -85,6 +85,26 @@ def test_a_model_of_very_many_inputs_runs_there(tmp_path):
     assert isinstance(model(*xs), list)
 
 
+class _Embedding(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = torch.nn.Embedding(64, 64), torch.nn.Linear(64, 64)
+
+    def forward(self, i):
+        return torch.sort(self.layer(self.table(i)), dim=1)[0]
+
+
+def test_later_changes_of_the_models_weights_do_not_reach_it():
+    net, i = _Embedding().eval(), torch.tensor([1, 2, 3])
+    made = build_model(net, (i,), threads=1)
+    assert isinstance(made, VirtualModel)
+    before = made(i).clone()
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.zero_()
+    torch.testing.assert_close(made(i), before, rtol=0, atol=0)
+
+
 class _Named(torch.nn.Module):
     def forward(self, x):
         return {"sorted": torch.sort(x, dim=1)[0], "rest": [x + 1, (x * 2,)]}

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -92,6 +93,31 @@ def test_a_writer_that_never_ends_is_named_in_the_end(path, monkeypatch):
         with store._database.write(), busy:
             other.add([record(1)])
         assert other.add([record(1)]) == (2,)
+
+
+def test_an_interrupt_while_another_writes_leaves_the_store_usable(path):
+    with RecordStore(path) as store, RecordStore(path) as other:
+        store.add([record(0)])
+        begun, end = threading.Event(), threading.Event()
+
+        def write():
+            with other._database.write():
+                begun.set()
+                end.wait()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        begun.wait()
+        timers = [
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)),
+            threading.Timer(0.4, end.set),
+        ]
+        for timer in timers:
+            timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.add([record(1)])
+        writer.join()
+        assert store.add([record(1)]) == (2,)
 
 
 def test_threads_share_a_store(path):
