@@ -87,7 +87,7 @@ def check_name(name: str) -> None:
     if not is_identifier(name):
         why = f"{name!r} cannot be one"
     elif _is_runtimes(name):
-        why = "those that begin with lw are the run-time's own"
+        why = "lw and those that begin with lw_ are the run-time's own"
     else:
         why = f"the C library has {name}"
     raise LibraryError(
