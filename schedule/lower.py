@@ -146,7 +146,8 @@ class _Lowering:
                 continue
             which, sketch = next(left)
             values = self._values(which)
-            nest = NestLowering(sketch, values, self.storage, part, self.target, at, which)
+            ahead = group.ahead if item is group.parts[-1] else ()
+            nest = NestLowering(sketch, values, self.storage, part, self.target, at, which, ahead)
             inner += nest.lower()
         for axis, var in reversed(rows.items()):
             kind = "serial" if outside else "parallel"

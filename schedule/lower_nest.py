@@ -17,6 +17,7 @@ from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.lower_reduce import ReductionLoops, reduction_loops
 from loopwright.schedule.nest import extent, guarded_reads, lanes, stride, terms
+from loopwright.schedule.plan import Ahead
 from loopwright.schedule.register_tile import PARTIAL
 from loopwright.schedule.sketch import NestSketch, Packed
 from loopwright.schedule.storage import Storage
@@ -70,7 +71,9 @@ class NestLowering:
         target: Target,
         rows: Mapping[Index, Linear],
         number: int,
+        ahead: Sequence[Ahead] = (),
     ) -> None:
+        self.ahead = ahead
         self.sketch, self.nest, self.values = sketch, sketch.nest, values
         self.storage, self.part, self.rows, self.number = storage, part, rows, number
         self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
@@ -285,23 +288,29 @@ class NestLowering:
         return body
 
     def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
-        """Hints about the next panels of large operands, in every step of the reduction, where all
-        register tiles along the other axes go over one panel first."""
+        """Hints in every step of the reduction: about what the next iteration of common loops
+        reads, and about the next panels of large operands, where all register tiles along the
+        other axes go over one panel first."""
         vector, order = self.sketch.vector, self.sketch.order
-        if not self.sketch.tiled or vector not in order:
-            return []
-        within = order[order.index(vector) + 1 :]
-        if not set(self.sketch.tiled) <= set(within):
-            return []
-        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in within]
+        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in order]
         inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
         hints: list[Stmt] = []
+        for rows in self.ahead:
+            buffer = self.storage.touch(rows.tensor, self.part)
+            number = to_linear(rows.number, self.rows)
+            hints += prefetches(buffer, rows.size, number, passes, inner, rows.tensor.name)
+        if not self.sketch.tiled or vector not in order:
+            return hints
+        outside = order.index(vector) + 1
+        within = order[outside:]
+        if not set(self.sketch.tiled) <= set(within):
+            return hints
         for panel in self.sketch.packed:
             mine = panel.axis == vector and not panel.local and not set(panel.outer) & set(within)
             if mine and tensor_bytes(panel.tensor) > self.target.l2_bytes // 16:
                 buffer, number = self.storage.packed[panel, self.number], self._number(panel)
                 size = self.axes[vector].tile * math.prod(map(extent, panel.inner))
-                hints += prefetches(buffer, size, number, passes, inner, panel.name)
+                hints += prefetches(buffer, size, number, passes[outside:], inner, panel.name)
         return hints
 
     def _number(self, panel: Packed) -> Linear:

@@ -17,6 +17,7 @@ from loopwright.schedule.fill import split_fill
 from loopwright.schedule.fuse import can_inline, fuse_epilogue, inline
 from loopwright.schedule.nest import Nest, extent, nests, stride
 from loopwright.schedule.phases import is_spread, skip_zeros
+from loopwright.schedule.reorder import like_sources
 from loopwright.schedule.rewrite import (
     Program,
     drop_units,
@@ -42,12 +43,14 @@ class Group:
         loops around them.
     local: tensors that only this group touches; one slice of each exists at a time.
     bases: where the tiles that common loops count begin.
+    ahead: what the next iteration of the common loops reads, which the last nest asks for.
     """
 
     shared: tuple[Index, ...]
     parts: tuple[Nest | Group, ...]
     local: tuple[Tensor, ...] = ()
     bases: tuple[Base, ...] = ()
+    ahead: tuple[Ahead, ...] = ()
 
     @property
     def nests(self) -> tuple[Nest, ...]:
@@ -68,6 +71,16 @@ class Group:
                 yield from part.placed(around)
             else:
                 yield part, around
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Of a tensor, each iteration of common loops reads the next `size` elements, which `number`
+    counts."""
+
+    tensor: Tensor
+    size: int
+    number: Affine
 
 
 @dataclass(frozen=True)
@@ -110,10 +123,10 @@ def fused(workload: Workload) -> Program:
 
 
 def combined(workload: Workload) -> Program:
-    """The nests of a workload, producers and consumers fused."""
+    """The nests of a workload, producers and consumers fused, copies in an order that suits."""
     program = tuple(drop_units(nest) for nest in nests(workload))
     program = _inline_all(program, workload.outputs)
-    return _fuse_all(program, workload.outputs)
+    return like_sources(_fuse_all(program, workload.outputs), workload.outputs)
 
 
 def without_zeros(program: Program, workload: Workload) -> Program:

@@ -21,10 +21,11 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.workload import Workload, tensor_bytes, tensor_shape
 from loopwright.schedule.edges import Window, sliced, windows
 from loopwright.schedule.nest import Nest, extent
 from loopwright.schedule.plan import (
+    Ahead,
     Group,
     even_blocks,
     finished,
@@ -49,7 +50,7 @@ def through(workload: Workload, target: Target, rows: int) -> tuple[Group, ...] 
     if not chains:
         return None
     names = names_of(program, workload)
-    made = {id(chain.consumer): [chain.group(rows, names)] for chain in chains}
+    made = {id(chain.consumer): [chain.group(rows, names, target)] for chain in chains}
     gone = {t for c in chains for t in (c.window.producer.out, c.window.nest.out)}
     return with_groups(program, made, gone, workload.outputs)
 
@@ -136,7 +137,7 @@ class _Chain:
         out = self.window.nest.out
         return math.prod(tensor_shape(out)[self.at + 1 :]) * item_bytes(out.dtype)
 
-    def group(self, rows: int, names: set[str]) -> Group:
+    def group(self, rows: int, names: set[str], target: Target) -> Group:
         """The parts of the window and the sum, of one block, in the loops over blocks."""
         out, at = self.window.nest.out, self.at
         shape = tensor_shape(out)
@@ -156,7 +157,8 @@ class _Chain:
         parts = [_halved(nest, out, local, at, high * rows) for nest in parts]
         run = [*parts, _halved(consumer, out, local, at, last * rows)]
         shared, inner = under(run, [*classes, [high] * len(parts) + [last]])
-        return finished(Group(*localized(shared, inner, {local})))
+        group = Group(*localized(shared, inner, {local}))
+        return finished(replace(group, ahead=_ahead(group, target)))
 
 
 def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -> Nest:
@@ -176,3 +178,24 @@ def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -
         return moved
     result = local if nest.result is tensor else nest.result
     return replace(moved, out=local, index=halves(nest.index), result=result)
+
+
+def _ahead(group: Group, target: Target) -> tuple[Ahead, ...]:
+    """The rows that the next block of a thread reads of a tensor that the second-level caches do
+    not hold: they are there when it begins, where windows would wait for them."""
+    *images, block = group.shared
+    if math.prod(map(extent, group.shared)) <= target.threads:
+        return ()
+    found: dict[Tensor, Ahead] = {}
+    for read in (r for nest in group.nests[:-1] for r in nest.reads()):
+        shape, steps = tensor_shape(read.tensor), [dict(p.terms).get(block, 0) for p in read.index]
+        d = next((d for d, step in enumerate(steps) if step > 0), None)
+        far = tensor_bytes(read.tensor) > target.threads * target.l2_bytes
+        if d is None or not far or shape[d] % steps[d]:
+            continue
+        number = Affine((), 0)
+        for p, size in zip(read.index[:d], shape):
+            number = number * size + (p if p.plain() in images else 0)
+        number = number * (shape[d] // steps[d]) + block
+        found[read.tensor] = Ahead(read.tensor, steps[d] * math.prod(shape[d + 1 :]), number)
+    return tuple(found.values())
