@@ -1,5 +1,7 @@
 """A window over each plane and the sum behind it, in blocks of rows."""
 
+import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.edges import edges
 from loopwright.schedule.space import space
 from loopwright.schedule.through import rows_through, through
@@ -112,3 +115,42 @@ def test_a_window_behind_the_planes_keeps_them_whole():
     )
     result = ops.conv2d(planes, lw.tensor("w", (3, 3, 24, 40)), layout="NHWC")
     assert rows_through(lw.workload(result), narrow(2)) == ()
+
+
+def small_caches(threads=2):
+    """A target whose caches hold no image, so that the rows of the next block are asked for."""
+    return replace(narrow(threads), l2_bytes=5000)
+
+
+@pytest.mark.parametrize("case", ["plain", "stride 2", "three images"])
+def test_rows_that_are_asked_for_are_those_of_the_next_block(case):
+    workload, target = lw.workload(CASES[case]()), small_caches()
+    (group,) = through(workload, target, 2)
+    (ahead,) = group.ahead
+    image = workload.inputs[0]
+    stride = 2 if case == "stride 2" else 1
+    rows, elements = tensor_shape(image)[1], math.prod(tensor_shape(image)[2:])
+    assert ahead.tensor.name == image.name
+    assert ahead.size == 2 * stride * elements
+    *images, block = group.shared
+    for n, b in itertools.product(range(images[0].extent if images else 1), range(block.extent)):
+        at = {block: b, **({images[0]: n} if images else {})}
+        first = sum(c * at[i] for i, c in ahead.number.terms) * ahead.size
+        assert first == (n * rows + b * 2 * stride) * elements
+
+
+def test_asking_for_rows_ahead_changes_no_result():
+    for case in ("plain", "stride 2", "three images"):
+        workload, target = lw.workload(CASES[case]()), small_caches()
+        sketches = [s for s in space(workload, target).sketches if "through=" in s.rewrite]
+        assert all(group.ahead for group in sketches[0].groups)
+        configs = [s.at(s.default) for s in sketches]
+        assert "prefetch" in lw.build(workload, configs[0], target).source("tree")
+        assert_configs_equal_oracle(workload, configs, target)
+
+
+def test_what_caches_hold_or_no_block_follows_is_not_asked_for():
+    workload = lw.workload(separable())
+    assert through(workload, narrow(2), 3)[0].ahead == ()
+    assert through(workload, small_caches(), 3)[0].ahead != ()
+    assert through(workload, small_caches(threads=4), 3)[0].ahead == ()
