@@ -24,7 +24,8 @@ _SHORT = 8  # elements of a row, less than which are copied one after the other
 
 def like_sources(program: Program, outputs: tuple[Tensor, ...]) -> Program:
     """The program with every such copy in the order of what it copies."""
-    for nest in program:
+    for number in range(len(program)):
+        nest = program[number]
         order = None if nest.out in outputs else _order(nest, program)
         if order is not None:
             shape = tuple(tensor_shape(nest.out)[d] for d in order)
