@@ -60,6 +60,7 @@ class NestLowering:
     """Lowers one nest for a batch of knob values.
 
     Inside the shared rows of a group (`rows` is not empty) nothing is parallel: the rows are.
+    What their next iteration reads is `ahead`.
     """
 
     def __init__(
@@ -262,14 +263,14 @@ class NestLowering:
             return self._where(guards.places, at, loops, wrapped(body, loops.inside))
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
-        ahead = self._ahead(loops.outer)
+        hints = self._hints(loops.outer)
         around = loops.depth(guards.whole)
         every = [*loops.outer, *loops.unrolled]
         for depth in reversed(range(len(every) + 1)):
             if depth == around:  # as far outside as they can be tested
                 body = self._where(guards.whole, {}, loops, body)
             if depth == len(loops.outer):  # a step that a test leaves out asks for nothing
-                body += ahead
+                body += hints
             body = wrapped(body, every[depth - 1 : depth] if depth else [])
         return body
 
@@ -287,7 +288,7 @@ class NestLowering:
             body = [Loop(guard, 1, "serial", tuple(body), to_linear(test, place))]
         return body
 
-    def _ahead(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
+    def _hints(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
         """Hints in every step of the reduction: about what the next iteration of common loops
         reads, and about the next panels of large operands, where all register tiles along the
         other axes go over one panel first."""

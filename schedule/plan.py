@@ -75,8 +75,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Of a tensor, each iteration of common loops reads the next `size` elements, which `number`
-    counts."""
+    """What an iteration of common loops reads of a tensor, `size` elements, the piece of this
+    `number`: the iteration after it reads the next piece."""
 
     tensor: Tensor
     size: int
