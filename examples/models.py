@@ -136,10 +136,12 @@ def model(name, seed=0):
     """A network by name, in inference mode, and example inputs."""
     torch.manual_seed(seed)
     made, *shapes = globals()[name]()
-    for part in made.modules():
-        if isinstance(part, nn.BatchNorm2d):  # as after training, so that folding is not trivial
-            part.running_mean.normal_(0, 0.1)
-            part.running_var.uniform_(0.5, 1.5)
+    norms = [part for part in made.modules() if isinstance(part, nn.BatchNorm2d)]
+    if norms:  # as after training, by the means and variances of what comes through: else whole
+        for part in norms:  # channels of deep layers would be 0, or none of their elements
+            part.momentum = None
+        with torch.no_grad():
+            made.train()(*(torch.randn(8, *shape[1:]) for shape in shapes))
     return made.eval(), tuple(torch.randn(shape) for shape in shapes)
 
 

@@ -153,11 +153,12 @@ class Session:
         return failure
 
     def reject(self, config: Config, failure: Failure) -> None:
-        """A measured config that turned out to be wrong."""
-        place = max(i for i, m in enumerate(self.history) if m.config == config)
-        self.history[place] = replace(self.history[place], seconds=(), failure=failure)
+        """A config that turned out to be wrong, measured by this search or elsewhere."""
         self._costs[config] = math.inf
-        self._pending.append(self.history[place])
+        place = max((i for i, m in enumerate(self.history) if m.config == config), default=None)
+        if place is not None:
+            self.history[place] = replace(self.history[place], seconds=(), failure=failure)
+            self._pending.append(self.history[place])
         self.note(f"rejected after a check: {failure}: {config}")
 
     def best_known(self, cache: str | None = None) -> Config | None:

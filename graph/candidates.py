@@ -20,6 +20,10 @@ VARIANTS = 8
 _SLOWER = 1.6
 """Of other rewrites than the best one, and of candidates whose threads write contiguous parts,
 those that are slower than the best one by no more are compared."""
+_SURE = 3
+"""Of these, the first ones are compared however little time there is."""
+_SPARSE = 4
+"""Programs that leave out zeros of their data, as many as are compared beside these."""
 _LOOKED_AT = 64
 """Candidates among which those are looked for whose threads write contiguous parts."""
 
@@ -45,18 +49,21 @@ class Compared:
         return self.task.workload.key
 
 
-def contenders(session: Session) -> tuple[Config, ...]:
+def contenders(session: Session, sparse: bool = True) -> tuple[Config, ...]:
     """The best config of a search, the default one, the one that won in a network before, the best
     one whose threads write contiguous parts, the best of every other rewrite that comes near, then
     the next best ones. The default is there so that noise makes nothing slower than it was without
-    tuning."""
+    tuning. With `sparse`, programs that leave zeros out too, whose time alone, on other data,
+    would say nothing."""
     first: dict[str, Config] = {}
     for config in _near(session):
         first.setdefault(session.space.sketch(config.sketch).rewrite, config)
     ranked = session.ranked()
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
     chosen = [*ranked[:1], *sure, *in_parts(session, 1), *first.values(), *ranked]
-    return tuple(dict.fromkeys(chosen))[:VARIANTS]
+    usual = list(dict.fromkeys(chosen))[:VARIANTS]
+    skipping = [s.at(s.default) for s in session.space.sparse][:_SPARSE] if sparse else []
+    return (*usual[:_SURE], *skipping, *usual[_SURE:])
 
 
 def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:

@@ -26,6 +26,15 @@ def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
     return inputs
 
 
+def arrays(inputs: Inputs, names: Sequence[str]) -> tuple[Any, ...]:
+    """The arrays that are given for the inputs of these names, in that order; none where some are
+    left out, or given as shapes."""
+    given = by_name(inputs, names)
+    if all(hasattr(given.get(name), "dtype") for name in names):
+        return tuple(given[name] for name in names)
+    return ()
+
+
 def check_several(inputs: Any) -> None:
     """One array would be taken apart into what stands along its first axis."""
     if hasattr(inputs, "shape"):

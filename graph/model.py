@@ -131,24 +131,31 @@ class TunedModel:
         return self.library.export(path)
 
     def measure(self, seconds: float = 0.5) -> float:
-        """The median seconds of a whole call on random data, warm, taking about `seconds`, or a
-        few calls where these take longer."""
-        call = self.library.prepare_call(*map(_random, self.library.signature.inputs))
+        """The median seconds of a whole call on the data of `examples`, warm, taking about
+        `seconds`, or a few calls where these take longer."""
+        call = self.library.prepare_call(*self.examples())
         call.repeat(_UNTIMED)
         once, _ = call.repeat(1)
         timing = Timing(relative=0.02, cap=max(seconds, _SAMPLES * once))
         return statistics.median(Timer(call, timing).run())
 
+    def examples(self) -> list[Any]:
+        """Arrays for a call: those that the model was given with, or random numbers."""
+        source = self.work.source
+        if source is not None and source.examples:
+            return [to_numpy(detached(x)) if any_tensor((x,)) else x for x in source.examples]
+        return [_random(p) for p in self.library.signature.inputs]
+
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
-        copies, in a few calls after some others; on random data if no inputs are given. Raises
-        `ShapeError` for wrong ones."""
+        copies, in a few calls after some others; on the data of `examples` if no inputs are given.
+        Raises `ShapeError` for wrong ones."""
         library = self.library
         parameters = library.signature.main_parameters
         wanted = library.signature.inputs
         if any_tensor(inputs):
             inputs = tuple(to_numpy(detached(x)) for x in inputs)
-        given = list(inputs) or [_random(p) for p in wanted]
+        given = list(inputs) or self.examples()
         if len(given) != len(wanted):
             takes = ", ".join(map(str, wanted))
             raise ShapeError(f"{len(given)} inputs given; the model takes {takes}")
@@ -164,8 +171,8 @@ class TunedModel:
         return list(zip(names, medians))
 
     def step_seconds(self, calls: int = 20) -> dict[int, float]:
-        """The median seconds of every step in a call on random data, by its number; those of all
-        copies by -1."""
+        """The median seconds of every step in a call on the data of `examples`, by its number;
+        those of all copies by -1."""
         spent: dict[int, float] = {}
         for number, (_, seconds) in zip(
             self.composed.steps, self.profile(calls=calls), strict=True

@@ -16,9 +16,9 @@ from tvm import IRModule, relax, tirx
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.inference import check_inference
-from loopwright.graph.inputs import Inputs, by_name, check_several, reason, shape_of
+from loopwright.graph.inputs import Inputs, arrays, by_name, check_several, reason, shape_of
 from loopwright.graph.read_onnx import from_onnx, inputs_of, onnx_file
-from loopwright.graph.reference import Reference
+from loopwright.graph.reference import Reference, example_tensors
 from loopwright.graph.torch_inputs import (
     arranged,
     check_given,
@@ -39,12 +39,14 @@ class Source:
     structure: what the model returns, made of the outputs of "main"; None for an output, or a
         tuple of them.
     outputs: the names of these, where the model has any.
+    examples: arrays for the inputs of "main", if such were given.
     """
 
     module: Any
     ask: Callable[[], Reference | None] = lambda: None
     structure: Callable[[Sequence[Any]], Any] | None = None
     outputs: tuple[str, ...] = ()
+    examples: tuple[Any, ...] = ()
 
     @functools.cached_property
     def reference(self) -> Reference | None:
@@ -67,9 +69,11 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     program = _torch_program(model, inputs)
     if program is not None:
         module = _fixed(_renamed(_from_program(program), input_names(program)))
-        return Source(module, lambda: Reference.of_torch(program), _structure(program))
+        ask, made = lambda: Reference.of_torch(program), _structure(program)
+        return Source(module, ask, made, examples=example_tensors(program))
     if isinstance(model, IRModule):
-        return Source(_fixed(_from_relax(model, inputs)))
+        module = _fixed(_from_relax(model, inputs))
+        return Source(module, examples=arrays(inputs, [p.name for p in module["main"].params]))
     if isinstance(model, (str, os.PathLike)):
         model = onnx_file(Path(model))
     kind = type(model)
@@ -79,7 +83,10 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         given = by_name(inputs, [value.name for value in values])
         module = _fixed(from_onnx(model, values, given))
         names = tuple(value.name for value in model.graph.output)
-        return Source(module, lambda: Reference.of_onnx(model, values, given), outputs=names)
+        examples = arrays(inputs, [value.name for value in values])
+        return Source(
+            module, lambda: Reference.of_onnx(model, values, given), None, names, examples
+        )
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"

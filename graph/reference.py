@@ -60,8 +60,7 @@ class Reference:
         inputs, words = program.example_inputs
         with torch.no_grad():
             outputs = _leaves(program.module()(*inputs, **words))
-        every = torch.utils._pytree.tree_leaves((inputs, words))  # dicts, too, are given flat
-        return Reference("torch", [x for x in every if isinstance(x, torch.Tensor)], outputs)
+        return Reference("torch", example_tensors(program), outputs)
 
     @staticmethod
     def of_onnx(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Reference | None:
@@ -155,6 +154,14 @@ def _doubles(x: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def _dtype(x: Any) -> str:
     return str(x.dtype).removeprefix("torch.")
+
+
+def example_tensors(program: Any) -> tuple[Any, ...]:
+    """The example inputs of a program of torch.export, if it has any: dicts, too, are flat."""
+    import torch
+
+    every = torch.utils._pytree.tree_leaves(program.example_inputs or ())
+    return tuple(x for x in every if isinstance(x, torch.Tensor))
 
 
 def _leaves(outputs: Any) -> list[Any]:

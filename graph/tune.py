@@ -167,6 +167,7 @@ def tune_model(
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
     layout: str = "auto",
+    sparse: bool = True,
     check: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
@@ -189,6 +190,8 @@ def tune_model(
         for the target, the path of another, None for none.
     layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
         which is what `graph.apply` meets in a pipeline of TVM's.
+    sparse: whether programs may be chosen that leave out products with zeros of the data, as ReLUs
+        make them, so that a call takes longer for other inputs than for those that are given here.
     check: as for `lw.build_model`, before anything is measured, and again of what is returned.
     device: what measures, by default this machine. One that is given is not closed, and the best
         candidates are then not compared inside of the network.
@@ -209,6 +212,7 @@ def tune_model(
         seed=seed,
         only=only,
         transfer=transfer,
+        sparse=sparse,
         device=device,
         tell=tell,
     )
@@ -231,6 +235,7 @@ def search(
     seed: int = 0,
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
+    sparse: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
     watch: Callable[[Turn], None] | None = None,
@@ -265,7 +270,7 @@ def search(
             if inside:
                 assert isinstance(work, Work)
                 best = [
-                    Compared(s.task, s.session, contenders(s.session))
+                    Compared(s.task, s.session, contenders(s.session, sparse))
                     for s in states
                     if s.compared
                 ]

@@ -95,7 +95,8 @@ def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     for t in tasks:
         first = fastest(samples[t.key])
         most = _weights(t.session, first)
-        pool = [(t.session.cost(first), most, first)]
+        cost = min(t.session.cost(first), expected(samples[t.key])[first])
+        pool = [(cost, most, first)]
         for config in of_each_algorithm(t.session) if most else ():
             size = _weights(t.session, config)
             if size < most:

@@ -213,6 +213,7 @@ def tune_model(
     threads: int | None,
     transfer: str | None,
     layout: str,
+    sparse: bool,
     check: bool,
 ) -> None:
     """`loopwright tune MODEL.onnx`."""
@@ -247,6 +248,7 @@ def tune_model(
             seed=seed,
             only=only,
             transfer=transfer,
+            sparse=sparse,
             tell=tell,
             watch=watch,
         )

@@ -45,7 +45,7 @@ _C6 = ("conv2d", ("x=1,128,28,28", "w=128,128,3,3:constant", "padding=1"))
 """ResNet-18's sixth convolution, which is tuned if nothing is named."""
 _COMPILED = 16
 """Programs that --compile-only shows if --trials does not say."""
-_OF_MODELS = ("chosen", "share", "shapes", "layout", "check")
+_OF_MODELS = ("chosen", "share", "shapes", "layout", "sparse", "check")
 _OF_OPERATORS = (
     "growth", "strategy", "model", "acquisition", "arch", "compile_only", "plot", "report",
 )  # fmt: skip
@@ -129,6 +129,11 @@ _OF_RUNS = ("minutes", "effort", "output", "plot", "report")
 )
 @click.option("--shape", "shapes", multiple=True, help="Of a model's input: NAME=1,3,224,224.")
 @LAYOUT
+@click.option(
+    "--sparse/--no-sparse",
+    default=True,
+    help="Of a model: let programs leave zeros of their data out; their time depends on it.",
+)
 @CHECK
 @_THREADS
 @_RECORDS
@@ -154,6 +159,7 @@ def tune(
     share: float | None,
     shapes: tuple[str, ...],
     layout: str,
+    sparse: bool,
     check: bool,
     threads: int | None,
     records: Path,
@@ -187,7 +193,7 @@ def tune(
             raise click.UsageError("--tasks and --share both choose tasks: give one of them")
         tune_model(
             Path(what), shapes, output, chosen, share, trials, minutes, effort or "normal",
-            records, seed, threads, base, layout, check,
+            records, seed, threads, base, layout, sparse, check,
         )  # fmt: skip
         return
     refuse_options(_OF_MODELS, "for the file of a model, MODEL.onnx")

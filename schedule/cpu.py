@@ -56,6 +56,8 @@ _CLOSE = 0.5  # vector axes that are worse than the best by no more than this ar
 
 def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
     """The structures for one nest, the most promising first."""
+    if nest.sparse is not None:
+        return _sparse_sketches(nest, context)
     found = [
         NestSketch(nest, vector, tiled, order, reduce, packed)
         for vector in _vector_axes(nest, context)
@@ -65,6 +67,16 @@ def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
         for reduce in _reduce_orders(nest, vector, tiled)
     ]
     return tuple(dict.fromkeys(found)) if has_reuse(nest) else tuple(found[:1])
+
+
+def _sparse_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
+    """The one structure of a sum that leaves steps out: vectors of weights, a panel of which all
+    rows use before the next one."""
+    assert nest.sparse is not None
+    rows = tuple(a for a in nest.axes if a in indices(nest.sparse))
+    (vector,) = (a for a in nest.axes if a not in rows)
+    (packed, *_) = packings(nest, vector, rows, context)
+    return (NestSketch(nest, vector, rows[-2:], (vector, *rows), nest.reduce, packed),)
 
 
 def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.access import to_linear
+from loopwright.schedule.context import indices
 from loopwright.schedule.kernel import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.lower_ahead import prefetches
 from loopwright.schedule.lower_reduce import ReductionLoops, reduction_loops
@@ -31,6 +32,7 @@ from loopwright.schedule.tree import (
     Load,
     Loop,
     Position,
+    Sparse,
     Stmt,
     Store,
     Var,
@@ -249,7 +251,10 @@ class NestLowering:
         return place
 
     def _start(self, acc: Buffer, at: dict[Index, Linear]) -> Stmt:
-        return Store(acc, tuple(at.values()), identity(self.nest.reducer, acc.dtype))
+        value: Expr = identity(self.nest.reducer, acc.dtype)
+        if self.nest.start is not None:
+            value = self._load(self.nest.start, self._place(at), at)
+        return Store(acc, tuple(at.values()), value)
 
     def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
@@ -263,6 +268,11 @@ class NestLowering:
             return self._where(guards.places, at, loops, wrapped(body, loops.inside))
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
+        if self.nest.sparse is not None:  # steps may be left out: a hint in each would be late
+            (loop,) = wrapped(body, loops.outer)
+            assert isinstance(loop, Loop)
+            loop = replace(loop, sparse=self._sparse(self.nest.sparse, loops.place))
+            return [loop]
         hints = self._hints(loops.outer)
         around = loops.depth(guards.whole)
         every = [*loops.outer, *loops.unrolled]
@@ -273,6 +283,13 @@ class NestLowering:
                 body += hints
             body = wrapped(body, every[depth - 1 : depth] if depth else [])
         return body
+
+    def _sparse(self, read: Read, reduce: Mapping[Index, Linear]) -> Sparse:
+        """What all places of a register tile are to be 0 in, for a step to be left out."""
+        rows = {a: self._var(f"{a.name}.any") for a in self.sketch.tiled if a in indices(read)}
+        at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
+        load = self._load(read, {**self._place(at), **reduce}, at)
+        return Sparse(load, tuple((var, self.sizes[axis]) for axis, var in rows.items()))
 
     def _where(
         self,

@@ -48,7 +48,7 @@ def reduction_loops(
 ) -> ReductionLoops:
     """The loops of a sketch's sum by the values of its knobs; `across` is its vector axis, if that
     is one of them."""
-    guards = sketch.guards
+    guards, sparse = sketch.guards, sketch.nest.sparse is not None
     outer: list[_Loop] = []
     unrolled: list[_Loop] = []
     inside: list[_Loop] = []
@@ -61,7 +61,7 @@ def reduction_loops(
         if axis is across:
             outer.append((var, size // sizes[axis], "serial"))
             place[axis] = Linear(((var, sizes[axis]),))
-        elif axis in guards.taps or (axis in tested and axis not in factors):
+        elif axis in guards.taps or sparse or (axis in tested and axis not in factors):
             outer.append((var, size, "unrolled" if axis in guards.taps else "serial"))
             place[axis] = Linear(((var, 1),))
         else:

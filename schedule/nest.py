@@ -39,6 +39,9 @@ class Nest:
     epilogue: what is written, or None for the reduction's value itself.
     also: further elements of `out` that each iteration of an element-wise nest writes, where and
         what.
+    start: an element that a reduction begins with; None for the reducer's identity.
+    sparse: a factor of a sum of products, contiguous along the innermost reduction: steps in which
+        it is 0 may be left out.
     """
 
     out: Tensor
@@ -50,6 +53,8 @@ class Nest:
     result: Tensor
     epilogue: Expr | None = None
     also: tuple[tuple[tuple[Affine, ...], Expr], ...] = ()
+    start: Read | None = None
+    sparse: Read | None = None
 
     @property
     def extents(self) -> dict[Index, int]:
@@ -66,9 +71,9 @@ class Nest:
         return math.prod(self.extents.values())
 
     def expressions(self) -> tuple[Expr, ...]:
-        """Bodies and epilogue."""
-        after = () if self.epilogue is None else (self.epilogue,)
-        return (self.body, *after, *(body for _, body in self.also))
+        """Bodies, epilogue, and what a reduction begins with."""
+        others = (x for x in (self.epilogue, self.start) if x is not None)
+        return (self.body, *others, *(body for _, body in self.also))
 
     def reads(self) -> tuple[Read, ...]:
         """Every read but those of the accumulator."""
@@ -102,7 +107,18 @@ class Nest:
             body=value(self.body),
             epilogue=None if self.epilogue is None else value(self.epilogue),
             also=tuple((where(index), value(body)) for index, body in self.also),
+            start=_read(self.start, read),
+            sparse=_read(self.sparse, read),
         )
+
+
+def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
+    """What stands for a read that remains one."""
+    if old is None:
+        return None
+    new = read(old)
+    assert isinstance(new, Read), new
+    return new
 
 
 def nests(workload: Workload) -> tuple[Nest, ...]:

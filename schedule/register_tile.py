@@ -27,6 +27,7 @@ from loopwright.schedule.nest import (
     terms,
 )
 from loopwright.schedule.sketch import Choice, NestSketch
+from loopwright.schedule.sparse_tile import sparse_score, sparse_tiles
 
 USUAL_UNROLL = 3
 """Iterations that are unrolled by default, and that the compiler unrolls of a tap's loop."""
@@ -57,14 +58,20 @@ def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
 def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
     """The best tile and its score; many structures of a space differ in the order of their middle
     loops alone, which says nothing of it."""
-    tiles, judge = list(register_tiles(sketch, context)), _Judge.of(sketch, context)
-    scores = list(map(judge.score, tiles))
+    tiles = list(register_tiles(sketch, context))
+    if sketch.nest.sparse is not None:
+        scores = [sparse_score(tile, sketch, context) for tile in tiles]
+    else:
+        scores = list(map(_Judge.of(sketch, context).score, tiles))
     best = scores.index(max(scores))
     return tiles[best], scores[best]
 
 
 def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
     """Register tiles that fit the vector registers."""
+    if sketch.nest.sparse is not None:
+        yield from sparse_tiles(sketch, context)
+        return
     widths = _widths(sketch, context)
     registers = context.target.vector_registers
     spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]

@@ -153,8 +153,9 @@ def _merge(nest: Nest, first: Index, second: Index) -> Nest | None:
     result = views[id(nest.out)] if nest.result is nest.out else nest.result
 
     def read(r: Read) -> Expr:
-        if r.tensor is nest.result:
-            return Read(result, r.index)
+        if r.tensor is nest.result:  # by its place where that is what a sum begins with
+            own = nest.result is nest.out
+            return Read(result, subscript(nest.out, r.index) if own else r.index)
         return Read(views[id(r.tensor)], subscript(r.tensor, r.index))
 
     def loops(old: tuple[Index, ...]) -> tuple[Index, ...]:

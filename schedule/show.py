@@ -25,6 +25,7 @@ from loopwright.schedule.tree import (
     Position,
     Prefetch,
     Quotient,
+    Sparse,
     Stmt,
     Store,
     Tree,
@@ -64,7 +65,8 @@ def _block(body: tuple[Stmt, ...], depth: int) -> list[str]:
             extent = _number(stmt.extent)
             if stmt.bound is not None:
                 extent = f"min({extent}, {_linear(stmt.bound)})"
-            lines.append(f"{pad}{_MARKS[stmt.kind]}for {stmt.var} < {extent}:")
+            head = f"{pad}{_MARKS[stmt.kind]}for {stmt.var} < {extent}"
+            lines.append(f"{head}{'' if stmt.sparse is None else _where(stmt.sparse)}:")
             lines += _block(stmt.body, depth + 1)
         elif isinstance(stmt, Let):
             value = f"min({_linear(stmt.value)}, {_number(stmt.limit)})"
@@ -79,6 +81,11 @@ def _block(body: tuple[Stmt, ...], depth: int) -> list[str]:
         else:
             lines.append(pad + _gpu(stmt))
     return lines
+
+
+def _where(sparse: Sparse) -> str:
+    rows = "".join(f" for any {var} < {_number(count)}" for var, count in sparse.over)
+    return f", {_element(sparse.load.buffer, sparse.load.index)} ≠ 0{rows}"
 
 
 def _gpu(stmt: GpuStmt) -> str:

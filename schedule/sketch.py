@@ -96,7 +96,9 @@ class NestSketch:
     @property
     def unrolled(self) -> tuple[Index, ...]:
         """The reduction loops whose unroll factors the "unroll" knob has: the last two,
-        but for those that are written out anyway."""
+        but for those that are written out anyway, or leave steps out."""
+        if self.nest.sparse is not None:
+            return ()
         last = [k for k in self.reduce if k != self.vector][-2:]
         return tuple(k for k in last if k not in self.guards.taps)
 

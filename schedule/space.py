@@ -27,6 +27,7 @@ from loopwright.schedule.matrix import matrix
 from loopwright.schedule.plan import Group, has_reuse, plan
 from loopwright.schedule.settle import settled
 from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
+from loopwright.schedule.sparsity import SPARSE, depths, sparse
 from loopwright.schedule.split import split_reductions
 from loopwright.schedule.strassen import strassen
 from loopwright.schedule.target import Target
@@ -67,6 +68,11 @@ class Space:
     sketches: tuple[Sketch, ...]
 
     @property
+    def sparse(self) -> tuple[Sketch, ...]:
+        """Sketches of the space whose time depends on zeros in the data: no search draws them."""
+        return _sparse(_Named(self.workload), self.target)
+
+    @property
     def size(self) -> int:
         """Configs in all."""
         return sum(s.size for s in self.sketches)
@@ -94,7 +100,7 @@ class Space:
 
     def sketch(self, name: str) -> Sketch:
         """The sketch of a name; `ConfigError` if there is none."""
-        for sketch in self.sketches:
+        for sketch in (*self.sketches, *self.sparse):
             if sketch.name == name:
                 return sketch
         known = "\n  ".join(s.name for s in self.sketches[:8])
@@ -197,6 +203,28 @@ def _space(named: _Named, target: Target) -> Space:
             label, more = f"{name} {SMALLER} ".lstrip(), growth * GROWTH
             rewrites.append(_sketches(workload, smaller, target, label, more, _MINOR))
     return Space(workload, target, tuple(itertools.chain(*_ranked(rewrites, target))))
+
+
+@functools.lru_cache(maxsize=256)
+def _sparse(named: _Named, target: Target) -> tuple[Sketch, ...]:
+    """One sketch of each program that leaves zeros out."""
+    workload = named.workload
+    if target.gpu is not None:
+        return ()
+    parts = edges(workload, target)
+    bases = [("", plan(workload)) if parts is None else ("edges ", parts)]
+    for rows in reversed(rows_through(workload, target)):
+        chain = through(workload, target, rows)
+        assert chain is not None
+        bases.append((f"through={rows} ", chain))
+    made: list[Sketch] = []
+    for label, groups in bases:
+        for depth in depths(workload, groups, target):
+            skipping = sparse(groups, workload, target, depth)
+            assert skipping is not None
+            name = f"{label}{SPARSE}={depth} "
+            made += _sketches(workload, skipping, target, name, minor=_MINOR)[:1]
+    return tuple(made)
 
 
 def _legal_first(sketches: tuple[Sketch, ...], target: Target) -> tuple[Sketch, ...]:

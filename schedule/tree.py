@@ -2,6 +2,7 @@
 
     tree   = Tree(inputs, prepared, outputs, prepare: stmt*, body: stmt*)
     stmt   = Loop(var, extent, kind, body: stmt*, bound)      extent may be 0: no iteration
+                  which may leave out iterations where some loads are 0 (`Sparse`)
            | Let(var, value, limit)                           var = min(value, limit), to the end
            | Allocate(buffer)                                                   of this block
            | Store(buffer, index*, value)
@@ -175,13 +176,24 @@ class Allocate:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """`for var in range(min(extent, bound))`; `bound` is None where extent always holds."""
+    """`for var in range(min(extent, bound))`; `bound` is None where extent always holds.
+    Iterations that `sparse` tells of may be left out."""
 
     var: Var
     extent: Column
     kind: str
     body: tuple[Stmt, ...]
     bound: Linear | None = None
+    sparse: Sparse | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """Iterations of a loop that do nothing: those in which a load, of neighbours in memory one
+    after the other, is 0 for all values of the variables `over`, each below its extent."""
+
+    load: Load
+    over: tuple[tuple[Var, Column], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,7 +383,11 @@ def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
         return replace(x, buffer=buffer(x.buffer)) if isinstance(x, Load) else x
 
     if isinstance(stmt, Loop):
-        return replace(stmt, body=tuple(renamed(s, old, new) for s in stmt.body))
+        sparse = stmt.sparse
+        if sparse is not None:
+            sparse = replace(sparse, load=replace(sparse.load, buffer=buffer(sparse.load.buffer)))
+        body = tuple(renamed(s, old, new) for s in stmt.body)
+        return replace(stmt, body=body, sparse=sparse)
     if isinstance(stmt, Store):
         return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
     if isinstance(stmt, Prefetch):
@@ -432,7 +448,7 @@ class _Row:
             if extent == 0:
                 return None
             bound = None if s.bound is None else self.linear(s.bound)
-            return Loop(s.var, extent, s.kind, self.block(s.body), bound)
+            return Loop(s.var, extent, s.kind, self.block(s.body), bound, self.sparse(s.sparse))
         if isinstance(s, Let):
             return Let(s.var, self.linear(s.value), self.number(s.limit))
         if isinstance(s, Allocate):
@@ -441,6 +457,13 @@ class _Row:
             index = tuple(self.linear(p) for p in s.index)
             return Store(self.buffer(s.buffer), index, self.value(s.value))
         return replace(s, **{f.name: self.part(getattr(s, f.name)) for f in fields(s)})
+
+    def sparse(self, s: Sparse | None) -> Sparse | None:
+        if s is None:
+            return None
+        load = self.value(s.load)
+        assert isinstance(load, Load)
+        return Sparse(load, tuple((var, self.number(count)) for var, count in s.over))
 
     def part(self, x: Any) -> Any:
         """A field of a statement for GPUs."""

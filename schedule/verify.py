@@ -157,6 +157,10 @@ class _Checker:
             self._range(loop.bound)
         outside, self.runs = self.runs, self.runs & np.greater(loop.extent, 0)
         self._bind(loop.var, 0, np.maximum(loop.extent, 1) - 1)
+        if loop.sparse is not None:
+            for var, count in loop.sparse.over:
+                self._bind(var, 0, np.maximum(count, 1) - 1)
+            self._value(loop.sparse.load)
         self._block(loop.body, loop.kind)
         self.runs = outside
 

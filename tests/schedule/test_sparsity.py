@@ -1,0 +1,175 @@
+"""Products that leave zeros of their data out equal the oracle, whatever the data are."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from loopwright.dsl.oracle import evaluate
+from loopwright.schedule.lower import lower
+from loopwright.schedule.space import space as space_on
+from loopwright.schedule.target import Target
+from loopwright.schedule.verify import verify
+from tests.codegen.test_build import assert_equals_oracle, random_inputs
+
+AVX2 = Target(vector_bytes=32, threads=2)
+
+
+def tensor(name, *shape, constant=False, dtype="float32"):
+    return lw.tensor(name, shape, dtype=dtype, constant=constant)
+
+
+def pointwise(size=8, channels=64, filters=64):
+    x = tensor("x", 1, size, size, channels)
+    w = tensor("w", 1, 1, channels, filters, constant=True)
+    return ops.conv2d(x, w, layout="NHWC")
+
+
+def with_bias_relu_and_residual(channels, filters):
+    y = ops.add(pointwise(8, channels, filters), tensor("b", filters, constant=True))
+    return ops.relu(ops.add(y, tensor("r", 1, 8, 8, filters)))
+
+
+def behind_a_window(stride=1):
+    """A depthwise convolution, a ReLU, and a pointwise convolution."""
+    x = tensor("x", 1, 14, 14, 64)
+    w = tensor("w", 3, 3, 1, 64, constant=True)
+    y = ops.depthwise_conv2d(x, w, stride=stride, padding=1, layout="NHWC")
+    y = ops.relu(ops.add(y, tensor("b", 64, constant=True)))
+    return ops.conv2d(y, tensor("v", 1, 1, 64, 128, constant=True), layout="NHWC")
+
+
+def product(m, n, k, constant=True):
+    return ops.matmul(tensor("x", m, k), tensor("y", k, n, constant=constant))
+
+
+DEFINITIONS = {
+    "one_block": lambda: product(24, 64, 32),
+    "two_blocks": lambda: product(24, 64, 64),
+    "many_blocks": lambda: product(17, 192, 160),
+    "a_depth_that_is_no_power_of_two": lambda: product(33, 64, 72),
+    "one_row_more_than_a_block": lambda: product(99, 128, 96),
+    "pointwise": pointwise,
+    "bias_relu_and_residual": lambda: with_bias_relu_and_residual(96, 128),
+    "behind_a_window": behind_a_window,
+    "behind_a_window_by_two": lambda: behind_a_window(2),
+}
+
+
+def inputs_with_zeros(workload, share):
+    """Random inputs, all but the weights with so many zeros."""
+    rng = np.random.default_rng(0)
+    made = random_inputs(workload, rng)
+    for x, t in zip(made, workload.inputs, strict=True):
+        if not t.constant:
+            x[rng.random(x.shape) < share] = 0
+    return made
+
+
+def assert_equal(workload, configs, share, **options):
+    inputs = inputs_with_zeros(workload, share)
+    expected = evaluate(workload, inputs)
+    for config in configs:
+        library = lw.build(workload, config, **options)
+        try:
+            assert_equals_oracle(workload, library, inputs, expected)
+        except AssertionError as error:
+            raise AssertionError(f"{config}\n{library.source('tree')}\n{error}") from error
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.97, 1.0])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_results_equal_the_oracle_for_any_share_of_zeros(name, share):
+    workload = lw.workload(DEFINITIONS[name]())
+    found = lw.space(workload, threads=2).sparse
+    assert found
+    assert_equal(workload, [s.at(s.default) for s in found], share, threads=2)
+
+
+@pytest.mark.parametrize("name", ["many_blocks", "bias_relu_and_residual", "behind_a_window"])
+def test_every_tile_equals_the_oracle(name):
+    workload = lw.workload(DEFINITIONS[name]())
+    for sketch in lw.space(workload, threads=2).sparse[::2]:
+        knob = max(
+            (k for k in sketch.knobs if k.name.startswith("tile")), key=lambda k: int(k.name[4:])
+        )
+        for tile in knob.choices[:: max(1, len(knob.choices) // 6)]:
+            assert_equal(workload, [sketch.config(**{knob.name: tile})], 0.5, threads=2)
+
+
+def test_code_for_avx2_equals_the_oracle():
+    workload = lw.workload(with_bias_relu_and_residual(96, 128))
+    found = space_on(workload, AVX2).sparse
+    assert found
+    here = lw.space(workload, threads=2).target
+    narrow = Target(here.kind, here.triple, "haswell", (), 32, 16, 2)
+    for s in space_on(workload, narrow).sparse:
+        assert_equal(workload, [s.at(s.default)], 0.5, target=narrow)
+
+
+def test_one_thread_gives_the_same_as_two():
+    workload = lw.workload(pointwise(channels=96))
+    inputs = inputs_with_zeros(workload, 0.5)
+    one, two = (
+        lw.build(workload, s.at(s.default), threads=n)(*inputs)
+        for n in (1, 2)
+        for s in lw.space(workload, threads=n).sparse[:1]
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_what_is_no_number_or_infinite_in_the_data_shows():
+    workload = lw.workload(product(16, 64, 64))
+    x, y = inputs_with_zeros(workload, 0.5)
+    x[3, 5], x[4, 40] = np.nan, np.inf
+    for s in lw.space(workload, threads=2).sparse:
+        with np.errstate(invalid="ignore"):
+            made = lw.build(workload, s.at(s.default), threads=2)(x, y)
+        assert np.isnan(made[3]).all()
+        assert np.isinf(made[4]).all()
+        assert np.isfinite(np.delete(made, (3, 4), axis=0)).all()
+
+
+def test_a_negative_zero_is_a_zero():
+    workload = lw.workload(product(16, 64, 32))
+    x, y = inputs_with_zeros(workload, 0.0)
+    x[...] = -0.0
+    for s in lw.space(workload, threads=2).sparse:
+        assert not lw.build(workload, s.at(s.default), threads=2)(x, y).any()
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        lambda: product(24, 64, 64, constant=False),
+        lambda: product(24, 64, 63),
+        lambda: product(24, 72, 64),
+        lambda: product(4, 64, 64),
+        lambda: ops.conv2d(tensor("x", 1, 64, 8, 8), tensor("w", 64, 64, 1, 1, constant=True)),
+    ],
+    ids=["other_weights", "odd_depth", "odd_columns", "few_rows", "channels_first"],
+)
+def test_other_products_have_no_such_program(definition):
+    assert not space_on(lw.workload(definition()), Target(vector_bytes=64, threads=2)).sparse
+
+
+def test_processors_without_the_instruction_have_no_such_program():
+    arm = Target(triple="aarch64-linux-gnu", vector_bytes=16, vector_registers=32, threads=2)
+    assert not space_on(lw.workload(pointwise()), arm).sparse
+
+
+def test_no_search_draws_them_and_records_may_name_them():
+    space = lw.space(lw.workload(pointwise()), threads=2)
+    config = space.sparse[0].at(space.sparse[0].default)
+    assert config in space
+    assert not any("sparse" in s.rewrite for s in space.sketches)
+
+
+def test_trees_satisfy_the_verifier_for_all_tiles():
+    for target, name in itertools.product((AVX2, Target(vector_bytes=64, threads=2)), DEFINITIONS):
+        for sketch in space_on(lw.workload(DEFINITIONS[name]()), target).sparse:
+            most = max(len(k.choices) for k in sketch.knobs)
+            rows = [[n % len(k.choices) for k in sketch.knobs] for n in range(most)]
+            verify(lower(sketch, target, np.array(rows)))
