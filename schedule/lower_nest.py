@@ -268,11 +268,11 @@ class NestLowering:
             return self._where(guards.places, at, loops, wrapped(body, loops.inside))
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
-        if self.nest.sparse is not None:  # steps may be left out: a hint in each would be late
+        if self.nest.sparse is not None:
             (loop,) = wrapped(body, loops.outer)
             assert isinstance(loop, Loop)
-            loop = replace(loop, sparse=self._sparse(self.nest.sparse, loops.place))
-            return [loop]
+            sparse = self._sparse(self.nest.sparse, loops.place)
+            return [*self._hints(()), replace(loop, sparse=sparse)]  # no step is sure to run
         hints = self._hints(loops.outer)
         around = loops.depth(guards.whole)
         every = [*loops.outer, *loops.unrolled]
