@@ -36,6 +36,13 @@ def networks() -> ModuleType:
     return module
 
 
+def network_of(name: str) -> tuple[Any, Any]:
+    """A network and its inputs by name: "mobilenet", or "mobilenet zeros=0.2" for that share of
+    zeros behind its batch norms and ReLUs."""
+    name, _, zeros = name.partition(" zeros=")
+    return networks().model(name, **({"zeros": float(zeros)} if zeros else {}))
+
+
 def eager(network: str, threads: int) -> Made:
     """torch as it is."""
     return _torch(network, threads, lambda net: net)
@@ -144,7 +151,7 @@ def _network(network: str, threads: int) -> tuple[Any, Any, list[Any]]:
     import torch
 
     torch.set_num_threads(threads)
-    net, inputs = networks().model(network)
+    net, inputs = network_of(network)
     with torch.inference_mode():
         wanted = net(*inputs)
     several = wanted if isinstance(wanted, tuple) else (wanted,)

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import numpy as np
-from model_peers import networks
+from model_peers import network_of, networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
@@ -69,6 +69,12 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
 @click.option("--network", "chosen", multiple=True, help="All six if not given.")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--minutes", type=float, help="Tune each network for so long first.")
+@click.option("--sparse/--no-sparse", default=True, help="As of `loopwright tune`.")
+@click.option(
+    "--zeros",
+    type=click.FloatRange(0, 1),
+    help="What ReLUs make of batch norms; half if not given.",
+)
 @click.option("--records", type=click.Path(path_type=Path), default=Path("tuning.db"))
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
 @click.option("--peer", "names", multiple=True, help="All if not given.")
@@ -77,22 +83,30 @@ def main(
     chosen: tuple[str, ...],
     threads: int,
     minutes: float | None,
+    sparse: bool,
+    zeros: float | None,
     records: Path,
     rounds: int,
     names: tuple[str, ...],
     output: Path | None,
 ) -> None:
     """Tune if asked to, measure, and print one line for each network."""
-    models = networks()
     target = resolve("cpu", threads)
     rows = []
-    for network in chosen or models.NAMES:
+    for name in chosen or networks().NAMES:
+        network = name if zeros is None else f"{name} zeros={zeros:g}"
         if minutes is not None:
             import loopwright as lw
 
-            net, inputs = models.model(network)
+            net, inputs = network_of(network)
             lw.tune_model(
-                net, inputs, threads=threads, minutes=minutes, records=records, tell=click.echo
+                net,
+                inputs,
+                threads=threads,
+                minutes=minutes,
+                records=records,
+                sparse=sparse,
+                tell=click.echo,
             )
         results = compare(network, threads, records, names or (*CONTENDERS, *OTHERS), rounds)
         rows.append(row(network, results, target))
@@ -115,7 +129,7 @@ def main(
 
 def weight_bytes(network: str) -> int:
     """Of its parameters, as the model has them."""
-    net, _ = networks().model(network)
+    net, _ = network_of(network)
     return sum(p.numel() * p.element_size() for p in net.parameters())
 
 
@@ -123,7 +137,7 @@ def _flops(network: str) -> float:
     """Of the sums of products that the model says."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    net, inputs = networks().model(network)
+    net, inputs = network_of(network)
     with FlopCounterMode(display=False) as counted:
         net(*inputs)
     return float(counted.get_total_flops())

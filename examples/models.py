@@ -132,16 +132,29 @@ def bert():
 NAMES = ("resnet18", "mobilenet", "dqn", "dcgan", "lstm", "bert")
 
 
-def model(name, seed=0):
-    """A network by name, in inference mode, and example inputs."""
+def model(name, seed=0, zeros=0.5):
+    """A network by name, in inference mode, and example inputs.
+
+    Batch norms know the means and variances of what comes through, as after training: without,
+    whole channels of deep layers would be 0 and others never. ReLUs behind them make so many
+    `zeros`.
+    """
     torch.manual_seed(seed)
     made, *shapes = globals()[name]()
+
+    def shift(norm, _, y):
+        norm.bias.copy_(-y.quantile(zeros).expand_as(norm.bias))
+        return y + norm.bias[0]
+
     norms = [part for part in made.modules() if isinstance(part, nn.BatchNorm2d)]
-    if norms:  # as after training, by the means and variances of what comes through: else whole
-        for part in norms:  # channels of deep layers would be 0, or none of their elements
-            part.momentum = None
+    for norm in norms:
+        norm.momentum = None  # an average over all that comes
+    hooks = [norm.register_forward_hook(shift) for norm in norms]
+    if norms:
         with torch.no_grad():
             made.train()(*(torch.randn(8, *shape[1:]) for shape in shapes))
+    for hook in hooks:
+        hook.remove()
     return made.eval(), tuple(torch.randn(shape) for shape in shapes)
 
 

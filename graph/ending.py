@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from loopwright.dsl.words import counted
 from loopwright.graph.model import TunedModel
+from loopwright.schedule.sparsity import SPARSE
 from loopwright.transfer.record import NETWORK
 
 _APART = 0.1
@@ -28,6 +29,12 @@ def ending(built: TunedModel) -> Iterator[str]:
     estimate = built.estimate
     assert estimate is not None
     yield f"estimate   {_ms(estimate)}, the sum of the tasks' records"
+    skipping = sum(f"{SPARSE}=" in config.sketch for config in built.composed.configs.values())
+    if skipping:
+        yield (
+            f"{skipping} of {counted(len(tasks), 'task')} leave zeros of their data out, and take "
+            "longer where data have fewer (sparse=False, or --no-sparse, is for constant times)"
+        )
     if abs(whole / estimate - 1) > _APART:
         parts = "; ".join(_parts(built, whole))
         yield f"they differ by {whole / estimate - 1:+.0%}: {parts}"
