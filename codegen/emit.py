@@ -181,7 +181,8 @@ class _Emitter:
             return [], []
         bits, following = (bit_set(f"{var.name}.{name}") for name in ("bits", "next"))
         made = []
-        for known in (Known(0, 0, 0, 0), Known(var + 1, 1, int(loop.extent))):
+        last = int(loop.extent) - 1
+        for known in (ZERO, Known(tirx.Min(var + 1, number(last)), 1, last)):
             self.at.known[loop.var] = known
             stmts = [named for s in loop.body if isinstance(s, Let) for named in self.let(s)]
             made.append([*stmts, self.bits(inner[0], following)])

@@ -269,10 +269,12 @@ class NestLowering:
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
         if self.nest.sparse is not None:
-            (loop,) = wrapped(body, loops.outer)
+            *around_it, last = loops.outer
+            (loop,) = wrapped(body, [last])
             assert isinstance(loop, Loop)
             sparse = self._sparse(self.nest.sparse, loops.place)
-            return [*self._hints(()), replace(loop, sparse=sparse)]  # no step is sure to run
+            hints = self._hints(around_it)  # in each step they might not be reached
+            return wrapped([*hints, replace(loop, sparse=sparse)], around_it)
         hints = self._hints(loops.outer)
         around = loops.depth(guards.whole)
         every = [*loops.outer, *loops.unrolled]

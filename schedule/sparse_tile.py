@@ -28,15 +28,15 @@ def sparse_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
     """Tiles that fit the registers, and whose weights fit the nearest cache."""
     nest, target, lanes = sketch.nest, context.target, context.lanes(sketch.nest)
     assert sketch.vector is not None
-    depth = math.prod(map(extent, nest.reduce))
-    near = _NEAR * target.l1_bytes / (depth * lanes * item_bytes(nest.result.dtype))
+    near = _NEAR * target.l1_bytes / (_depth(sketch) * lanes * item_bytes(nest.result.dtype))
+    most = max(near, 1) if sketch.tiled else _WIDEST  # what one row uses need not stay there
     spans = [[n for n in range(1, _ROWS + 1) if extent(a) % n == 0] for a in sketch.tiled]
     counts = [c for c in range(1, _WIDEST + 1) if extent(sketch.vector) % (c * lanes) == 0]
     for sizes in itertools.product(*spans):
         rows = math.prod(sizes)
         for count in counts:
             used = rows * count + (count if rows > 1 else 0) + 1
-            if rows <= _ROWS and used <= target.vector_registers and count <= max(near, counts[0]):
+            if rows <= _ROWS and used <= target.vector_registers and count <= most:
                 yield (*sizes, count * lanes)
 
 
@@ -46,9 +46,18 @@ def sparse_score(tile: Choice, sketch: NestSketch, context: NestContext) -> floa
     of the sums."""
     *sizes, width = tile
     rows, columns = math.prod(sizes), width // context.lanes(sketch.nest)
-    depth = math.prod(map(extent, sketch.nest.reduce))
-    steps = depth * (1 - _ZEROS**rows)
+    steps = _depth(sketch) * (1 - _ZEROS**rows)
     loads = columns + rows
     step = max(rows * columns, loads) / 2 / min(1.0, rows * columns / _LATENCY)
-    cycles = steps * step + 1.5 * rows * columns + _SWITCH
-    return depth * rows * columns / 2 / cycles
+    cycles = steps * step + _SWITCH + (1.5 * rows * columns if sketch.tiled else 0)
+    share = _depth(sketch) * rows * columns / 2 / cycles
+    if sketch.tiled:
+        return share
+    assert sketch.vector is not None
+    tiles, threads = extent(sketch.vector) // width, context.target.threads
+    return share * tiles / (-(-tiles // threads) * threads)
+
+
+def _depth(sketch: NestSketch) -> int:
+    """Of a block of steps that has a bit for each."""
+    return extent(sketch.reduce[-1])

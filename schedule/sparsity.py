@@ -45,7 +45,7 @@ _VECTOR = 32  # bytes, at least: AVX
 _DEPTHS = (32, 64)
 """Of blocks, at most: as many bits as a register has, and half of them for wider tiles."""
 _COLUMNS = 4  # vectors of a row of the result, at least
-_ROWS = 16  # for which a block of weights is used, at least
+_ROWS = 16  # for which a block of weights is used, at least, if it is not for one
 _SHARE = 1 / 4
 """Of the second-level cache that the sums of a block of rows may take."""
 
@@ -122,7 +122,9 @@ class _Product:
             (k,), (column,) = nest.reduce, columns
             wide = extent(column) >= _COLUMNS * target.lanes(4)
             wide &= extent(column) % target.lanes(4) == 0
-            many = math.prod(map(extent, rows)) >= _ROWS
+            count = math.prod(map(extent, rows))
+            far = tensor_bytes(weights.tensor) > target.l2_bytes
+            many = count >= _ROWS or (count == 1 and far)
             contiguous = stride(data.tensor, data.index, k) == 1
             if wide and many and contiguous and stride(nest.out, nest.index, column) == 1:
                 return _Product(nest, data)
@@ -132,10 +134,18 @@ class _Product:
         """Into blocks of which depths its sum may be cut: the most of each size."""
         (k,) = self.nest.reduce
         divisors = [d for d in range(BITS, extent(k) + 1, BITS) if extent(k) % d == 0]
-        return sorted({max(d for d in divisors if d <= most) for most in _DEPTHS if divisors})
+        found = sorted({max(d for d in divisors if d <= most) for most in _DEPTHS if divisors})
+        return found if self.rows else found[-1:]
+
+    @property
+    def rows(self) -> tuple[Index, ...]:
+        """The axes along which weights are used again."""
+        return tuple(a for a in self.nest.axes if a in indices(self.data))
 
     def group(self, depth: int, names: set[str]) -> Group:
         """Its parts, inside of other loops."""
+        if not self.rows:
+            return Group((), (self.whole(depth),))
         nest, (k,) = self.nest, self.nest.reduce
         count = extent(k) // depth
         within = Index(f"{k.name}.within", depth)
@@ -160,10 +170,22 @@ class _Product:
         parts.append(part(Affine((), (count - 1) * depth), True, True))
         return Group((), tuple(parts), (sums,))
 
+    def whole(self, depth: int) -> Nest:
+        """All of a single row: each weight is used once, and no sum has to wait."""
+        (k,) = self.nest.reduce
+        block = Index(f"{k.name}.block", extent(k) // depth)
+        within = Index(f"{k.name}.within", depth)
+        at = {k: block * depth + within}
+        return substitute_axes(
+            replace(self.nest, sparse=self.data), self.nest.axes, (block, within), at
+        )
+
     def in_blocks(self, depth: int, names: set[str], target: Target) -> Group:
         """All of it, a block of rows at a time, all threads being busy."""
+        if not self.rows:
+            return Group((), (self.whole(depth),))
         nest = self.nest
-        row = max((a for a in nest.axes if a in indices(self.data)), key=extent)
+        row = max(self.rows, key=extent)
         count = extent(row)
         size = tensor_bytes(nest.out) / count
         even = even_blocks(1, count, target.threads)

@@ -51,6 +51,8 @@ DEFINITIONS = {
     "many_blocks": lambda: product(17, 192, 160),
     "a_depth_that_is_no_power_of_two": lambda: product(33, 64, 72),
     "one_row_more_than_a_block": lambda: product(99, 128, 96),
+    "one_row": lambda: product(1, 192, 6400),
+    "one_row_of_an_odd_depth": lambda: product(1, 320, 4104),
     "pointwise": pointwise,
     "bias_relu_and_residual": lambda: with_bias_relu_and_residual(96, 128),
     "behind_a_window": behind_a_window,
@@ -147,9 +149,17 @@ def test_a_negative_zero_is_a_zero():
         lambda: product(24, 64, 63),
         lambda: product(24, 72, 64),
         lambda: product(4, 64, 64),
+        lambda: product(1, 64, 64),
         lambda: ops.conv2d(tensor("x", 1, 64, 8, 8), tensor("w", 64, 64, 1, 1, constant=True)),
     ],
-    ids=["other_weights", "odd_depth", "odd_columns", "few_rows", "channels_first"],
+    ids=[
+        "other_weights",
+        "odd_depth",
+        "odd_columns",
+        "few_rows",
+        "one_row_of_few",
+        "channels_first",
+    ],
 )
 def test_other_products_have_no_such_program(definition):
     assert not space_on(lw.workload(definition()), Target(vector_bytes=64, threads=2)).sparse
