@@ -62,8 +62,12 @@ def contenders(session: Session, sparse: bool = True) -> tuple[Config, ...]:
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
     chosen = [*ranked[:1], *sure, *in_parts(session, 1), *first.values(), *ranked]
     usual = list(dict.fromkeys(chosen))[:VARIANTS]
-    skipping = [s.at(s.default) for s in session.space.sparse][:_SPARSE] if sparse else []
-    return (*usual[:_SURE], *skipping, *usual[_SURE:])
+    return (*usual[:_SURE], *(leaving_zeros_out(session) if sparse else ()), *usual[_SURE:])
+
+
+def leaving_zeros_out(session: Session) -> list[Config]:
+    """Configs that leave zeros out."""
+    return [s.at(s.default) for s in session.space.sparse[:_SPARSE]]
 
 
 def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:

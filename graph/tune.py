@@ -17,7 +17,7 @@ from loopwright.costmodel.file import StoredModel
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
-from loopwright.graph.candidates import Compared, contenders
+from loopwright.graph.candidates import Compared, contenders, leaving_zeros_out
 from loopwright.graph.ending import ending
 from loopwright.graph.in_place import compare_in_place
 from loopwright.graph.inputs import Inputs
@@ -78,15 +78,17 @@ class TaskState:
         """Seconds that one call of the network spends on this task."""
         return self.task.count * self.best
 
-    @property
-    def compared(self) -> bool:
+    def compared(self, sparse: bool) -> bool:
         """Whether there is something to compare in the network: many new candidates, or a best
-        one, of this search or of an earlier one that was interrupted, that has not been compared
-        in one yet."""
+        one, of this search or of an earlier one that was interrupted, or a `sparse` one, that has
+        not been compared in one yet."""
         if self.measured >= COMPARED:
             return True
-        best = self.session.ranked()[:1]
-        return bool(best) and best[0] not in self.session.in_networks()
+        wanted = self.session.ranked()[:1]
+        if wanted and sparse:
+            wanted += leaving_zeros_out(self.session)
+        seen = self.session.in_networks()
+        return any(config not in seen for config in wanted)
 
     @property
     def expected_gain(self) -> float:
@@ -272,7 +274,7 @@ def search(
                 best = [
                     Compared(s.task, s.session, contenders(s.session, sparse))
                     for s in states
-                    if s.compared
+                    if s.compared(sparse)
                 ]
                 others = _known(work, target, records) if best else {}
                 timed = budget.minutes < math.inf  # else a few rounds do, one after the other

@@ -78,6 +78,8 @@ def test_what_an_interrupted_search_measured_is_compared_by_the_next_one():
     class Session:
         def __init__(self, count, *, network):
             self.history, self.network = list(range(count)), network
+            sketch = SimpleNamespace(at=lambda default: default, default="sparse")
+            self.space = SimpleNamespace(sparse=(sketch,))
 
         def ranked(self):
             return self.history[:1]
@@ -85,15 +87,17 @@ def test_what_an_interrupted_search_measured_is_compared_by_the_next_one():
         def in_networks(self):
             return self.network
 
-    def compared(count, *, network, measured=0):
+    def compared(count, *, network, measured=0, sparse=False):
         session = Session(count, network=network)
-        return TaskState(_Task(1), session, None, measured=measured).compared
+        return TaskState(_Task(1), session, None, measured=measured).compared(sparse)
 
     assert compared(BATCH, network={})
     assert not compared(BATCH, network={0: 1e-3})
     assert compared(BATCH, network={1: 1e-3})  # and has been found to be slower since
     assert compared(BATCH, network={0: 1e-3}, measured=BATCH)
     assert not compared(0, network={})
+    assert compared(BATCH, network={0: 1e-3}, sparse=True)
+    assert not compared(BATCH, network={0: 1e-3, "sparse": 1e-3}, sparse=True)
 
 
 def test_a_model_goes_in_and_a_tuned_one_comes_out(net, tmp_path):
