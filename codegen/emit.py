@@ -19,16 +19,7 @@ from loopwright.codegen.bindings import Scratch
 from loopwright.codegen.elementary import apply, apply_scaling, libm
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, flat, number
 from loopwright.codegen.loops import decides, overflows, reads_back, stored
-from loopwright.codegen.sparse import (
-    allocated,
-    bit_set,
-    copied,
-    from_bases,
-    leaves_out,
-    made_bits,
-    places,
-    while_bits,
-)
+from loopwright.codegen.sparse import BitLoops
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.transposed import Group, Tile, together, transposes
 from loopwright.codegen.values import CValues, ValueEmitter, storage_type
@@ -105,12 +96,11 @@ class _Emitter:
     def __init__(
         self, arguments: tuple[Buffer, ...], target: Target, vectors: bool, own: bool
     ) -> None:
-        self.threads, self.vectors, self.target = target.threads, vectors, target
+        self.threads, self.vectors = target.threads, vectors
         self.own, self.caches = own and vectors, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
         self.at = Indices()
-        self.bit_sets: dict[Var, Any] = {}  # of loops whose bits are made by the loop around them
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: Group | None = None  # of neighbouring rows, where they are stored together
@@ -118,6 +108,7 @@ class _Emitter:
         self.values = (ValueEmitter if vectors else CValues)(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
         )
+        self.bit_loops = BitLoops(self.at, self.buffers, target if vectors else None)
         for b in arguments:  # the caller's, who may have put them anywhere
             self.buffers[b.name] = self._declare(b, item_bytes(b.dtype))
 
@@ -162,54 +153,15 @@ class _Emitter:
         if loop.kind in ("parallel", "vectorized"):
             kind = ForKind.SERIAL
         var = tirx.Var(_free(loop.var.name), "int32")
-        if self.vectors and leaves_out(loop, self.target):
-            return self.from_bit_to_bit(loop, var)
-        before, first = self.ahead(loop, var)
+        if self.bit_loops.has(loop):
+            return self.bit_loops.loop(loop, var, self.statements)
+        before, first = self.bit_loops.ahead(loop, var, self.let)
         self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
         body = self.statements(loop.body)
         if not body:  # hints, which no C source has
             return []
         loops = tirx.For(var, number(0), self.extent(loop), kind, _sequence([*first, *body]))
         return [*before, loops]
-
-    def ahead(self, loop: Loop, var: Any) -> tuple[list[Any], list[Any]]:
-        """Where a loop has one inside that goes from bit to bit: what makes the bits of its first
-        iteration, and what each iteration begins with, by making those of the next one. A
-        processor that knows early how often a loop runs need not guess it."""
-        inner = [s for s in loop.body if isinstance(s, Loop) and leaves_out(s, self.target)]
-        if not self.vectors or len(inner) != 1:
-            return [], []
-        bits, following = (bit_set(f"{var.name}.{name}") for name in ("bits", "next"))
-        made = []
-        last = int(loop.extent) - 1
-        for known in (ZERO, Known(tirx.Min(var + 1, number(last)), 1, last)):
-            self.at.known[loop.var] = known
-            stmts = [named for s in loop.body if isinstance(s, Let) for named in self.let(s)]
-            made.append([*stmts, self.bits(inner[0], following)])
-        self.bit_sets[inner[0].var] = bits
-        before = [allocated(bits), allocated(following), *made[0]]
-        return before, [copied(following, bits), *made[1]]
-
-    def bits(self, loop: Loop, bits: Any) -> Any:
-        """Stores the bits of a loop that goes from bit to bit."""
-        assert loop.sparse is not None
-        buffer = self.buffers[loop.sparse.load.buffer.name]
-        return made_bits(bits, buffer, places(loop, self.at), int(loop.extent))
-
-    def from_bit_to_bit(self, loop: Loop, var: Any) -> list[Any]:
-        """A loop over the iterations that are not left out."""
-        stmts = []
-        bits = self.bit_sets.get(loop.var)
-        if bits is None:
-            bits = bit_set(f"{var.name}.bits")
-            stmts += [allocated(bits), self.bits(loop, bits)]
-        bases, inner = from_bases(loop)
-        for part, whole, base in bases:
-            at = tirx.BufferLoad(self.buffers[whole.name], [expression(self.at.linear(base))])
-            self.buffers[part.name] = self._declare(part, item_bytes(part.dtype))
-            stmts.append(tirx.DeclBuffer(self.buffers[part.name], data=tirx.address_of(at)))
-        self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
-        return [*stmts, while_bits(bits, var, self.statements(inner))]
 
     def guarded(self, loop: Loop) -> list[Any]:
         """A loop of at most one iteration."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from tvm import tirx
 
 from loopwright.codegen.indices import ZERO, Indices, Known, expression, number
 from loopwright.codegen.linker import architecture
+from loopwright.codegen.values import storage_type
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import (
     Buffer,
+    Let,
     Linear,
     Load,
     Loop,
@@ -33,27 +35,88 @@ from loopwright.schedule.tree import (
 
 _LANES = 8  # of the vectors whose signs an instruction of AVX gathers
 _MOST = 64  # bits of a register
+_AVX = 32  # bytes of its vectors
 
 
-def leaves_out(loop: Loop, target: Target) -> bool:
-    """Whether the code for a processor may go from bit to bit."""
-    if loop.sparse is None or architecture(target.triple) != "x86_64" or target.vector_bytes < 32:
-        return False
-    extent = int(loop.extent)
-    whole = loop.bound is None and extent % _LANES == 0 and extent <= _MOST
-    return whole and not loop.sparse.load.clamped and loop.sparse.load.dtype == "float32"
+class BitLoops:
+    """Those loops of a function that go from bit to bit; none without a target."""
 
+    def __init__(self, at: Indices, buffers: dict[str, Any], target: Target | None) -> None:
+        self.at, self.buffers = at, buffers
+        family = None if target is None else architecture(target.triple)
+        self.able = target is not None and family == "x86_64" and target.vector_bytes >= _AVX
+        self.made: dict[Var, Any] = {}  # bits that the loop around has made
 
-def places(loop: Loop, at: Indices) -> list[Any]:
-    """Where the loads of the first iteration lie, one for each value of `over`."""
-    assert loop.sparse is not None
-    found = []
-    for values in itertools.product(*(range(int(count)) for _, count in loop.sparse.over)):
-        for (var, _), value in zip(loop.sparse.over, values, strict=True):
-            at.known[var] = Known(value, value, value, value)
-        at.known[loop.var] = ZERO
-        found.append(expression(at.offset(loop.sparse.load.buffer, loop.sparse.load.index)))
-    return found
+    def has(self, loop: Loop) -> bool:
+        """Whether a loop is one."""
+        if loop.sparse is None or not self.able:
+            return False
+        extent, load = int(loop.extent), loop.sparse.load
+        whole = loop.bound is None and extent % _LANES == 0 and extent <= _MOST
+        return whole and not load.clamped and load.dtype == "float32"
+
+    def ahead(
+        self, loop: Loop, var: Any, let: Callable[[Let], list[Any]]
+    ) -> tuple[list[Any], list[Any]]:
+        """Where a loop has one of these inside: what makes the bits of its first iteration, and
+        what each iteration begins with, by making those of the next one. A processor that knows
+        early how often a loop runs need not guess it."""
+        inner = [s for s in loop.body if isinstance(s, Loop) and self.has(s)]
+        if len(inner) != 1:
+            return [], []
+        bits, following = (_bit_set(f"{var.name}.{name}") for name in ("bits", "next"))
+        last, made = int(loop.extent) - 1, []
+        for known in (ZERO, Known(tirx.Min(var + 1, number(last)), 1, last)):
+            self.at.known[loop.var] = known
+            lets = [stmt for s in loop.body if isinstance(s, Let) for stmt in let(s)]
+            made.append([*lets, self._bits(inner[0], following)])
+        self.made[inner[0].var] = bits
+        copy = tirx.BufferStore(bits, tirx.BufferLoad(following, [number(0)]), [number(0)])
+        return [_allocated(bits), _allocated(following), *made[0]], [copy, *made[1]]
+
+    def loop(
+        self, loop: Loop, var: Any, statements: Callable[[tuple[Stmt, ...]], list[Any]]
+    ) -> list[Any]:
+        """The loop, `var` being its counter."""
+        stmts = []
+        bits = self.made.pop(loop.var, None)
+        if bits is None:
+            bits = _bit_set(f"{var.name}.bits")
+            stmts += [_allocated(bits), self._bits(loop, bits)]
+        bases, body = from_bases(loop)
+        for part, whole, base in bases:
+            at = tirx.BufferLoad(self.buffers[whole.name], [expression(self.at.linear(base))])
+            seen = tirx.decl_buffer((int(part.size),), storage_type(part.dtype), part.name)
+            stmts.append(tirx.DeclBuffer(seen, data=tirx.address_of(at)))
+            self.buffers[part.name] = seen
+        self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
+        left = tirx.BufferLoad(bits, [number(0)])
+        first = tirx.call_llvm_pure_intrin("int64", "llvm.cttz.i64", left, tirx.IntImm("bool", 1))
+        step = [
+            tirx.Bind(var, tirx.Cast("int32", first)),
+            tirx.BufferStore(bits, tirx.bitwise_and(left, left - _wide(1)), [number(0)]),
+            *statements(body),
+        ]
+        return [*stmts, tirx.While(left != _wide(0), tirx.SeqStmt(step))]
+
+    def _bits(self, loop: Loop, bits: Any) -> Any:
+        """Stores the bits of a loop's iterations."""
+        assert loop.sparse is not None
+        begins = []  # where the loads of the first one lie, for each value of `over`
+        for values in itertools.product(*(range(int(count)) for _, count in loop.sparse.over)):
+            for (var, _), value in zip(loop.sparse.over, values, strict=True):
+                self.at.known[var] = Known(value, value, value, value)
+            self.at.known[loop.var] = ZERO
+            load = loop.sparse.load
+            begins.append(expression(self.at.offset(load.buffer, load.index)))
+        buffer, count = self.buffers[loop.sparse.load.buffer.name], int(loop.extent)
+        parts = (_signs(buffer, begins, part) for part in reversed(range(0, count, _LANES)))
+
+        def joined(high: Any, low: Any) -> Any:
+            return tirx.bitwise_or(tirx.shift_left(high, _wide(_LANES)), low)
+
+        # One after the other: what could be done at once, LLVM does in vectors, which is slower.
+        return tirx.BufferStore(bits, functools.reduce(joined, parts), [number(0)])
 
 
 def from_bases(loop: Loop) -> tuple[list[tuple[Buffer, Buffer, Linear]], tuple[Stmt, ...]]:
@@ -95,43 +158,13 @@ def _variables(term: Any) -> list[Var]:
     return list(variables(Linear(((term, 1),))))
 
 
-def bit_set(name: str) -> Any:
+def _bit_set(name: str) -> Any:
     """A register of bits."""
     return tirx.decl_buffer((1,), "int64", name)
 
 
-def allocated(bits: Any) -> Any:
-    """Its allocation."""
+def _allocated(bits: Any) -> Any:
     return tirx.AllocBuffer(bits, {"disable_lower_builtin": tirx.IntImm("bool", 1)})
-
-
-def copied(source: Any, target: Any) -> Any:
-    """Sets one to what another one has."""
-    return tirx.BufferStore(target, tirx.BufferLoad(source, [number(0)]), [number(0)])
-
-
-def made_bits(bits: Any, buffer: Any, begins: Sequence[Any], count: int) -> Any:
-    """Stores the bits of those of `count` iterations in which an element of a buffer is not 0,
-    `begins` saying where those of the first one lie."""
-    parts = (_signs(buffer, begins, part) for part in reversed(range(0, count, _LANES)))
-
-    def joined(high: Any, low: Any) -> Any:
-        return tirx.bitwise_or(tirx.shift_left(high, _wide(_LANES)), low)
-
-    # One after the other: what could be done at once, LLVM does in vectors, which takes longer.
-    return tirx.BufferStore(bits, functools.reduce(joined, parts), [number(0)])
-
-
-def while_bits(bits: Any, var: Any, body: list[Any]) -> Any:
-    """The loop over the bits that are set, `var` being its counter."""
-    left = tirx.BufferLoad(bits, [number(0)])
-    first = tirx.call_llvm_pure_intrin("int64", "llvm.cttz.i64", left, tirx.IntImm("bool", 1))
-    step = [
-        tirx.Bind(var, tirx.Cast("int32", first)),
-        tirx.BufferStore(bits, tirx.bitwise_and(left, left - _wide(1)), [number(0)]),
-        *body,
-    ]
-    return tirx.While(left != _wide(0), tirx.SeqStmt(step))
 
 
 def _signs(buffer: Any, begins: Sequence[Any], part: int) -> Any:

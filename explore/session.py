@@ -153,12 +153,18 @@ class Session:
         return failure
 
     def reject(self, config: Config, failure: Failure) -> None:
-        """A config that turned out to be wrong, measured by this search or elsewhere."""
+        """A config that turned out to be wrong, measured by this search or in a network alone."""
+        places = [i for i, m in enumerate(self.history) if m.config == config]
+        if places:
+            wrong = replace(self.history[places[-1]], seconds=(), failure=failure)
+            self.history[places[-1]] = wrong
+        else:
+            device, now = self.device, time.time()
+            wrong = Measurement(
+                config, (), failure, 0.0, 0.0, device.cache, device.target.threads, now
+            )
         self._costs[config] = math.inf
-        place = max((i for i, m in enumerate(self.history) if m.config == config), default=None)
-        if place is not None:
-            self.history[place] = replace(self.history[place], seconds=(), failure=failure)
-            self._pending.append(self.history[place])
+        self._pending.append(wrong)
         self.note(f"rejected after a check: {failure}: {config}")
 
     def best_known(self, cache: str | None = None) -> Config | None:

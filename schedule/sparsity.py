@@ -39,7 +39,7 @@ from loopwright.schedule.target import Target
 SPARSE = "sparse"
 """What this does, in the name of a rewrite."""
 
-BITS = 8
+_BITS = 8
 """Steps that one instruction makes bits of."""
 _VECTOR = 32  # bytes, at least: AVX
 _DEPTHS = (32, 64)
@@ -55,8 +55,7 @@ def depths(workload: Workload, groups: tuple[Group, ...], target: Target) -> lis
     products = list(_products(groups, workload, target))
     if not products:
         return []
-    deepest = max(products, key=lambda product: product.nest.steps)
-    return deepest.depths()
+    return max(products, key=lambda product: product.nest.steps).depths()
 
 
 def sparse(
@@ -77,7 +76,7 @@ def sparse(
                 parts.append(skipping(part, True))
             elif id(part) not in found:
                 parts.append(part)
-            elif inside or group.shared:
+            elif inside or group.shared or not found[id(part)].rows:
                 made = found[id(part)].group(depth, names)
                 parts += made.parts
                 local += made.local
@@ -133,7 +132,7 @@ class _Product:
     def depths(self) -> list[int]:
         """Into blocks of which depths its sum may be cut: the most of each size."""
         (k,) = self.nest.reduce
-        divisors = [d for d in range(BITS, extent(k) + 1, BITS) if extent(k) % d == 0]
+        divisors = [d for d in range(_BITS, extent(k) + 1, _BITS) if extent(k) % d == 0]
         found = sorted({max(d for d in divisors if d <= most) for most in _DEPTHS if divisors})
         return found if self.rows else found[-1:]
 
@@ -144,9 +143,9 @@ class _Product:
 
     def group(self, depth: int, names: set[str]) -> Group:
         """Its parts, inside of other loops."""
-        if not self.rows:
-            return Group((), (self.whole(depth),))
         nest, (k,) = self.nest, self.nest.reduce
+        if not self.rows:
+            return Group((), (self._whole(depth),))
         count = extent(k) // depth
         within = Index(f"{k.name}.within", depth)
         name = fresh(f"{nest.result.name}_sums", names)
@@ -170,20 +169,16 @@ class _Product:
         parts.append(part(Affine((), (count - 1) * depth), True, True))
         return Group((), tuple(parts), (sums,))
 
-    def whole(self, depth: int) -> Nest:
+    def _whole(self, depth: int) -> Nest:
         """All of a single row: each weight is used once, and no sum has to wait."""
         (k,) = self.nest.reduce
         block = Index(f"{k.name}.block", extent(k) // depth)
         within = Index(f"{k.name}.within", depth)
-        at = {k: block * depth + within}
-        return substitute_axes(
-            replace(self.nest, sparse=self.data), self.nest.axes, (block, within), at
-        )
+        marked, at = replace(self.nest, sparse=self.data), {k: block * depth + within}
+        return substitute_axes(marked, self.nest.axes, (block, within), at)
 
     def in_blocks(self, depth: int, names: set[str], target: Target) -> Group:
         """All of it, a block of rows at a time, all threads being busy."""
-        if not self.rows:
-            return Group((), (self.whole(depth),))
         nest = self.nest
         row = max(self.rows, key=extent)
         count = extent(row)
