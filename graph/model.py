@@ -140,11 +140,19 @@ class TunedModel:
         return statistics.median(Timer(call, timing).run())
 
     def examples(self) -> list[Any]:
-        """Arrays for a call: those that the model was given with, or random numbers."""
-        source = self.work.source
-        if source is not None and source.examples:
-            return [to_numpy(detached(x)) if any_tensor((x,)) else x for x in source.examples]
-        return [_random(p) for p in self.library.signature.inputs]
+        """Arrays for a call: copies of those that the model was given with, if it takes such, or
+        random numbers."""
+        source, wanted = self.work.source, self.library.signature.inputs
+        given = () if source is None else source.examples
+        arrays = [to_numpy(detached(x)) if any_tensor((x,)) else x for x in given]
+        made = [empty(p) for p in wanted]
+        try:
+            for array, value, parameter in zip(made, arrays, wanted, strict=True):
+                check_array(as_array(value, parameter), parameter)
+                array[...] = value
+        except (ShapeError, ValueError):  # none, or of other types: they stood for their shapes
+            return [_random(p) for p in wanted]
+        return made
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for

@@ -1,6 +1,7 @@
 """Programs that leave zeros out are compared where a network makes its data."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,6 +71,16 @@ def test_steps_are_timed_on_the_inputs_that_a_model_came_with(net):
     model, x = net
     (given,) = build_model(model, (x,), threads=1).examples()
     np.testing.assert_array_equal(given, x.numpy())
+
+
+def test_inputs_that_stand_for_their_shapes_alone_time_nothing(net):
+    model, x = net
+    built = build_model(model, (x,), threads=1)
+    for given in ((x.double(),), (x.T,), (x, x)):
+        source = replace(built.work.source, examples=given)
+        (made,) = replace(built, work=replace(built.work, source=source)).examples()
+        assert made.shape == (64, 32)
+        assert made.dtype == np.float32
 
 
 def test_the_first_ones_are_among_the_candidates_that_are_sure():
