@@ -19,7 +19,7 @@ from model_peers import network_of, networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
-from loopwright.measure.peak import peak
+from loopwright.measure.roofline import peak
 from loopwright.schedule.target import Target
 
 CONTENDERS = (

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 import tvm
 
-from loopwright.codegen import csource
-from loopwright.codegen.emit import emit_tree
-from loopwright.codegen.gpu_code import GpuCode
-from loopwright.codegen.gpu_compile import compile_gpu, gpu_sources
-from loopwright.codegen.gpu_device import load_program
-from loopwright.codegen.gpu_library import GpuLibrary
-from loopwright.codegen.gpu_source import gpu_program
-from loopwright.codegen.library import Library, Origin
-from loopwright.codegen.pipeline import c_source, compiled, object_file
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.devices.code import GpuCode
+from loopwright.codegen.devices.load import load_program
+from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
+from loopwright.codegen.gpu.library import GpuLibrary
+from loopwright.codegen.gpu.source import gpu_program
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.target import cpu_features, resolve
+from loopwright.codegen.tir import csource
+from loopwright.codegen.tir.emit import emit_tree
+from loopwright.codegen.tir.pipeline import c_source, compiled, object_file
 from loopwright.dsl.errors import (
     BuildError,
     ConfigError,
@@ -29,13 +29,13 @@ from loopwright.dsl.errors import (
 )
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload, tensor_shape
-from loopwright.schedule.lower import lower
-from loopwright.schedule.show import show
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import Tree
-from loopwright.schedule.verify import verify
+from loopwright.schedule.tree.grammar import Tree
+from loopwright.schedule.tree.printer import show
+from loopwright.schedule.tree.verifier import verify
 
 _T = TypeVar("_T")
 

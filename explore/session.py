@@ -13,13 +13,13 @@ from dataclasses import replace
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.callbacks import Callback, Progress
+from loopwright.explore.report.callbacks import Callback, Progress
 from loopwright.measure.device import Device, Failure, Measurement
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
-from loopwright.transfer.lookup import hardware
-from loopwright.transfer.record import FINALS, NETWORK
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.transfer.records.lookup import hardware
+from loopwright.transfer.records.record import FINALS, NETWORK
+from loopwright.transfer.records.store import Record, RecordStore
 
 _STORE_EVERY = 1.0
 """Seconds of measurements that a crash may lose."""

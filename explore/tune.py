@@ -9,28 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import CostModel
+from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
-from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.callbacks import Callback
-from loopwright.explore.instant import Instant
-from loopwright.explore.legality import by_sketch, legal_points
-from loopwright.explore.outcome import finish, unmeasured
-from loopwright.explore.points import Mask, Points
+from loopwright.explore.finalize import finish, unmeasured
+from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
+from loopwright.explore.strategies.annealing import Schedule
+from loopwright.explore.strategies.encoded_space import Mask, Points
+from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
+from loopwright.explore.zero_shot import Instant
 from loopwright.measure.device import Device, Measurement
-from loopwright.measure.replay import ReplayedDevice
+from loopwright.measure.tabular import ReplayedDevice
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.base import AUTO, Transfer, find_base
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
+from loopwright.transfer.records.store import RecordStore
 
 SHARE, MOST = 0.25, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
@@ -81,7 +81,7 @@ def tune(
     device: what measures, by default this machine. One that is given is not closed.
     strategy, model: see `Tuner`; "probing" begins with the best config of the workload on another
         machine, if the store has records of one.
-    callbacks: who is told how it goes, such as `loopwright.explore.callbacks.display()`.
+    callbacks: who is told how it goes, such as `loopwright.explore.report.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
         shipped for the target, trained further on the store's records of other workloads (but in

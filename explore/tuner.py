@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.file import StoredModel
+from loopwright.costmodel.features.representation import Representation
 from loopwright.costmodel.model import CostModel
-from loopwright.costmodel.representation import Representation
-from loopwright.explore.annealing import Annealing, Schedule
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.models.registry import make_model
 from loopwright.explore.budget import TuningError
-from loopwright.explore.features import Features
-from loopwright.explore.genetic import Genetic
-from loopwright.explore.grid import GridSearch
-from loopwright.explore.points import Domain, Points
-from loopwright.explore.probing import Probing
-from loopwright.explore.random_search import RandomSearch
-from loopwright.explore.strategy import Strategy
-from loopwright.schedule.sketch import Config
+from loopwright.explore.strategies.annealing import Annealing, Schedule
+from loopwright.explore.strategies.encoded_space import Domain, Points
+from loopwright.explore.strategies.features import Features
+from loopwright.explore.strategies.genetic import Genetic
+from loopwright.explore.strategies.grid import GridSearch
+from loopwright.explore.strategies.random_search import RandomSearch
+from loopwright.explore.strategies.strategy import Strategy
+from loopwright.explore.strategies.transfer_search import Probing
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
 StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]

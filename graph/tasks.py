@@ -8,12 +8,12 @@ from typing import Any
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError, NotSayable
-from loopwright.graph.join import joined
-from loopwright.graph.layout import channels_last
+from loopwright.graph.importers.read import Source
+from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.network import Network, Step
-from loopwright.graph.read import Source
-from loopwright.graph.reshape import only_reshapes
-from loopwright.graph.tir import Imported, import_function
+from loopwright.graph.transforms.depthwise_pointwise import joined
+from loopwright.graph.transforms.layout import channels_last
+from loopwright.graph.transforms.reshape import only_reshapes
 from loopwright.schedule.target import Target
 
 

@@ -35,25 +35,25 @@ from loopwright.dsl.workload import Workload, workload
 if TYPE_CHECKING:
     from loopwright.codegen.build import build
     from loopwright.codegen.build import space_of as space
-    from loopwright.codegen.export import load
-    from loopwright.codegen.library import Library
+    from loopwright.codegen.library.library import Library
+    from loopwright.codegen.load import load
     from loopwright.explore.tune import tune
-    from loopwright.graph.model import build_model
-    from loopwright.graph.tir import from_tir
-    from loopwright.graph.tune import tune_model
+    from loopwright.graph.compile.model import build_model
+    from loopwright.graph.importers.tir import from_tir
+    from loopwright.graph.tuning.tune import tune_model
 
 __version__ = "0.1.0"
 
 # What needs TVM, or is seldom needed, is imported when it is first used.
 _LATER = {
-    "Library": ("loopwright.codegen.library", "Library"),
+    "Library": ("loopwright.codegen.library.library", "Library"),
     "build": ("loopwright.codegen.build", "build"),
-    "build_model": ("loopwright.graph.model", "build_model"),
-    "from_tir": ("loopwright.graph.tir", "from_tir"),
-    "load": ("loopwright.codegen.export", "load"),
+    "build_model": ("loopwright.graph.compile.model", "build_model"),
+    "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
+    "load": ("loopwright.codegen.load", "load"),
     "space": ("loopwright.codegen.build", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
-    "tune_model": ("loopwright.graph.tune", "tune_model"),
+    "tune_model": ("loopwright.graph.tuning.tune", "tune_model"),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 
@@ -28,8 +28,8 @@ def compile_only(
     print a line for each. Raises `LoopwrightError` if none could be compiled."""
     from loopwright.measure import machine
     from loopwright.measure.builder import Builder, Task
-    from loopwright.measure.nursery import Kind
-    from loopwright.measure.pool import Pool
+    from loopwright.measure.workers.fork_server import Kind
+    from loopwright.measure.workers.pool import Pool
 
     points = space(workload, target)
     points = points if growth is None else points.limited(growth)
@@ -58,8 +58,8 @@ def compile_only(
 
 def _candidates(points: Space, seed: int) -> Iterator[Config]:
     """The default of every sketch, then random points, none twice; it may end early."""
-    from loopwright.explore.legality import legal_points
-    from loopwright.explore.points import Domain, Seen
+    from loopwright.explore.strategies.encoded_space import Domain, Seen
+    from loopwright.explore.strategies.legality import legal_points
 
     domain = Domain(points, legal_points(points))
     seen = Seen()

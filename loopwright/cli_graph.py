@@ -18,9 +18,9 @@ from loopwright.cli_graph_said import have, largest, saved, say_tasks, say_untun
 from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
-    from loopwright.graph.model import TunedModel
-    from loopwright.graph.tune import Turn
-    from loopwright.graph.virtual import VirtualModel
+    from loopwright.graph.compile.model import TunedModel
+    from loopwright.graph.compile.vm_fallback import VirtualModel
+    from loopwright.graph.tuning.tune import Turn
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _MODEL = click.argument("model", type=_FILE)
@@ -80,7 +80,7 @@ class _Given:
 
     def built(self) -> TunedModel | VirtualModel:
         """The model compiled by the records there are."""
-        from loopwright.graph.model import build_model
+        from loopwright.graph.compile.model import build_model
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():
@@ -148,7 +148,7 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
     """Call an exported library on arrays in .npy files."""
     import numpy as np
 
-    from loopwright.codegen.export import load
+    from loopwright.codegen.load import load
     from loopwright.dsl.dtypes import numpy_dtype
 
     for path in outputs:
@@ -187,7 +187,7 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
 @click.option("--calls", type=click.IntRange(1), default=20, show_default=True)
 def profile(given: _Given, calls: int) -> None:
     """Time every step of MODEL.onnx inside of a whole call."""
-    from loopwright.graph.model import TunedModel
+    from loopwright.graph.compile.model import TunedModel
 
     built = given.built()
     if not isinstance(built, TunedModel):
@@ -219,9 +219,9 @@ def tune_model(
     """`loopwright tune MODEL.onnx`."""
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
-    from loopwright.graph.ending import ending
-    from loopwright.graph.model import TunedModel, build_work, check_results, import_model
-    from loopwright.graph.tune import search
+    from loopwright.graph.compile.model import TunedModel, build_work, check_results, import_model
+    from loopwright.graph.tuning.summary import ending
+    from loopwright.graph.tuning.tune import search
 
     output = library_path(output, model)
     check_store(records)
@@ -266,7 +266,7 @@ def tune_model(
 def _shown() -> Iterator[tuple[Callable[[str], None], Callable[[Turn], None] | None]]:
     """Who is told lines, and who every turn of a task: a table on a terminal."""
     if sys.stderr.isatty():
-        from loopwright.graph.live import LiveTasks
+        from loopwright.graph.tuning.live_table import LiveTasks
 
         with LiveTasks() as live:
             yield live.note, live.update

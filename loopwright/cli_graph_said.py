@@ -11,8 +11,8 @@ import click
 from loopwright.cli_command import STORE
 
 if TYPE_CHECKING:
-    from loopwright.graph.model import TunedModel
-    from loopwright.graph.virtual import VirtualModel
+    from loopwright.graph.compile.model import TunedModel
+    from loopwright.graph.compile.vm_fallback import VirtualModel
 
 
 def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
@@ -30,7 +30,7 @@ def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
 
 def _seconds(built: TunedModel | VirtualModel) -> dict[int, float]:
     """What each step takes in a call; nothing on the virtual machine."""
-    from loopwright.graph.model import TunedModel
+    from loopwright.graph.compile.model import TunedModel
 
     return built.step_seconds() if isinstance(built, TunedModel) else {}
 
@@ -60,7 +60,7 @@ def say_tasks(built: TunedModel | VirtualModel) -> None:
 
 def saved(built: TunedModel | VirtualModel) -> str:
     """What an exported library holds."""
-    from loopwright.graph.model import TunedModel
+    from loopwright.graph.compile.model import TunedModel
 
     if not isinstance(built, TunedModel):
         return "for TVM's virtual machine (tvm.runtime.load_module)"

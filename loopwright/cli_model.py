@@ -13,7 +13,7 @@ from loopwright.cli_command import STORE, NewFile, show_details
 from loopwright.cli_command import Group as _Commands
 
 if TYPE_CHECKING:
-    from loopwright.transfer.dataset import Group
+    from loopwright.transfer.pretrained.dataset import Group
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _LISTED = 8
@@ -63,7 +63,7 @@ def model() -> None:
 )
 def show(file: Path, features: int) -> None:
     """Show the card of a model: what it is, what it learned from, which features matter to it."""
-    from loopwright.costmodel.file import load_model
+    from loopwright.costmodel.models.file import load_model
 
     loaded = load_model(file)
     size = f"{file}, {file.stat().st_size / 1e6:.2f} MB"
@@ -111,8 +111,8 @@ def train(
 ) -> None:
     """Learn a global model from records of many workloads, to begin searches with:
     `loopwright tune --transfer FILE`."""
-    from loopwright.transfer.training import load_global
-    from loopwright.transfer.training import train as trained
+    from loopwright.transfer.pretrained.training import load_global
+    from loopwright.transfer.pretrained.training import train as trained
 
     groups = _groups(stores, targets, _reads(kind))
     before = None if base is None else load_global(base)
@@ -155,9 +155,9 @@ def evaluate(
     With FILE, that model, on those of the records that it has not seen. Without, models that are
     trained here, each with a part of the workloads held out.
     """
-    from loopwright.transfer import evaluation
-    from loopwright.transfer.training import load_global
-    from loopwright.transfer.training import train as trained
+    from loopwright.transfer.pretrained import evaluation
+    from loopwright.transfer.pretrained.training import load_global
+    from loopwright.transfer.pretrained.training import train as trained
 
     loaded = None if file is None else load_global(file)
     reads = loaded.reads if loaded else _reads(kind)
@@ -176,8 +176,8 @@ def evaluate(
 def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
     from loopwright.codegen.processors import usable_processors
     from loopwright.codegen.target import resolve
-    from loopwright.transfer.dataset import of_family, read_groups
-    from loopwright.transfer.records import RecordStore
+    from loopwright.transfer.pretrained.dataset import of_family, read_groups
+    from loopwright.transfer.records.store import RecordStore
 
     with ExitStack() as stack:
         opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]

@@ -17,11 +17,11 @@ from loopwright.cli_workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
-from loopwright.explore.callbacks import speed
+from loopwright.explore.report.callbacks import speed
 from loopwright.measure.timing import typical
 
 if TYPE_CHECKING:
-    from loopwright.codegen.library import Library
+    from loopwright.codegen.library.library import Library
 
 _SECONDS = 0.5
 _LONG = 5.0

@@ -24,7 +24,7 @@ from loopwright.cli_command import (
     show_details,
 )
 from loopwright.dsl.workload import Workload
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.transfer.records.store import Record, RecordStore
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(dir_okay=False, path_type=Path)

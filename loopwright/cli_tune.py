@@ -215,10 +215,10 @@ def tune(
         raise click.UsageError(f"--output {output}: the name of a library ends in .cl")
 
     from loopwright.codegen.target import resolve
-    from loopwright.explore.annealing import Schedule
     from loopwright.explore.budget import Budget
-    from loopwright.explore.callbacks import display
-    from loopwright.explore.plot import check_format
+    from loopwright.explore.report.callbacks import display
+    from loopwright.explore.report.plot import check_format
+    from loopwright.explore.strategies.annealing import Schedule
     from loopwright.explore.tune import tune as run
 
     named = target if arch is None else {"kind": target, "arch": arch}
@@ -275,7 +275,7 @@ def _peak(machine: Target) -> float | None:
     if machine.gpu is not None:
         click.echo(f"on {machine}", err=True)
         return None
-    from loopwright.measure.peak import peak
+    from loopwright.measure.roofline import peak
 
     about = f"on {machine}, {machine.threads} threads"
     click.echo(f"{about}; measuring the machine's peak", err=True)
@@ -283,7 +283,7 @@ def _peak(machine: Target) -> float | None:
 
 
 def _say_result(tuned: Tuned, peak: float | None, records: Path) -> None:
-    from loopwright.explore.callbacks import failed, speed
+    from loopwright.explore.report.callbacks import failed, speed
     from loopwright.schedule.space import space
 
     default = space(tuned.workload, tuned.target).default
@@ -318,11 +318,11 @@ def _say_spent(tuned: Tuned) -> None:
 def replay(number: int, records: Path) -> None:
     """Build, run and check the config of one record again, alone."""
     from loopwright.codegen.target import resolve
-    from loopwright.explore.callbacks import speed
+    from loopwright.explore.report.callbacks import speed
     from loopwright.measure.local import LocalDevice
     from loopwright.measure.timing import Timing
-    from loopwright.transfer.record import NETWORK
-    from loopwright.transfer.records import RecordStore
+    from loopwright.transfer.records.record import NETWORK
+    from loopwright.transfer.records.store import RecordStore
 
     with RecordStore(records, create=False) as store:
         record = store.get(number)
@@ -355,9 +355,9 @@ def bench(file: Path, seed: int, threads: int | None) -> None:
     """Time the exported library of an operator, FILE.so, on random data."""
     import numpy as np
 
-    from loopwright.codegen.export import load
+    from loopwright.codegen.load import load
     from loopwright.dsl.oracle import random_inputs
-    from loopwright.explore.callbacks import speed
+    from loopwright.explore.report.callbacks import speed
     from loopwright.measure.timing import Timer, Timing
 
     library = load(file)

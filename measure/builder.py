@@ -10,10 +10,10 @@ from typing import Any
 
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
-from loopwright.measure.frames import Bytes, Frame
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job, Reply
-from loopwright.schedule.sketch import Config
+from loopwright.measure.workers.messages import Bytes, Frame
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Job, Reply
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 

@@ -12,11 +12,11 @@ from loopwright.dsl.oracle import tolerance
 from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.device import DeviceError
-from loopwright.measure.frames import Bytes
-from loopwright.measure.process import Reply
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
+from loopwright.measure.workers.messages import Bytes
+from loopwright.measure.workers.process import Reply
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 

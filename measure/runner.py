@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from loopwright.codegen.signature import Signature
+from loopwright.codegen.library.signature import Signature
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure, Stop, never
-from loopwright.measure.frames import Bytes, Frame
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job, Reply, Worker
 from loopwright.measure.timing import Timing, spread
+from loopwright.measure.workers.messages import Bytes, Frame
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Job, Reply, Worker
 
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")

@@ -12,28 +12,28 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.assemble import known_ahead
-from loopwright.schedule.blocked import blocked, rows_of_blocks
-from loopwright.schedule.context import NestContext
-from loopwright.schedule.cpu import default_choices, nest_knobs, nest_sketches
-from loopwright.schedule.edges import clamped, edges, unpadded
-from loopwright.schedule.estimate import estimate
-from loopwright.schedule.fixed_point import GROWTH, SMALLER, fixed_point
-from loopwright.schedule.gpu_space import gpu_sketches
-from loopwright.schedule.im2col import im2col
-from loopwright.schedule.kn2row import kn2row
-from loopwright.schedule.lower import lower
-from loopwright.schedule.matrix import matrix
-from loopwright.schedule.plan import Group, has_reuse, plan
-from loopwright.schedule.settle import settled
-from loopwright.schedule.sketch import Choice, Config, Knob, NestSketch, Sketch
-from loopwright.schedule.sparsity import SPARSE, depths, sparse
-from loopwright.schedule.split import split_reductions
-from loopwright.schedule.strassen import strassen
+from loopwright.schedule.cpu.cost_prior import estimate
+from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.gpu.space import gpu_sketches
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.program.buffer_reuse import settled
+from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.footprint import NestContext
+from loopwright.schedule.program.plan import Group, has_reuse, plan
+from loopwright.schedule.rewrites.activation_sparsity import SPARSE, depths, sparse
+from loopwright.schedule.rewrites.boundary_peeling import clamped, edges, unpadded
+from loopwright.schedule.rewrites.im2col import im2col
+from loopwright.schedule.rewrites.int24_weights import GROWTH, SMALLER, fixed_point
+from loopwright.schedule.rewrites.kn2row import kn2row
+from loopwright.schedule.rewrites.padding_at_blocks import blocked, rows_of_blocks
+from loopwright.schedule.rewrites.producer_at_blocks import rows_through, through
+from loopwright.schedule.rewrites.rfactor import split_reductions
+from loopwright.schedule.rewrites.strassen import strassen
+from loopwright.schedule.rewrites.ttgt import matrix
+from loopwright.schedule.rewrites.winograd.winograd import RESULTS, blocks_of, by_phase, winograd
+from loopwright.schedule.sketch.sketch import Choice, Config, Knob, NestSketch, Sketch
 from loopwright.schedule.target import Target
-from loopwright.schedule.through import rows_through, through
-from loopwright.schedule.verify import legal
-from loopwright.schedule.winograd import RESULTS, blocks_of, by_phase, winograd
+from loopwright.schedule.tree.verifier import legal
 
 _MOST_SKETCHES = 256
 _DRAWS = 100

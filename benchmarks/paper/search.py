@@ -12,16 +12,16 @@ import numpy as np
 from points import Legal, Remembered, every_number
 from recorded import Recorded
 
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.ensemble import Ensemble
-from loopwright.costmodel.file import StoredModel
-from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.features.representation import joined, make_representation
 from loopwright.costmodel.model import CostModel, Floats
-from loopwright.costmodel.representation import joined, make_representation
-from loopwright.explore.annealing import Schedule, programs
+from loopwright.costmodel.models.ensemble import Ensemble
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.registry import make_model
+from loopwright.explore.strategies.annealing import Schedule, programs
 from loopwright.explore.tuner import MODELLED, Tuner
-from loopwright.measure.replay import ReplayedDevice, load_brute_forced
-from loopwright.schedule.sketch import Config
+from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
+from loopwright.schedule.sketch.sketch import Config
 
 TRIALS = 128
 FEW = Schedule(chains=256, steps=8, advice=False)

@@ -5,10 +5,11 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.costmodel.column import rows
-from loopwright.costmodel.context import LoopContext, contexts, loops, names, vector
-from loopwright.schedule.lower import lower
-from loopwright.schedule.tree import Let, Linear, Loop, Quotient, Remainder, Var
+from loopwright.costmodel.features.batch_arithmetic import rows
+from loopwright.costmodel.features.context import LoopContext, loops, names, vector
+from loopwright.costmodel.features.walk import contexts
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.tree.grammar import Let, Linear, Loop, Quotient, Remainder, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, nest, tree
 
 WRITTEN, REGISTER, VECTOR, BROADCAST = range(4)

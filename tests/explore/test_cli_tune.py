@@ -16,7 +16,7 @@ from loopwright.cli_peers import called_seconds, compare_peer, peer_seconds
 from loopwright.cli_tune import bench, replay, tune
 from loopwright.cli_workload import read_workload
 from loopwright.dsl.errors import LoopwrightError, NotationError
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.store import RecordStore
 
 
 def test_an_operator_is_named_with_its_shapes():

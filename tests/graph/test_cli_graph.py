@@ -12,8 +12,8 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.transfer.records.store import Record, RecordStore
 
 pytestmark = pytest.mark.onnx
 
@@ -130,7 +130,7 @@ def test_a_strict_build_fails_where_a_record_is_missing(here):
 def test_a_strict_build_fails_where_a_record_does_not_fit(here):
     """One of another version of the rules, say."""
     options = ("--shape", "x=7,13", "--threads", "1", "--records", "r.db")
-    from loopwright.graph.model import import_model
+    from loopwright.graph.compile.model import import_model
 
     target = resolve("cpu", 1)
     measured = Measurement(Config("of old", ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)

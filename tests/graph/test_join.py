@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loopwright.codegen.target import resolve
-from loopwright.graph.model import build_model, import_model
+from loopwright.graph.compile.model import build_model, import_model
 from loopwright.schedule.space import space
 
 torch = pytest.importorskip("torch")

@@ -5,7 +5,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.build import program
 from loopwright.codegen.target import resolve
-from loopwright.graph.parts import in_order
+from loopwright.graph.tuning.thread_locality import in_order
 
 
 def product():

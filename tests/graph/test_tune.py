@@ -12,18 +12,18 @@ from rich.console import Console
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.graph.candidates import VARIANTS, contenders
-from loopwright.graph.ending import ending
+from loopwright.graph.compile.model import build_model, build_work, import_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.live import LiveTasks
-from loopwright.graph.model import build_model, build_work, import_model
-from loopwright.graph.tune import BATCH, TaskState, search, tune_model
+from loopwright.graph.tuning.candidates import VARIANTS, contenders
+from loopwright.graph.tuning.live_table import LiveTasks
+from loopwright.graph.tuning.summary import ending
+from loopwright.graph.tuning.tune import BATCH, TaskState, search, tune_model
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
-from loopwright.transfer.record import NETWORK, Record
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.record import NETWORK, Record
+from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp
 
 torch = pytest.importorskip("torch")
@@ -156,8 +156,8 @@ def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
     def check(built, target, tuned):
         import_model(model, (x,), target).source.reference.check(built, tuned)
 
-    monkeypatch.setattr("loopwright.graph.tune.build_work", wrong)
-    monkeypatch.setattr("loopwright.graph.tune.check_results", check)
+    monkeypatch.setattr("loopwright.graph.tuning.tune.build_work", wrong)
+    monkeypatch.setattr("loopwright.graph.tuning.tune.check_results", check)
     with pytest.raises(ModelError, match="by records, the model gives other results than in"):
         tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1)
     with RecordStore(tmp_path / "r.db") as store:

@@ -11,9 +11,9 @@ import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.edges import edges
+from loopwright.schedule.rewrites.boundary_peeling import edges
+from loopwright.schedule.rewrites.producer_at_blocks import rows_through, through
 from loopwright.schedule.space import space
-from loopwright.schedule.through import rows_through, through
 from tests.codegen.test_build import assert_configs_equal_oracle
 
 

@@ -12,7 +12,7 @@ from loopwright.cli_records import devices, records
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError
 from loopwright.measure.device import DeviceError
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import failed, matmul, record
 
 

@@ -12,18 +12,24 @@ from click.testing import CliRunner
 
 from loopwright import cli_model
 from loopwright.codegen.target import resolve
-from loopwright.costmodel.file import load_model
-from loopwright.costmodel.gbt import GBTModel
-from loopwright.costmodel.metrics import pairwise_accuracy
+from loopwright.costmodel.features.fingerprint import probe, same_features
+from loopwright.costmodel.features.representation import EARLIER
 from loopwright.costmodel.model import ModelError, RandomModel
-from loopwright.costmodel.probe import probe, same_features
-from loopwright.costmodel.representation import EARLIER
-from loopwright.transfer import base as choice
-from loopwright.transfer.base import find_base, shipped_path
-from loopwright.transfer.dataset import read_groups
-from loopwright.transfer.evaluation import Score, Summary, cross_validated, judged, table
-from loopwright.transfer.records import RecordStore
-from loopwright.transfer.training import load_global, train
+from loopwright.costmodel.models.file import load_model
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.transfer.pretrained import base as choice
+from loopwright.transfer.pretrained.base import find_base, shipped_path
+from loopwright.transfer.pretrained.dataset import read_groups
+from loopwright.transfer.pretrained.evaluation import (
+    Score,
+    Summary,
+    cross_validated,
+    judged,
+    table,
+)
+from loopwright.transfer.pretrained.training import load_global, train
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import AVX512, matmul
 from tests.transfer.learned import AVX2, SIZES, filled
 

@@ -1,0 +1,52 @@
+"""im2col: windows that slide or stride become a matrix product over a copy of what they read.
+
+    O[k, y, x] += D[c, 2*y + r, 2*x + s] * W[k, c, r, s]
+     ↦  D_columns[c, r, s, y, x] = D[c, 2*y + r, 2*x + s]
+        O[k, y, x] += D_columns[c, r, s, y, x] * W[k, c, r, s]
+
+after which the positions and the reduction merge into one axis each (Chellapilla et al. 2006). It
+pays for small images, whose rows are no multiple of a register tile, and for a stride without a
+window, where the copy is small.
+"""
+
+from __future__ import annotations
+
+import math
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.program.cache_read import USES, factors, with_copies
+from loopwright.schedule.program.nest import Nest, extent, guarded_reads
+from loopwright.schedule.program.plan import Group
+from loopwright.schedule.target import Target
+
+
+def im2col(workload: Workload, target: Target) -> tuple[Group, ...] | None:
+    """The groups of a workload with each sum of products that gains reading a copy of its windows;
+    None if there is none."""
+    return with_copies(workload, "columns", lambda nest: _windows(nest, target))
+
+
+def _windows(nest: Nest, target: Target) -> tuple[Read, tuple[Index, ...]] | None:
+    """The operand of a sum of products whose windows are worth copying, and their order."""
+    for read in factors(nest):
+        if all(_plain(p) for p in read.index):
+            continue
+        used = {i for p in read.index for i in p.indices()}
+        if not used <= set(nest.extents):
+            continue
+        size = math.prod(map(extent, used))
+        small = size * item_bytes(read.dtype) <= 2 * target.l2_bytes
+        if small and nest.steps >= USES * size and not _guarded(nest, read):
+            return read, tuple(i for i in (*nest.reduce, *nest.axes) if i in used)
+    return None
+
+
+def _plain(p: Affine) -> bool:
+    return not p.terms or p.plain() is not None
+
+
+def _guarded(nest: Nest, read: Read) -> bool:
+    return any(guarded for other, guarded in guarded_reads(nest.body) if other == read)

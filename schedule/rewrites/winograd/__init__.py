@@ -1,0 +1,1 @@
+"""Winograd's algorithms for short convolutions (Lavin and Gray 2016)."""
