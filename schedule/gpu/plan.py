@@ -31,13 +31,14 @@ from loopwright.schedule.program.canonical import (
 )
 from loopwright.schedule.program.fusion import can_inline, inline
 from loopwright.schedule.program.nest import Nest
-from loopwright.schedule.program.plan import Group, fused, groups_of, has_reuse
+from loopwright.schedule.program.plan import Group, groups_of, has_reuse
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.target import Gpu
 
 
-def gpu_program(workload: Workload) -> Program:
+def gpu_program(source: Source) -> Program:
     """The nests of a workload, producers and consumers fused."""
-    return _pads_inlined(fused(workload), workload.outputs)
+    return _pads_inlined(source.program, source.outputs)
 
 
 def gpu_plan(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> tuple[Group, ...]:

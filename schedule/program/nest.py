@@ -42,6 +42,7 @@ class Nest:
     start: an element that a reduction begins with; None for the reducer's identity.
     sparse: a factor of a sum of products, contiguous along the innermost reduction: steps in which
         it is 0 may be left out.
+    keeps_zeros: whether factors that a test makes 0 are multiplied all the same.
     """
 
     out: Tensor
@@ -55,6 +56,7 @@ class Nest:
     also: tuple[tuple[tuple[Affine, ...], Expr], ...] = ()
     start: Read | None = None
     sparse: Read | None = None
+    keeps_zeros: bool = False
 
     @property
     def extents(self) -> dict[Index, int]:

@@ -56,7 +56,7 @@ def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards
         return places if used.isdisjoint(lanes) and 1 < taps <= _MOST_TAPS else None
 
     def bare(x: Expr) -> Expr:
-        if isinstance(x, Binary) and x.op == "mul":
+        if isinstance(x, Binary) and x.op == "mul" and not nest.keeps_zeros:
             return replace(x, x=bare(x.x), y=bare(x.y))
         if isinstance(x, Cast):
             return replace(x, x=bare(x.x))

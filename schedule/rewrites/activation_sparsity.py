@@ -21,23 +21,23 @@ where a network has made the data (`graph.in_place`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
-from loopwright.schedule.program.cache_read import factors
 from loopwright.schedule.program.canonical import fresh, substitute_axes
 from loopwright.schedule.program.constants import known_ahead
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.plan import Base, Group, even_blocks, finished, names_of
+from loopwright.schedule.rewrites.cache_read import factors
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-SPARSE = "sparse"
-"""What this does, in the name of a rewrite."""
 
 _BITS = 8
 """Steps that one instruction makes bits of."""
@@ -194,3 +194,24 @@ class _Product:
         assert moved.sparse is not None
         made = _Product(moved, moved.sparse).group(depth, names)
         return replace(made, shared=(block,), bases=(base,))
+
+
+class ActivationSparsity(Rewrite):
+    """`for k in bits(X[i] != 0): O[i, j] += X[i, k] * W[k, j]`: zeros of the data are skipped.
+
+    A weight that is infinite, or no number, does not show where it meets a zero.
+    """
+
+    name = "activation_sparsity"
+    of = ("direct", "boundary_peeling", "producer_at_blocks")
+    numerics = Numerics.STANDARD
+    minor = 0.3
+    data_dependent = True
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        for depth in depths(base.workload, base.groups, target):
+            yield {"depth": depth}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = sparse(base.groups, base.workload, target, parameters["depth"])
+        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)

@@ -31,15 +31,19 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.dtypes import is_float, largest, limits
 from loopwright.dsl.expr import Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, drop_units, substitute_axes
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import inline
 from loopwright.schedule.program.nest import Nest, extent, guarded_reads, lanes
 from loopwright.schedule.program.padding import Span, box
-from loopwright.schedule.program.plan import Group, finished, fused, grouped, under, with_groups
+from loopwright.schedule.program.plan import Group, finished, grouped, under, with_groups
 from loopwright.schedule.program.polyphase import factors
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _FEW = 64  # elements of another operand that a plane meets: a window, not a matrix
@@ -48,12 +52,12 @@ _DEEP = 16  # terms for each tap that repay a test
 _EVEN = 0.85  # the share of the time in which all threads have work
 
 
-def edges(workload: Workload, target: Target) -> tuple[Group, ...] | None:
+def edges(source: Source, target: Target) -> tuple[Group, ...] | None:
     """The groups of a workload with each window over a padded plane in parts that need no
     padding; None if there is none for which that may pay."""
-    program = fused(workload)
-    made, gone = in_parts(program, workload.outputs, target)
-    return with_groups(program, made, gone, workload.outputs) if made else None
+    program = source.program
+    made, gone = in_parts(program, source.outputs, target)
+    return with_groups(program, made, gone, source.outputs) if made else None
 
 
 def in_parts(
@@ -65,17 +69,17 @@ def in_parts(
     return {id(w.nest): [w.group(target)] for w in split}, {w.producer.out for w in split}
 
 
-def clamped(workload: Workload) -> tuple[Group, ...] | None:
+def clamped(source: Source) -> tuple[Group, ...] | None:
     """The groups of a workload with each maximum, or minimum, over a padded image with channels
     last reading the image itself; None if there is none."""
 
     def image(window: Window, body: Select) -> Expr | None:
         return body.x if window.repeats else None
 
-    return _reading_images(workload, image)
+    return _reading_images(source, image)
 
 
-def unpadded(workload: Workload) -> tuple[Group, ...] | None:
+def unpadded(source: Source) -> tuple[Group, ...] | None:
     """The groups of a workload with each deep sum of products over a padded image, of which
     filters use every element again, reading the image itself, and leaving out what meets the
     padding (`guard`); None if there is none."""
@@ -87,17 +91,17 @@ def unpadded(workload: Workload) -> tuple[Group, ...] | None:
         pays = window.nest.reducer == "sum" and filters and depth >= _DEEP
         return window.tested(window.walks) if pays else None
 
-    return _reading_images(workload, guarded)
+    return _reading_images(source, guarded)
 
 
 def _reading_images(
-    workload: Workload, element: Callable[[Window, Select], Expr | None]
+    source: Source, element: Callable[[Window, Select], Expr | None]
 ) -> tuple[Group, ...] | None:
     """The groups of a workload whose windows, where there is an element that they may read in
     place of one of the padded copy, do that; None if there is none."""
-    program = fused(workload)
+    program = source.program
     found = False
-    for window in windows(program, workload.outputs):
+    for window in windows(program, source.outputs):
         out = window.producer.out
         producer = next(n for n in program if n.out is out)
         assert isinstance(producer.body, Select)
@@ -106,7 +110,7 @@ def _reading_images(
             found = True
             copy = replace(producer, body=body)
             program = inline(tuple(copy if n is producer else n for n in program), copy)
-    return grouped(program, program, workload.outputs) if found else None
+    return grouped(program, program, source.outputs) if found else None
 
 
 def windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Window]:
@@ -366,3 +370,38 @@ def _parts(span: Span, position: Affine, axis: Index, tap: Index) -> Iterator[_P
         end = bisect.bisect_right(places, here, at, key=minus_taps)
         yield _Part(at, end - at, -here[0], here[0] - here[1])
         at = end
+
+
+class BoundaryPeeling(Rewrite):
+    """`O[0] += X[r] * W[r + 1]; O[y + 1] += X[y + r] * W[r]; O[7] += …`: no padded copy."""
+
+    name = "boundary_peeling"
+    numerics = Numerics.STANDARD
+    prior = 0.6  # it spares the nearest caches, whose time no estimate has
+    minor = 0.3
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = edges(base.source, target)
+        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)
+
+
+class ClampedPadding(Rewrite):
+    """`O[y] max= X[clip(y + r - 1)]`: a maximum over the edge reads the nearest element again."""
+
+    name = "clamped_padding"
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = clamped(base.source)
+        return None if groups is None else Made(groups, numerics=base.source.numerics)
+
+
+class PredicatedPadding(Rewrite):
+    """`if y + r >= 1: acc += X[y + r - 1] * W[r]`: terms that meet the padding are left out."""
+
+    name = "predicated_padding"
+    numerics = Numerics.STANDARD
+    prior = 0.88  # the tests cost nothing that was measured
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = unpadded(base.source)
+        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)

@@ -12,21 +12,26 @@ window, where the copy is small.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
-from loopwright.dsl.workload import Workload
-from loopwright.schedule.program.cache_read import USES, factors, with_copies
 from loopwright.schedule.program.nest import Nest, extent, guarded_reads
 from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.cache_read import USES, factors, with_copies
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
+_GPU_COLUMNS_BYTES = 16 << 20  # of a copy of all windows on a GPU, half as much as pays
 
-def im2col(workload: Workload, target: Target) -> tuple[Group, ...] | None:
+
+def im2col(source: Source, target: Target) -> tuple[Group, ...] | None:
     """The groups of a workload with each sum of products that gains reading a copy of its windows;
     None if there is none."""
-    return with_copies(workload, "columns", lambda nest: _windows(nest, target))
+    return with_copies(source, "columns", lambda nest: _windows(nest, target))
 
 
 def _windows(nest: Nest, target: Target) -> tuple[Read, tuple[Index, ...]] | None:
@@ -50,3 +55,16 @@ def _plain(p: Affine) -> bool:
 
 def _guarded(nest: Nest, read: Read) -> bool:
     return any(guarded for other, guarded in guarded_reads(nest.body) if other == read)
+
+
+class Im2col(Rewrite):
+    """`D_columns[c, r, y] = D[c, y + r]; O[k, y] += D_columns[c, r, y] * W[k, c, r]`."""
+
+    name = "im2col"
+    gpu = True
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        if target.gpu is not None:
+            target = replace(target, l2_bytes=_GPU_COLUMNS_BYTES)
+        groups = im2col(base.source, target)
+        return None if groups is None else Made(groups, numerics=base.source.numerics)

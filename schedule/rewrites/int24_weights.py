@@ -38,18 +38,18 @@ from loopwright.dsl.expr import (
     map_leaves,
 )
 from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
-from loopwright.schedule.program.cache_read import factors
 from loopwright.schedule.program.canonical import fresh, moved, placed
 from loopwright.schedule.program.constants import known_ahead
 from loopwright.schedule.program.footprint import indices, uses
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import Group, finished, names_of
+from loopwright.schedule.rewrites.cache_read import factors
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-SMALLER = "fixed=24"
-"""What this does, in the name of a rewrite."""
 
 GROWTH = 2.0
 """Of rounding errors: a weight is rounded once more, by as much as the largest one of its sum."""
@@ -239,3 +239,16 @@ def _byte(value: Expr, number: int) -> Expr:
     """A byte of an integer, counted from the lowest one."""
     shifted = _number(_BYTE**number, "floordiv", value) if number else value
     return _number(_BYTE, "mod", shifted)
+
+
+class Int24Weights(Rewrite):
+    """`V = round(W / S); O[i, j] = S[j] * Σ X[i, k] * V[k, j]`: weights of three bytes."""
+
+    name = "int24_weights"
+    of = ("direct", "strassen", "winograd", "winograd_by_phase")
+    numerics = Numerics.FAST
+    minor = 0.3
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = fixed_point(base.groups, base.workload, target)
+        return None if groups is None else Made(groups, GROWTH, Numerics.FAST)

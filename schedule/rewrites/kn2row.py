@@ -19,22 +19,27 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Binary, Const, Read, Select
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh, indices_in, unused
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, positions
-from loopwright.schedule.program.plan import Group, combined, grouped, without_zeros
+from loopwright.schedule.program.plan import Group, grouped, without_zeros
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Target
 
 _DEEP = 32  # terms of a sum that repay storing it
 
 
-def kn2row(workload: Workload) -> tuple[Group, ...] | None:
+def kn2row(source: Source) -> tuple[Group, ...] | None:
     """The groups of a workload with each convolution for which it may pay as a product for all
     taps and sums over them; None if there is none."""
-    program = combined(workload)
-    taken = {t.name for t in (*workload.inputs, *workload.stages)}
-    every = (_Convolution.of(n, program, workload.outputs) for n in program)
+    program = source.combined
+    taken = source.names()
+    every = (_Convolution.of(n, program, source.outputs) for n in program)
     found = {c.nest.out: c for c in every if c}
     if not found:
         return None
@@ -45,8 +50,8 @@ def kn2row(workload: Workload) -> tuple[Group, ...] | None:
             done += found[nest.out].parts(taken)
         elif nest.out not in fills:
             done.append(nest)
-    program = without_zeros(tuple(done), workload)
-    return grouped(program, program, workload.outputs)
+    program = without_zeros(tuple(done), source.workload)
+    return grouped(program, program, source.outputs)
 
 
 @dataclass(frozen=True)
@@ -231,3 +236,14 @@ def _affine(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
 def _replaced(index: tuple[Affine, ...], by: dict[int, Index]) -> tuple[Affine, ...]:
     """Subscripts with some of them replaced by an index."""
     return tuple(by[d].affine() if d in by else p for d, p in enumerate(index))
+
+
+class Kn2row(Rewrite):
+    """`T[k, r, u] += D[c, u] * W[c, k, r]; O[k, y] += T[k, r, y + r]`."""
+
+    name = "kn2row"
+    numerics = Numerics.STANDARD
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = kn2row(base.source)
+        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)

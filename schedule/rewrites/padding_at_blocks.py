@@ -21,7 +21,7 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh, substitute_axes
 from loopwright.schedule.program.fusion import can_inline
 from loopwright.schedule.program.nest import Nest, extent
@@ -31,34 +31,35 @@ from loopwright.schedule.program.plan import (
     Group,
     even_blocks,
     finished,
-    fused,
     has_reuse,
-    names_of,
     with_groups,
 )
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _COPIED = 1.6  # rows copied for each that is there, at most, where blocks may be larger
 _SHARE = 0.5  # of the second-level cache that a block's copy may fill
 
 
-def blocked(workload: Workload, rows: int) -> tuple[Group, ...] | None:
+def blocked(source: Source, rows: int) -> tuple[Group, ...] | None:
     """The groups of a workload with each sum over a padded image in blocks of so many rows, each
     with its own padding; None if there is none with more rows."""
-    program = fused(workload)
-    found = {id(p.nest): p for p in _padded(program, workload) if p.count > rows}
+    program = source.program
+    found = {id(p.nest): p for p in _padded(program, source) if p.count > rows}
     if not found:
         return None
-    names = names_of(program, workload)
+    names = source.names()
     made = {key: [padded.group(rows, names)] for key, padded in found.items()}
     gone = {padded.padding.out for padded in found.values()}
-    return with_groups(program, made, gone, workload.outputs)
+    return with_groups(program, made, gone, source.outputs)
 
 
-def rows_of_blocks(workload: Workload, target: Target) -> tuple[int, ...]:
+def rows_of_blocks(source: Source, target: Target) -> tuple[int, ...]:
     """For how many rows at a time `blocked` may pay: the fewest that copy not much twice, and the
     most that fit a cache, all threads being as busy as with single rows."""
-    found = list(_padded(fused(workload), workload))
+    found = list(_padded(source.program, source))
     if not found or target.threads == 1:  # one core's caches hold the whole image as well
         return ()
     largest = max(found, key=lambda padded: padded.nest.steps)
@@ -73,11 +74,11 @@ def rows_of_blocks(workload: Workload, target: Target) -> tuple[int, ...]:
     return tuple(sorted({*few[:1], *fitting[-1:]}))
 
 
-def _padded(program: Program, workload: Workload) -> Iterator[_Padded]:
+def _padded(program: Program, source: Source) -> Iterator[_Padded]:
     for nest in program:
         if nest.reducer == "sum" and has_reuse(nest):
             for padding in program:
-                found = _Padded.of(nest, padding, program, workload)
+                found = _Padded.of(nest, padding, program, source)
                 if found is not None:
                     yield found
 
@@ -104,9 +105,9 @@ class _Padded:
     step: int
 
     @staticmethod
-    def of(nest: Nest, padding: Nest, program: Program, workload: Workload) -> _Padded | None:
+    def of(nest: Nest, padding: Nest, program: Program, source: Source) -> _Padded | None:
         body = padding.body
-        if padding.also or padding.out in workload.outputs or not can_inline(program, padding):
+        if padding.also or padding.out in source.outputs or not can_inline(program, padding):
             return None
         if not isinstance(body, Select) or not isinstance(body.y, Const):
             return None
@@ -223,3 +224,18 @@ class _Padded:
             places = tuple(a.affine() for a in whole)
             yield Nest(local, places, whole, (), None, body.y, local)
         yield replace(nest, out=local, index=tuple(index), body=value, result=local)
+
+
+class PaddingAtBlocks(Rewrite):
+    """`for b: L[v] = P[b + v] for v < R + 2; O[b + y] += L[y + r] * W[r]` for blocks of R rows."""
+
+    name = "padding_at_blocks"
+    prior = 0.8  # the simplest and the most exact of all beside the definition's own loops
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        for rows in rows_of_blocks(base.source, target):
+            yield {"rows": rows}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = blocked(base.source, parameters["rows"])
+        return None if groups is None else Made(groups, numerics=base.source.numerics)

@@ -14,14 +14,15 @@ parts, as of `edges`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, tensor_bytes, tensor_shape
+from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import (
@@ -29,36 +30,37 @@ from loopwright.schedule.program.plan import (
     Group,
     even_blocks,
     finished,
-    fused,
     localized,
-    names_of,
     under,
     with_groups,
 )
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import Window, sliced, windows
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _SHARES = (1 / 4, 1 / 16)
 """Of the second-level cache that a block may take."""
 
 
-def through(workload: Workload, target: Target, rows: int) -> tuple[Group, ...] | None:
+def through(source: Source, target: Target, rows: int) -> tuple[Group, ...] | None:
     """The groups of a workload with each window and the sum behind it in blocks of so many rows;
     None if there is none whose rows are a multiple of that."""
-    program = fused(workload)
-    chains = [c for c in _chains(program, workload, target) if c.count % rows == 0]
+    program = source.program
+    chains = [c for c in _chains(program, source, target) if c.count % rows == 0]
     if not chains:
         return None
-    names = names_of(program, workload)
+    names = source.names()
     made = {id(chain.consumer): [chain.group(rows, names, target)] for chain in chains}
     gone = {t for c in chains for t in (c.window.producer.out, c.window.nest.out)}
-    return with_groups(program, made, gone, workload.outputs)
+    return with_groups(program, made, gone, source.outputs)
 
 
-def rows_through(workload: Workload, target: Target) -> tuple[int, ...]:
+def rows_through(source: Source, target: Target) -> tuple[int, ...]:
     """For how many rows at a time that may pay: the most whose results fit a cache, all threads
     being as busy as with single rows."""
-    chains = list(_chains(fused(workload), workload, target))
+    chains = list(_chains(source.program, source, target))
     if not chains:
         return ()
     largest = max(chains, key=lambda chain: chain.consumer.steps)
@@ -71,11 +73,11 @@ def rows_through(workload: Workload, target: Target) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _chains(program: Program, workload: Workload, target: Target) -> Iterator[_Chain]:
+def _chains(program: Program, source: Source, target: Target) -> Iterator[_Chain]:
     """Those that have no nest in common, the first ones first."""
     taken: set[Tensor] = set()
-    for window in windows(program, workload.outputs):
-        chain = _Chain.of(window, program, workload) if window.pays(target) else None
+    for window in windows(program, source.outputs):
+        chain = _Chain.of(window, program, source) if window.pays(target) else None
         if chain is not None and not taken & {window.nest.out, chain.consumer.out}:
             taken |= {window.nest.out, chain.consumer.out}
             yield chain
@@ -97,10 +99,10 @@ class _Chain:
     at: int
 
     @staticmethod
-    def of(window: Window, program: Program, workload: Workload) -> _Chain | None:
+    def of(window: Window, program: Program, source: Source) -> _Chain | None:
         out = window.nest.out
         uses = [(n, r) for n in program for r in n.reads() if r.tensor is out]
-        if len(uses) != 1 or out in workload.outputs or len(window.rows) != 1:
+        if len(uses) != 1 or out in source.outputs or len(window.rows) != 1:
             return None
         ((consumer, read),) = uses
         own = [p.plain() for p in window.nest.index]
@@ -199,3 +201,20 @@ def _ahead(group: Group, target: Target) -> tuple[Ahead, ...]:
         number = number * (shape[d] // steps[d]) + block
         found[read.tensor] = Ahead(read.tensor, steps[d] * math.prod(shape[d + 1 :]), number)
     return tuple(found.values())
+
+
+class ProducerAtBlocks(Rewrite):
+    """`for b: D'[y] = … for R rows; O[b * R + y] += D'[y] * V`: producer fusion at row blocks."""
+
+    name = "producer_at_blocks"
+    numerics = Numerics.STANDARD
+    prior = 0.6  # as `boundary_peeling`, whose windows it has
+    minor = 0.3
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        for rows in rows_through(base.source, target):
+            yield {"rows": rows}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = through(base.source, target, parameters["rows"])
+        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)

@@ -1,39 +1,95 @@
-"""Split reductions: a rewrite for results too small to keep every thread busy."""
+"""rfactor: reductions in parts, where results are too few to keep every thread busy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from loopwright.dsl.expr import Expr, Read, Reduce, map_leaves
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, workload
-from loopwright.schedule.program.canonical import fresh, unused
+from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
+from loopwright.schedule.gpu.rules import reads_along
+from loopwright.schedule.program.canonical import Program, fresh, unused
 from loopwright.schedule.program.nest import extent
-from loopwright.schedule.target import Target
+from loopwright.schedule.program.plan import grouped
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Gpu, Target
 
 _FEW = 256  # elements of a result that alone do not make enough parallel work
 _ROWS = 32  # elements of a result for each thread that are parallel work enough
 _DEEP = 1 << 12  # steps of a reduction that panels as deep leave no cache for
 _LONG = 1 << 15  # steps of a reduction that are worth splitting
+_FIRST = 0.64  # of the estimate: few results leave threads without work, which it does not see
+# For GPUs:
+_BUSY = 4096  # elements of a result that keep a multiprocessor busy: a tile of 64×64
+_FEW_THREADS = 256  # that leave it nearly idle
+_LONG_SUM = 1024  # steps of a reduction that is split if its results are so few
+_STEPS = 16  # of a thread that shares a reduction
+_TEAM = 256  # threads that share one
+_LEAST_STEPS = 32  # of one part
 
 
-def split_reductions(source: Workload, target: Target) -> Iterator[tuple[str, Workload]]:
-    """The workload and its variants with split reductions, best guess first, each with a label
-    that makes the names of its sketches unique."""
-    long = [number for number, stage in enumerate(source.stages) if _is_long(stage)]
-    variants = []
-    for number in long:
-        for parts in (target.threads, 4 * target.threads):
-            form = split_reduction(source, number, parts) if parts > 1 else None
-            if form is not None:
-                variants.append((f"split{number}={parts} ", form))
-    # Many elements are parallel work as they are, and rows of their own.
-    first = 0 if all(_enough(source.stages[number], target) for number in long) else 1
-    yield from variants[:first]
-    yield "", source
-    yield from variants[first:]
+class Rfactor(Rewrite):
+    """`P[p, i] += f(i, K/parts·p + k); S[i] += P[p, i]`: a reduction in parts, then the parts.
+
+    `stage` numbers the definition. Known as rfactor (Suriana et al. 2017), and as split-K.
+    """
+
+    name = "rfactor"
+    gpu = True
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        if target.gpu is not None:
+            yield from _gpu_choices(base.workload, target.gpu, base.program)
+            return
+        for number, stage in enumerate(base.workload.stages):
+            if _is_long(stage):
+                for parts in (target.threads, 4 * target.threads):
+                    if parts > 1:
+                        yield {"stage": number, "parts": parts}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        number, parts = parameters["stage"], parameters["parts"]
+        form = split_reduction(base.workload, number, parts)
+        if form is None:
+            return None
+        source, stage = Source.of(form), base.workload.stages[number]
+        if target.gpu is not None:
+            program = gpu_program(source)
+            groups = gpu_plan(program, source.outputs, target.gpu)
+            prior = _FIRST if _leaves_idle(stage, base.program, target.gpu) else 1.0
+            return Made(groups, 1.0, source.numerics, form, program, prior)
+        groups = grouped(source.program, source.program, source.outputs)
+        # Many elements are parallel work as they are, and rows of their own.
+        prior = 1.0 if _enough(stage, target) else _FIRST
+        return Made(groups, 1.0, source.numerics, form, prior=prior)
+
+
+def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mapping[str, int]]:
+    """Reductions split among blocks where their results alone do not keep a GPU busy."""
+    for number, stage in enumerate(source.stages):
+        d = defined(stage)
+        size = math.prod(map(extent, d.axes))
+        steps = math.prod(map(extent, d.reduce))
+        wanted = min(gpu.multiprocessors * _BUSY // size, steps // _LEAST_STEPS)
+        most = 1 << max(wanted.bit_length() - 1, 0)
+        for parts in (most, most // 4):
+            if parts > 1:
+                yield {"stage": number, "parts": parts}
+
+
+def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
+    """Whether the threads that compute a stage are much too few, each of them for long."""
+    d = defined(stage)
+    size = math.prod(map(extent, d.axes))
+    steps = math.prod(map(extent, d.reduce))
+    team = any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer)
+    threads = size * (min(steps // _STEPS, _TEAM) if team else 1)
+    return threads <= gpu.multiprocessors * _FEW_THREADS and steps >= _LONG_SUM
 
 
 def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:

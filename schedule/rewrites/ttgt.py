@@ -17,16 +17,19 @@ from collections.abc import Sequence
 
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
-from loopwright.dsl.workload import Workload
-from loopwright.schedule.program.cache_read import USES, factors, with_copies
 from loopwright.schedule.program.nest import Nest, extent, guarded_reads
 from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.cache_read import USES, factors, with_copies
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Target
 
 
-def matrix(workload: Workload) -> tuple[Group, ...] | None:
+def matrix(source: Source) -> tuple[Group, ...] | None:
     """The groups of a workload with each contraction that gains reading one factor as a matrix;
     None if there is none."""
-    return with_copies(workload, "matrix", _operand)
+    return with_copies(source, "matrix", _operand)
 
 
 def _operand(nest: Nest) -> tuple[Read, tuple[Index, ...]] | None:
@@ -70,3 +73,14 @@ def _axes(read: Read) -> tuple[Index, ...]:
 def _loops(index: Sequence[Affine]) -> tuple[Index, ...]:
     """The loops of those subscripts that are a loop each."""
     return tuple(i for p in index if (i := p.plain()) is not None)
+
+
+class Ttgt(Rewrite):
+    """`Y_matrix[e, f, c, d] = Y[f, d, e, c]; O[a, c, d] += X[a, e, f] * Y_matrix[e, f, c, d]`."""
+
+    name = "ttgt"
+    prior = 0.8  # copies that make axes merge leave all else as it is
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        groups = matrix(base.source)
+        return None if groups is None else Made(groups, numerics=base.source.numerics)

@@ -13,12 +13,14 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import Group
 from loopwright.schedule.program.predicates import Guards, guards
 from loopwright.schedule.sketch.kernel import KernelSketch
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.tree.grammar import Column
 
 Choice = tuple[int, ...]
@@ -128,29 +130,21 @@ def _kind(packed: Packed, nest: Nest) -> str:
     return "block" if spans else "local" * packed.local
 
 
-_AT_A_TIME = ("rows=", "tiles=")
-
-
 @dataclass(frozen=True)
 class Sketch:
-    """A structure for a whole workload: one nest sketch per nest, and their knobs.
+    """A structure for a whole workload: one nest sketch per nest, and their knobs."""
 
-    `name` says every choice by numbers of axes and operands, in the order of the workload's
-    canonical form, so that it means the same for equal workloads whatever their names.
-    """
-
-    name: str
+    name: SketchName
     workload: Workload
     groups: tuple[Group, ...]
     nests: tuple[NestSketch, ...]
     """For processors, how each nest becomes loops."""
     knobs: tuple[Knob, ...]
     default: tuple[int, ...]
-    rewrite: str = ""
-    """How its program differs from the definitions ("winograd=4 rows=2", "im2col", …); part of
-    `name`."""
-    growth: float = 1.0
-    """How much larger rounding errors may be than those of the definition's own sums."""
+    error_growth: float = 1.0
+    """How many times the rounding errors of the definition's own sums are to be expected."""
+    numerics: Numerics = Numerics.STRICT
+    """What it keeps of the definition's numerics."""
     knobs_of: tuple[int, ...] = ()
     """For every nest the number of the one whose knobs it has: its own, or one that is alike."""
     kernels: tuple[KernelSketch, ...] = ()
@@ -162,11 +156,14 @@ class Sketch:
         return bool(self.nests or self.kernels)
 
     @property
-    def algorithm(self) -> str:
-        """What `rewrite` does, but for how many rows or tiles at a time: those of its variants are
-        equal."""
-        first, *rest = self.rewrite.split(" ")
-        return " ".join([first, *(word for word in rest if not word.startswith(_AT_A_TIME))])
+    def derivation(self) -> Derivation:
+        """The rewrites that make its program."""
+        return self.name.derivation
+
+    @property
+    def algorithm(self) -> Derivation:
+        """The derivation, but for how many rows or tiles are computed at a time."""
+        return self.derivation.algorithm
 
     @property
     def size(self) -> int:
@@ -208,7 +205,7 @@ class Sketch:
 class Config:
     """One point of a space, the paper's s: a sketch by name and a choice for every knob."""
 
-    sketch: str
+    sketch: SketchName
     values: tuple[tuple[str, Choice], ...]
 
     def replace(self, sketch: Sketch, **values: object) -> Config:
@@ -222,14 +219,19 @@ class Config:
         return Config(self.sketch, tuple(new.items()))
 
     def to_json(self) -> dict[str, Any]:
-        return {"sketch": self.sketch, "values": {k: list(v) for k, v in self.values}}
+        return {
+            "derivation": self.sketch.derivation.to_json(),
+            "sketch": self.sketch.structure,
+            "values": {k: list(v) for k, v in self.values},
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Config:
         """What `to_json` wrote; whether it fits a space is checked when it is used there."""
         try:
             values = tuple((str(k), tuple(int(n) for n in v)) for k, v in data["values"].items())
-            return Config(str(data["sketch"]), values)
+            derivation = Derivation.from_json(data["derivation"])
+            return Config(SketchName(derivation, str(data["sketch"])), values)
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ConfigError(f"a damaged config: {error!r} in {data!r}") from error
 

@@ -8,7 +8,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.rewrites.winograd.whole_axis import Axis, whole
+from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, whole
 from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle

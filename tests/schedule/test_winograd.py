@@ -8,7 +8,7 @@ from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.schedule.lowering import lower
-from loopwright.schedule.rewrites.winograd.winograd import blocks_of
+from loopwright.schedule.rewrites.bilinear.winograd import blocks_of
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Allocate, Loop
 from tests.codegen.test_build import assert_configs_equal_oracle

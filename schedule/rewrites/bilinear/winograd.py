@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import Program, fresh, moved, placed, written
 from loopwright.schedule.program.constants import known_ahead
 from loopwright.schedule.program.nest import Nest, extent, stride
@@ -34,15 +34,22 @@ from loopwright.schedule.program.plan import (
     Group,
     even_blocks,
     finished,
-    fused,
     grouped,
-    names_of,
 )
-from loopwright.schedule.rewrites.winograd.by_phase import ByPhase
-from loopwright.schedule.rewrites.winograd.input_layout import relaid, without_padding
-from loopwright.schedule.rewrites.winograd.match import Convolution, Window, flattened, merged
-from loopwright.schedule.rewrites.winograd.matrices import Matrix
-from loopwright.schedule.rewrites.winograd.transforms import Lanes, Place, Sweep, places_of
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.bilinear.by_phase import ByPhase
+from loopwright.schedule.rewrites.bilinear.input_layout import relaid, without_padding
+from loopwright.schedule.rewrites.bilinear.match import (
+    Convolution,
+    Window,
+    bounded,
+    flattened,
+    merged,
+)
+from loopwright.schedule.rewrites.bilinear.matrices import Matrix
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Sweep, places_of
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 RESULTS = (4, 3, 2)
@@ -60,70 +67,97 @@ class Block:
     count: int
     across: bool = False
 
-    def __str__(self) -> str:
-        return f"{'tiles' if self.across else 'rows'}={self.count}"
+
+class Winograd(Rewrite):
+    """`V = B d; U = G g; M += V * U; O = A M`: F(results, taps) for each convolution that gains.
+
+    With `rows` or `tiles`, so many rows of tiles, or tiles, are computed at a time, from data to
+    results.
+    """
+
+    name = "winograd"
+    numerics = Numerics.STANDARD
+    prior = 0.85  # it takes no longer than is estimated
+    minor = 0.3
+    gpu = True
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        for results in RESULTS:
+            yield {"results": results}
+            for block in () if target.gpu else blocks_of(base.source, results, target):
+                yield {"results": results, "tiles" if block.across else "rows": block.count}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        rows, tiles = parameters.get("rows"), parameters.get("tiles")
+        block = Block(rows) if rows else Block(tiles, across=True) if tiles else None
+
+        def computed(found: list[Convolution]) -> tuple[_Phases, bool]:
+            phases = _Phases(found, block)
+            return phases, block is None or bool(phases.around)
+
+        # A GPU's kernels read padded copies as fast; its transform would have to test.
+        return _rewritten(base.source, parameters["results"], computed, bool(target.gpu))
 
 
-def winograd(
-    workload: Workload, results: int, block: Block | None = None, padded: bool = False
-) -> tuple[tuple[Group, ...], float] | None:
-    """The groups of a workload with each convolution that gains computed by F(results, taps), and
-    the growth of its rounding errors; None if there is none. With `block`, so much of a
-    convolution is computed at a time, from data to results; None if none has more than that.
-    `padded` says whether padded copies are made where the transform could as well take zeros."""
+class WinogradByPhase(Rewrite):
+    """Winograd's algorithm for each phase of a window that moves by more than one element."""
 
-    def computed(found: list[Convolution]) -> tuple[_Phases, bool]:
-        phases = _Phases(found, block)
-        return phases, block is None or bool(phases.around)
+    name = "winograd_by_phase"
+    numerics = Numerics.FAST
+    prior = 0.82  # as `winograd`
+    minor = 0.3
 
-    return _rewritten(workload, results, computed, padded)
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        for results in RESULTS:
+            yield {"results": results}
 
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        results = parameters["results"]
 
-def by_phase(
-    workload: Workload, results: int, target: Target
-) -> tuple[tuple[Group, ...], float] | None:
-    """The same with each convolution by itself of which the window moves by more than one element
-    computed by phases (`by_phase`), where that gains; None if there is none."""
+        def computed(found: list[Convolution]) -> tuple[_Phases | ByPhase, bool]:
+            apart = ByPhase.of(found[0], results, target) if len(found) == 1 else None
+            return apart or _Phases(found, None), apart is not None
 
-    def computed(found: list[Convolution]) -> tuple[_Phases | ByPhase, bool]:
-        apart = ByPhase.of(found[0], results, target) if len(found) == 1 else None
-        return apart or _Phases(found, None), apart is not None
-
-    return _rewritten(workload, results, computed)
+        return _rewritten(base.source, results, computed)
 
 
 def _rewritten(
-    workload: Workload,
+    source: Source,
     results: int,
     computed: Callable[[list[Convolution]], tuple[_Phases | ByPhase, bool]],
     padded: bool = False,
-) -> tuple[tuple[Group, ...], float] | None:
-    """The groups of a workload with each run of convolutions computed otherwise, and the growth of
-    rounding errors; None if none is as it was asked for."""
-    program = fused(workload)
-    found = _found(workload, program, results, names_of(program, workload))
+) -> Made | None:
+    """The program with each run of convolutions computed otherwise; None if none is as it was
+    asked for. `padded` says whether padded copies are made where the transform could as well take
+    zeros."""
+    program = source.program
+    found = _found(source, program, results, source.names())
     done: list[Nest | Group] = []
-    growth, asked = 0.0, False
+    growth, asked, numerics = 0.0, False, Numerics.STANDARD
     for item in _joined(program, found):
         if isinstance(item, Nest):
             done.append(item)
             continue
         alike = [m for m in found if m is not None and m.lies_as(item[0])]
         if not padded:
-            done = without_padding(done, alike, program, workload)
-        done = relaid(done, alike, program, workload)
+            done = without_padding(done, alike, program, source)
+        done = relaid(done, alike, program, source)
         made, as_asked = computed(item)
         growth, asked = max(growth, made.growth), asked or as_asked
+        if not made.bounded:
+            numerics = Numerics.FAST
         done += made.groups()
-    return (tuple(_planned(done, workload.outputs)), growth) if asked else None
+    if not asked:
+        return None
+    return Made(tuple(_planned(done, source.outputs)), growth, numerics)
 
 
-def blocks_of(workload: Workload, results: int, target: Target) -> Iterator[Block]:
+def blocks_of(source: Source, results: int, target: Target) -> Iterator[Block]:
     """What `winograd` may compute at a time: one row of tiles; the most rows that keep all threads
     busy for no longer and make not much more than fits a cache; and the most tiles, if rows leave
     some thread less work than others."""
-    program = fused(workload)
-    found = _found(workload, program, results, set())
+    program = source.program
+    found = _found(source, program, results, set())
     made = [phases for phases in _joined(program, found) if isinstance(phases, list)]
     if not made:
         return
@@ -153,10 +187,10 @@ def blocks_of(workload: Workload, results: int, target: Target) -> Iterator[Bloc
 
 
 def _found(
-    workload: Workload, program: Program, results: int, names: set[str]
+    source: Source, program: Program, results: int, names: set[str]
 ) -> list[Convolution | None]:
     """The convolution that each nest is, if it is one that gains."""
-    known = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
+    known = known_ahead(source.workload, tuple(Group((), (nest,)) for nest in program))
     return [Convolution.of(nest, results, known, names) for nest in program]
 
 
@@ -204,6 +238,13 @@ class _Phases:
     def growth(self) -> float:
         """How much larger rounding errors may be than in the sums themselves."""
         return math.prod(w.growth for w in self.windows)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether errors are within what "standard" promises."""
+        phases = {w.phase for w in self.windows}
+        channels = math.prod(extent(c) for c in self.channels if c not in phases)
+        return bounded(self.windows, channels)
 
     def _in_blocks(self, block: Block) -> bool:
         """Makes tiles those of a block; whether there are several blocks."""

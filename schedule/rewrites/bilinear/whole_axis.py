@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from loopwright.dsl.index import Affine
-from loopwright.schedule.rewrites.winograd.matrices import Matrix, bilinear
+from loopwright.schedule.rewrites.bilinear.matrices import Matrix, bilinear
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.schedule.program.canonical import fresh
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.rewrites.winograd.matrices import Matrix
+from loopwright.schedule.rewrites.bilinear.matrices import Matrix
 
 Place = tuple[Affine, ...]
 _LANES = (32, 16, 8)

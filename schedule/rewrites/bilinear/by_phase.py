@@ -23,15 +23,15 @@ from loopwright.schedule.program.canonical import fresh, moved, placed, written
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import Group, finished
-from loopwright.schedule.rewrites.winograd.match import Convolution
-from loopwright.schedule.rewrites.winograd.transforms import (
+from loopwright.schedule.rewrites.bilinear.match import Convolution
+from loopwright.schedule.rewrites.bilinear.transforms import (
     Lanes,
     Place,
     Sweep,
     places_of,
     weighted,
 )
-from loopwright.schedule.rewrites.winograd.whole_axis import Axis, Line, Part, Step, Whole, whole
+from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, Line, Part, Step, Whole, whole
 from loopwright.schedule.target import Target
 
 _GAIN = 0.9  # of the products that are no zeros, at most
@@ -128,6 +128,9 @@ class ByPhase:
         filters = (most + first.rows * ends) * extent(self.low)
         images = math.prod(map(extent, made.batch))
         return images * (data + filters) * item_bytes(made.data.dtype)
+
+    bounded = False
+    """Errors are not within what "standard" promises."""
 
     @property
     def growth(self) -> float:

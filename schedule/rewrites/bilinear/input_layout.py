@@ -7,16 +7,17 @@ from dataclasses import replace
 from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh
 from loopwright.schedule.program.nest import Nest, stride
 from loopwright.schedule.program.plan import Group
-from loopwright.schedule.rewrites.winograd.match import Convolution, folded
-from loopwright.schedule.rewrites.winograd.transforms import places_of
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.bilinear.match import Convolution, folded
+from loopwright.schedule.rewrites.bilinear.transforms import places_of
 
 
 def without_padding(
-    done: list[Nest | Group], made: list[Convolution], program: Program, workload: Workload
+    done: list[Nest | Group], made: list[Convolution], program: Program, source: Source
 ) -> list[Nest | Group]:
     """What comes before, without a nest that pads the data of these convolutions, which is one
     tensor with channels last: the transform reads what is padded, and zeros around it. Where
@@ -24,7 +25,7 @@ def without_padding(
     first, old = made[0], made[0].data.tensor
     writers = [n for n in done if isinstance(n, Nest) and n.out is old]
     readers = sum(r.tensor is old for n in program for r in n.reads())
-    if len(writers) != 1 or readers != len(made) or old in workload.outputs or first.folds:
+    if len(writers) != 1 or readers != len(made) or old in source.outputs or first.folds:
         return done
     (nest,) = writers
     if not first.padded_by(nest):
@@ -35,7 +36,7 @@ def without_padding(
 
 
 def relaid(
-    done: list[Nest | Group], made: list[Convolution], program: Program, workload: Workload
+    done: list[Nest | Group], made: list[Convolution], program: Program, source: Source
 ) -> list[Nest | Group]:
     """What comes before, with the data of these convolutions, which is one tensor, channels last:
     written so where that is possible, else copied."""
@@ -56,7 +57,7 @@ def relaid(
     writers = [n for n in done if isinstance(n, Nest) and n.out is old]
     readers = sum(r.tensor is old for n in program for r in n.reads())
     whole = len(writers) == sum(n.out is old for n in program)
-    if writers and whole and readers == len(made) and old not in workload.outputs:
+    if writers and whole and readers == len(made) and old not in source.outputs:
 
         def written(n: Nest) -> Nest:
             result = new if n.result is old else n.result

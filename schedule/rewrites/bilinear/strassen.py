@@ -22,9 +22,8 @@ from fractions import Fraction
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Index, IndexExpr
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload
-from loopwright.schedule.program.cache_read import factors
 from loopwright.schedule.program.canonical import (
     drop_units,
     fresh,
@@ -40,13 +39,15 @@ from loopwright.schedule.program.plan import (
     Base,
     Group,
     finished,
-    fused,
-    names_of,
     with_groups,
 )
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, Matrix
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Sweep, places_of
 from loopwright.schedule.rewrites.boundary_peeling import in_parts
-from loopwright.schedule.rewrites.winograd.matrices import Bilinear, Matrix
-from loopwright.schedule.rewrites.winograd.transforms import Lanes, Place, Sweep, places_of
+from loopwright.schedule.rewrites.cache_read import factors
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _LEVELS = (1, 2)
@@ -102,25 +103,44 @@ def _power(matrix: Matrix, levels: int) -> Matrix:
     return tuple(tuple(a * b for a in outer for b in inner) for outer in matrix for inner in rest)
 
 
-def strassen(workload: Workload, target: Target) -> Iterator[tuple[str, tuple[Group, ...], float]]:
-    """The groups of a workload with each matrix product that gains in blocks that are halved once
-    or twice, some rows of blocks at a time, each with its name, and the growth of rounding errors.
+class Strassen(Rewrite):
+    """`S = L X; T = R Y; M[p] = S[p] * T[p]; O = C M`: seven products of blocks for eight.
 
-    That is of rows which are of one size: what is added up are neighbours, also of two images, so
+    Blocks are halved `levels` times, and so many `rows` of blocks are computed at a time. Rounding
+    errors grow as for rows of one size: what is added up are neighbours, also of two images, so
     that an infinity, or the rounding of large numbers, reaches the row beside it. Rows that are in
     two tiles are written twice, with other last bits. Windows over padded planes are in parts.
     """
-    program = fused(workload)
-    ahead = known_ahead(workload, tuple(Group((), (nest,)) for nest in program))
-    windows, padded = in_parts(program, workload.outputs, target)
-    for levels in _LEVELS:
-        products = {id(n): p for n in program if (p := _Product.of(n, levels, ahead)) is not None}
-        largest = max(products.values(), key=lambda p: p.nest.steps, default=None)
-        for rows in () if largest is None else largest.rows_at_once(target):
-            names = names_of(program, workload)
-            made = {key: list(p.groups(rows, names)) for key, p in products.items()}
-            groups = with_groups(program, windows | made, padded, workload.outputs)
-            yield f"strassen={levels} rows={rows}", groups, _growth(levels)
+
+    name = "strassen"
+    numerics = Numerics.FAST
+    prior = 0.8  # it gains little: the search finds it, unless it is by far the shortest
+    minor = 0.3
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        for levels in _LEVELS:
+            products = _products(base.source, levels).values()
+            largest = max(products, key=lambda p: p.nest.steps, default=None)
+            for rows in () if largest is None else largest.rows_at_once(target):
+                yield {"levels": levels, "rows": rows}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        source, levels, rows = base.source, parameters["levels"], parameters["rows"]
+        products = _products(source, levels)
+        if not products:
+            return None
+        windows, padded = in_parts(source.program, source.outputs, target)
+        names = source.names()
+        made = {key: list(p.groups(rows, names)) for key, p in products.items()}
+        groups = with_groups(source.program, windows | made, padded, source.outputs)
+        return Made(groups, _growth(levels), Numerics.FAST)
+
+
+def _products(source: Source, levels: int) -> dict[int, _Product]:
+    """The products of a program that gain, by `id` of their nests."""
+    program = source.program
+    ahead = known_ahead(source.workload, tuple(Group((), (nest,)) for nest in program))
+    return {id(n): p for n in program if (p := _Product.of(n, levels, ahead)) is not None}
 
 
 def _growth(levels: int) -> float:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from loopwright.dsl.expr import Binary, Expr, Read, children
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import fresh
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.program.plan import Group, fused, grouped, names_of
+from loopwright.schedule.program.plan import Group, grouped
+from loopwright.schedule.program.source import Source
 
 Choose = Callable[[Nest], tuple[Read, tuple[Index, ...]] | None]
 """The operand of a nest that is worth copying, and the loops of the axes of the copy."""
@@ -20,14 +20,14 @@ USES = 32
 """Uses of each copied element that repay the copy."""
 
 
-def with_copies(workload: Workload, suffix: str, choose: Choose) -> tuple[Group, ...] | None:
+def with_copies(source: Source, suffix: str, choose: Choose) -> tuple[Group, ...] | None:
     """The groups of a workload in which each sum of products reads the operand that is chosen for
     it from a copy, named after it; None if none is chosen.
 
     `O[i] += X[f(i, k)] * Y[k]  ↦  X_suffix[k, i] = X[f(i, k)]; O[i] += X_suffix[k, i] * Y[k]`
     """
-    program = fused(workload)
-    taken = names_of(program, workload)
+    program = source.program
+    taken = source.names()
     done: list[Nest] = []
     for nest in program:
         chosen = choose(nest)
@@ -42,7 +42,7 @@ def with_copies(workload: Workload, suffix: str, choose: Choose) -> tuple[Group,
         done.append(_reading(nest, read, Read(copy, at)))
     if len(done) == len(program):
         return None
-    return grouped(tuple(done), tuple(done), workload.outputs)
+    return grouped(tuple(done), tuple(done), source.outputs)
 
 
 def factors(nest: Nest) -> tuple[Read, ...]:

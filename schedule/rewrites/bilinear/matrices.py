@@ -52,6 +52,16 @@ class Bilinear:
         return max(sums) / math.sqrt(len(self.inner[0]))
 
 
+    @functools.cached_property
+    def amplification(self) -> float:
+        """A bound of what is added up for a result, over |d| ≤ 1 and |g| ≤ 1: r in the sum
+        itself."""
+        sizes = [_total(g) * _total(d) for g, d in zip(self.inner, self.data, strict=True)]
+        return max(
+            sum(abs(float(a)) * size for a, size in zip(row, sizes)) for row in self.outer
+        )
+
+
 @functools.cache
 def bilinear(results: int, taps: int) -> Bilinear:
     """F(m, r): evaluate at m + r - 2 points and at infinity, multiply, interpolate."""
@@ -78,6 +88,10 @@ def _product(roots: list[Fraction]) -> tuple[Fraction, ...]:
     for root in roots:
         found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)])]
     return tuple(found)
+
+
+def _total(row: tuple[Fraction, ...]) -> float:
+    return sum(abs(float(x)) for x in row)
 
 
 def _norm(row: tuple[Fraction, ...]) -> float:

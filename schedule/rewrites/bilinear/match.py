@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.numerics import BOUND
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import fresh, moved
@@ -22,8 +23,8 @@ from loopwright.schedule.program.fusion import inlined
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import Base
-from loopwright.schedule.rewrites.winograd.matrices import Bilinear, bilinear
-from loopwright.schedule.rewrites.winograd.transforms import places_of
+from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear
+from loopwright.schedule.rewrites.bilinear.transforms import places_of
 
 _MOST_WINDOWS = 2
 _MOST_PRODUCTS = 7  # of one axis: registers, and the rounding of large tiles
@@ -58,6 +59,21 @@ class Window:
         """How much larger rounding errors may be than in the sums themselves."""
         taps = self.step * len(self.algorithm.inner[0])  # the last phases may have one less
         return self.algorithm.growth * math.sqrt(taps / extent(self.tap))
+
+
+def bounded(windows: Sequence[Window], channels: int) -> bool:
+    """Whether rounding errors are at most `BOUND` times the bound of the direct sum, where in a
+    window the largest element of a channel stands for the channel.
+
+    A sum of n terms errs by at most n roundings of the sum of their sizes. Here n is the products
+    that are added up and the terms of the three transforms, and sizes are what these make of
+    windows and weights that are as large as their largest elements everywhere.
+    """
+    sizes = math.prod(w.step * w.algorithm.amplification for w in windows)
+    taps = math.prod(extent(w.tap) for w in windows)
+    terms = channels * math.prod(w.step for w in windows)
+    terms += sum(len(w.algorithm.inner[0]) + 2 * w.algorithm.products for w in windows)
+    return sizes * terms <= BOUND * taps * (taps * channels)
 
 
 class Convolution:

@@ -1,1 +1,0 @@
-"""Winograd's algorithms for short convolutions (Lavin and Gray 2016)."""
