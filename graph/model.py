@@ -245,6 +245,7 @@ def build_model(
     model: Any,
     inputs: Inputs = None,
     target: str | Mapping[str, Any] | Target = "cpu",
+    *,
     threads: int | None = None,
     records: str | os.PathLike[str] | None = None,
     policy: str = "exact",
