@@ -1,5 +1,5 @@
 # make test        the test suite, in a virtual environment made here (.venv)
-# make tune        the main job: tune an operator on this machine
+# make tune        the main job: tune a convolution of ResNet-18 on this machine
 # make lint        ruff
 # make typecheck   mypy --strict
 # make clean       remove what was built; .venv stays
@@ -24,7 +24,8 @@ test: .venv/installed-$(EXTRAS)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 tune: .venv/installed-base
-	$(PY) -m loopwright tune --plot c6.png --report c6.html
+	$(PY) -m loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1 \
+	  --effort quick -o c6.so --plot c6.png --report c6.html
 
 lint: .venv/installed-$(EXTRAS)
 	$(PY) -m ruff check .

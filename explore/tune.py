@@ -62,7 +62,7 @@ class TuneOptions:
             raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
 
 
-def tune(
+def tune(  # noqa: PLR0913 - what users choose
     workload: Workload | Tensor,
     target: str | Mapping[str, Any] | Target = "cpu",
     *,

@@ -176,7 +176,7 @@ class SearchOptions:
         check_seed(self.seed)
 
 
-def tune_model(
+def tune_model(  # noqa: PLR0913 - what users choose
     model: Any,
     inputs: Inputs = None,
     target: str | Mapping[str, Any] | Target = "cpu",
