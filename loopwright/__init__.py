@@ -76,7 +76,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What users use, lazy names among them; not the modules that this one imports."""
+    """Names for users, lazy ones among them; not the modules that this one imports."""
     return [*__all__, "__version__"]
 
 

@@ -47,7 +47,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Network:
-    """What every command that compiles a network is given."""
+    """A network and how to compile it."""
 
     path: Path
     shapes: tuple[str, ...]
@@ -89,7 +89,7 @@ class Network:
 
     @property
     def tune_command(self) -> str:
-        """What makes the records that a command looks for."""
+        """The command that makes missing records."""
         words = ["loopwright", "tune-model", str(self.path)]
         for shape in self.shapes:
             words += ["--shape", shape]
@@ -114,7 +114,7 @@ def network_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _in_options() -> Iterator[None]:
-    """Importing says how to give shapes in Python: say it as the command line takes them."""
+    """Say how to give open shapes as the command line takes them, not as Python does."""
     from loopwright.graph.errors import OpenShape
 
     try:

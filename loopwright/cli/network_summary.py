@@ -1,4 +1,4 @@
-"""What the commands for networks say."""
+"""Texts that the commands for networks print."""
 
 from __future__ import annotations
 
