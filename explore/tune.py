@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from loopwright.costmodel.model import CostModel
@@ -18,7 +19,7 @@ from loopwright.explore.finalize import finish, unmeasured
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
 from loopwright.explore.strategies.annealing import Schedule
-from loopwright.explore.strategies.encoded_space import Mask, Points
+from loopwright.explore.strategies.encoded_space import Domain, Mask, Points
 from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
@@ -41,9 +42,30 @@ HASTY = Timing(relative=0.03, cap=0.02)
 """How exactly to measure when there is no time."""
 
 
-def tune(
+@dataclass(frozen=True)
+class TuneOptions:
+    """How to search, as the parameters of `tune` say."""
+
+    records: str | os.PathLike[str] | None = "tuning.db"
+    seed: int = 0
+    strategy: StrategyLike = "annealing"
+    model: str | CostModel = "gbt"
+    callbacks: Sequence[Callback] = ()
+    transfer: Transfer = AUTO
+    growth: float | None = None
+    batch: int | None = None
+    schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if self.batch is not None and self.batch < 1:
+            raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
+
+
+def tune(  # noqa: PLR0913 - what users choose
     workload: Workload | Tensor,
     target: str | Mapping[str, Any] | Target = "cpu",
+    *,
     trials: int | None = None,
     minutes: float | None = None,
     effort: str = "normal",
@@ -54,7 +76,6 @@ def tune(
     strategy: StrategyLike = "annealing",
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
-    *,
     transfer: Transfer = AUTO,
     growth: float | None = None,
     batch: int | None = None,
@@ -98,36 +119,45 @@ def tune(
     """
     workload = as_workload(workload)
     budget = Budget.of(trials, minutes, effort)
-    check_seed(seed)
-    if batch is not None and batch < 1:
-        raise TuningError(f"batch = {batch}: give an integer of at least 1")
+    options = TuneOptions(
+        records, seed, strategy, model, callbacks, transfer, growth, batch, schedule
+    )
     with ExitStack() as stack:
         timing = HASTY if budget.hasty else None
         device = device or stack.enter_context(_local(target, threads, timing))
-        store = None if records is None else stack.enter_context(RecordStore(records))
+        return _search(workload, device, budget, options)
+
+
+def _search(workload: Workload, device: Device, budget: Budget, options: TuneOptions) -> Tuned:
+    """`tune` with a budget on a device, which stays open."""
+    with ExitStack() as stack:
+        store = None
+        if options.records is not None:
+            store = stack.enter_context(RecordStore(options.records))
         preparing = None
         if budget.hasty and budget.trials:  # while the model chooses
             preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
-        points = _space(workload, device, growth)
+        points = _space(workload, device, options.growth)
+        callbacks, seed = options.callbacks, options.seed
         session = Session(workload, points, device, store, budget, callbacks, seed, preparing)
         with _shown(session):
-            base = _base(session, transfer, strategy, model)
+            base = _base(session, options)
+            strategy = options.strategy
             if budget.hasty:
                 strategy = _hasty(session, strategy, base)
             tuner = Tuner(
-                points,
+                Domain(points, _legal(device, points)),
                 strategy,
-                model,
+                options.model,
                 seed,
-                schedule=schedule,
-                legal=_legal(device, points),
+                schedule=options.schedule,
                 base=base,
                 begin=_begin(session) if strategy == "probing" else None,
             )
             if not budget.trials:
                 result = unmeasured(session, tuner)
             else:
-                result = finish(session, _run(session, tuner, batch))
+                result = finish(session, _run(session, tuner, options.batch))
     for callback in callbacks:
         callback.finish(result)
     return result
@@ -163,10 +193,9 @@ def algorithm_1(
     return f"budget of {session.budget} used"
 
 
-def _base(
-    session: Session, transfer: Transfer, strategy: StrategyLike, model: str | CostModel
-) -> StoredModel | None:
+def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
+    transfer, strategy, model = options.transfer, options.strategy, options.model
     fits = strategy in MODELLED and isinstance(model, str) and model != "random"
     if transfer == AUTO:
         if not fits or isinstance(session.device, ReplayedDevice):

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import TYPE_CHECKING, Any
+
+# In the root of a checkout that is not installed, Python finds this file, but no dependencies.
+if importlib.util.find_spec("numpy") is None:
+    raise ImportError(
+        f"the packages that Loopwright needs are not installed for {sys.executable}, numpy first "
+        "of all: `make` installs them into .venv, `pip install -c constraints.txt -e .` in the "
+        "checkout's root for this Python"
+    )
 
 from loopwright import graph
 from loopwright.dsl import ops
@@ -19,6 +29,7 @@ from loopwright.dsl.functions import (
     log,
     max,
     min,
+    not_equal,
     prod,
     relu,
     rsqrt,
@@ -64,6 +75,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def __dir__() -> list[str]:
+    """Names for users, lazy ones among them; not the modules that this one imports."""
+    return [*__all__, "__version__"]
+
+
 __all__ = [
     "Library",
     "LoopwrightError",
@@ -84,6 +100,7 @@ __all__ = [
     "log",
     "max",
     "min",
+    "not_equal",
     "ops",
     "pad",
     "prod",

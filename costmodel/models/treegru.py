@@ -52,8 +52,6 @@ class TreeGRU(StoredModel):
         its weights, and as long as nothing was learned here, the scores are the base's.
     training: the numbers of training, `tree_training.Training()` if None.
     device: where torch computes, "cpu" or "cuda".
-    threads: that torch may use on the CPU. Operations are small, so that more than one gains
-        little, and loses much where something else runs: they wait for each other, spinning.
     """
 
     kind: ClassVar[str] = "treegru"
@@ -68,13 +66,11 @@ class TreeGRU(StoredModel):
         base: StoredModel | None = None,
         training: Training | None = None,
         device: str = "cpu",
-        threads: int = 1,
     ) -> None:
         if reads not in ("tree", "text"):
             raise ModelError(f'a TreeGRU reads "tree" or "text" features, not {reads!r}')
         self.objective, self.seed, self.reads = checked_objective(objective), int(seed), reads
         self.hidden, self.slots, self.training, self.device = hidden, slots, training, device
-        self.threads = threads
         self.about: dict[str, Any] = {}
         self._random = RandomModel(seed)
         self._columns = names() if reads == "tree" else text_names()
@@ -115,7 +111,7 @@ class TreeGRU(StoredModel):
         network = self._new(features)
         records = Records(features, costs, groups, self._columns)
         chosen = rng.permutation(len(features))[:_EXPLAINED]
-        with _threads(self.threads):
+        with _one_thread():
             learn(network, records, self.objective, training, rng)
             matter = explained(network, features[chosen], self._columns)
         self._shares = dict(zip(self._columns, (matter / (matter.sum() or 1.0)).tolist()))
@@ -148,7 +144,7 @@ class TreeGRU(StoredModel):
             return self._random.predict(features)
         from loopwright.costmodel.models.tree_training import predicted
 
-        with _threads(self.threads):
+        with _one_thread():
             return -predicted(self._network, features, self._columns)
 
     def describe(self) -> str:
@@ -185,11 +181,12 @@ class TreeGRU(StoredModel):
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """torch computes with so many threads within."""
+def _one_thread() -> Iterator[None]:
+    """Let torch compute with one thread within. Operations are small, so that more than one gains
+    little, and loses much where something else runs: they wait for each other, spinning."""
     torch = _torch()
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

@@ -241,10 +241,11 @@ def import_model(
     return work
 
 
-def build_model(
+def build_model(  # noqa: PLR0913 - what users choose
     model: Any,
     inputs: Inputs = None,
     target: str | Mapping[str, Any] | Target = "cpu",
+    *,
     threads: int | None = None,
     records: str | os.PathLike[str] | None = None,
     policy: str = "exact",

@@ -155,16 +155,37 @@ class Turn:
 Tell = Callable[[str], None]
 
 
-def tune_model(
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search, as the parameters of `tune_model` say.
+
+    Attributes
+    ----------
+    watch: is given every turn of a task; if it is not given, `tell` is given a line.
+    """
+
+    seed: int = 0
+    only: Sequence[int] | None = None
+    transfer: Transfer = AUTO
+    sparse: bool = True
+    device: Device | None = None
+    tell: Tell | None = None
+    watch: Callable[[Turn], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+
+def tune_model(  # noqa: PLR0913 - what users choose
     model: Any,
     inputs: Inputs = None,
     target: str | Mapping[str, Any] | Target = "cpu",
+    *,
     minutes: float | None = None,
     trials: int | None = None,
     records: str | os.PathLike[str] = "tuning.db",
     effort: str = "normal",
     threads: int | None = None,
-    *,
     seed: int = 0,
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
@@ -203,21 +224,10 @@ def tune_model(
     Raises `ModelError`, `TuningError`, `BuildError`.
     """
     budget = Budget.of_model(trials, minutes, effort)
-    check_seed(seed)
+    options = SearchOptions(seed, only, transfer, sparse, device, tell)
     machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check)
-    search(
-        work,
-        machine,
-        budget,
-        records,
-        seed=seed,
-        only=only,
-        transfer=transfer,
-        sparse=sparse,
-        device=device,
-        tell=tell,
-    )
+    search(work, machine, budget, records, options)
     measured_on = None if device is None else device.fingerprint()
     built = build_work(work, machine, records, machine=measured_on)
     if check:
@@ -233,17 +243,11 @@ def search(
     target: Target,
     budget: Budget,
     records: str | os.PathLike[str],
-    *,
-    seed: int = 0,
-    only: Sequence[int] | None = None,
-    transfer: Transfer = AUTO,
-    sparse: bool = True,
-    device: Device | None = None,
-    tell: Tell | None = None,
-    watch: Callable[[Turn], None] | None = None,
+    options: SearchOptions | None = None,
 ) -> list[TaskState]:
-    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each. `watch`
-    is given every turn of a task; if it is not given, `tell` is given a line."""
+    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each."""
+    options = options or SearchOptions()
+    only, device, sparse = options.only, options.device, options.sparse
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
         return []
@@ -255,15 +259,15 @@ def search(
             device = stack.enter_context(LocalDevice(target))
         store = stack.enter_context(RecordStore(records))
         device.check()
-        base = find_base(transfer, tasks[0].workload, device.target)
-        say = tell or (lambda _: None)
-        show = watch or (lambda turn: say(str(turn)))
+        base = find_base(options.transfer, tasks[0].workload, device.target)
+        say = options.tell or (lambda _: None)
+        show = options.watch or (lambda turn: say(str(turn)))
         for note in base.notes:
             say(note)
         deadline = time.monotonic() + 60 * budget.minutes
         comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
         searching = deadline - comparing
-        states = [_state(t, device, store, searching, seed, base.model) for t in tasks]
+        states = [_state(t, device, store, searching, options.seed, base.model) for t in tasks]
         try:
             for turn in _turns(states, budget, searching):
                 show(turn)

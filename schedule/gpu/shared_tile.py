@@ -24,7 +24,6 @@ import numpy as np
 from loopwright.dsl.dtypes import is_float, item_bytes
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Index
-from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.gpu.context import At, Kernel, extents_of, linear, nothing
 from loopwright.schedule.loops.statements import leaves, wrapped
 from loopwright.schedule.program.nest import Nest, extent
@@ -326,8 +325,3 @@ def _axis(read: Read, d: int) -> _Axis:
     terms = [(i, c) for i, c in read.index[d].terms if isinstance(i, Index)]
     step = math.gcd(*(c for _, c in terms)) or 1
     return _Axis(tuple((i, c // step) for i, c in terms), read.index[d].const, step)
-
-
-def same_shape(read: Read, source: Nest) -> bool:
-    """Whether a read sees a nest's result as the nest writes it."""
-    return tensor_shape(read.tensor) == tensor_shape(source.out)

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from loopwright.cli_model import model
+from loopwright.cli.model import model
 from loopwright.costmodel.models.gbt import GBTModel
 from tests.costmodel.records import data
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from loopwright import cli_model
+from loopwright.cli.model import model as model_command
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.features.fingerprint import probe, same_features
 from loopwright.costmodel.features.representation import EARLIER
@@ -239,14 +239,14 @@ def test_the_shipped_models_are_small_and_of_these_features():
 
 def test_the_command_line_trains_and_judges(store, tmp_path):
     def called(*args):
-        result = CliRunner().invoke(cli_model.model, [str(a) for a in args])
+        result = CliRunner().invoke(model_command, [str(a) for a in args])
         assert result.exit_code == 0, result.output
         return result.output
 
     options = ("--records", store.path, "--targets", "all")
     path = tmp_path / "m.json"
     other = ("train", "--records", str(store.path), "-o", str(path))
-    left = CliRunner().invoke(cli_model.model, other)
+    left = CliRunner().invoke(model_command, other)
     assert "the records are of other targets" in left.output
     said = called("train", *options, "-o", path, "--note", "a test")
     assert f"{len(SIZES)} workloads" in said
@@ -254,7 +254,7 @@ def test_the_command_line_trains_and_judges(store, tmp_path):
     new = filled(tmp_path / "new.db", [NEW])
     assert "1" in called("eval", path, "--records", new, "--targets", "all").splitlines()[-1]
     kind = ("--targets", "all", "--hold-out", "kind")
-    known = CliRunner().invoke(cli_model.model, ["eval", str(path), "--records", str(new), *kind])
+    known = CliRunner().invoke(model_command, ["eval", str(path), "--records", str(new), *kind])
     assert "nothing to judge by" in known.output  # its workload is new, its kind is not
-    seen = CliRunner().invoke(cli_model.model, ["eval", str(path), *map(str, options)])
+    seen = CliRunner().invoke(model_command, ["eval", str(path), *map(str, options)])
     assert "nothing to judge by" in seen.output

@@ -1,4 +1,4 @@
-"""The command line's `model` group: cost models in files."""
+"""`loopwright model`: cost models in files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli_command import STORE, NewFile, show_details
-from loopwright.cli_command import Group as _Commands
+from loopwright.cli.command import STORE, NewFile, show_details
+from loopwright.cli.command import Group as _Commands
+from loopwright.cli.options import FILE, SEED
 
 if TYPE_CHECKING:
     from loopwright.transfer.pretrained.dataset import Group
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _LISTED = 8
 """Entries of a list that are shown."""
 _STORES = click.option(
@@ -34,8 +34,6 @@ _TARGETS = click.option(
     show_default=True,
     help="Records of targets with this machine's architecture and vector features, or all.",
 )
-
-
 _KIND = click.option(
     "--model",
     "kind",
@@ -57,7 +55,7 @@ def model() -> None:
 
 
 @model.command()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.option(
     "--features", type=click.IntRange(0), default=12, show_default=True, help="How many to list."
 )
@@ -88,16 +86,23 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 @model.command()
 @_STORES
 @_TARGETS
-@click.option("-o", "--output", type=NewFile(), default="model.json", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=NewFile(),
+    default="model.json",
+    show_default=True,
+    help="The model's file.",
+)
 @_KIND
-@click.option("--base", type=_FILE, help="A model to go on from.")
+@click.option("--base", type=FILE, help="A model to go on from.")
 @click.option(
     "--beside",
-    type=_FILE,
+    type=FILE,
     multiple=True,
     help="A model whose scores count half as much as those of a part of the new one; repeatable.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@SEED
 @click.option("--note", help="Anything that should be known of it, kept in the file.")
 def train(
     stores: tuple[Path, ...],
@@ -128,7 +133,7 @@ def train(
 
 
 @model.command("eval")
-@click.argument("file", type=_FILE, required=False)
+@click.argument("file", type=FILE, required=False)
 @_STORES
 @_TARGETS
 @click.option(
@@ -138,9 +143,15 @@ def train(
     show_default=True,
     help="What a model that judges a group has not seen: its workload, or any of its kind.",
 )
-@click.option("--folds", type=click.IntRange(2), default=5, show_default=True)
+@click.option(
+    "--folds",
+    type=click.IntRange(2),
+    default=5,
+    show_default=True,
+    help="Parts of the workloads, each held out once.",
+)
 @_KIND
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@SEED
 def evaluate(
     file: Path | None,
     stores: tuple[Path, ...],

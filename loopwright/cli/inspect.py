@@ -1,4 +1,4 @@
-"""`tune --compile-only`: what candidates use of a GPU, as its compiler tells; nothing runs."""
+"""`loopwright inspect`: what candidates use of a GPU, as its compiler tells; nothing runs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,56 @@ from typing import Any
 import click
 import numpy as np
 
+from loopwright.cli.command import Command
+from loopwright.cli.options import GROWTH, SEED
+from loopwright.cli.workload import read_workload, workload_arguments
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.dsl.workload import Workload
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
-from loopwright.schedule.target import Target
 
 _TIMEOUT = 120.0  # seconds for one candidate
 _HEAD = ("kernels", "registers", "spilled bytes", "shared bytes", "s", "config")
 
 
-def compile_only(
-    workload: Workload, target: Target, count: int, seed: int, growth: float | None
+@click.command(cls=Command)
+@workload_arguments
+@click.option("--arch", help="An NVIDIA architecture, such as sm_90; this machine's if not given.")
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="Programs to compile: the default of each sketch, then random ones.",
+)
+@SEED
+@GROWTH
+def inspect(
+    what: str,
+    settings: tuple[str, ...],
+    arch: str | None,
+    count: int,
+    seed: int,
+    growth: float | None,
 ) -> None:
-    """Compile the default schedule, those of other sketches, and random ones, `count` in all, and
-    print a line for each. Raises `LoopwrightError` if none could be compiled."""
+    """Compile programs for WHAT and show what they use of a GPU; run nothing.
+
+    WHAT is as for `loopwright tune`. No GPU is needed if --arch names one:
+
+    \b
+      loopwright inspect softmax x=64,512 --arch sm_90
+
+    The registers of a thread, the bytes that it spills and the shared memory of a block are those
+    of the largest kernel, as nvcc tells.
+    """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
+    from loopwright.codegen.target import resolve
     from loopwright.measure import machine
     from loopwright.measure.builder import Builder, Task
     from loopwright.measure.workers.fork_server import Kind
     from loopwright.measure.workers.pool import Pool
 
+    workload = read_workload(what, settings).workload
+    target = resolve({"kind": "cuda", "arch": arch} if arch else "cuda")
+    click.echo(str(workload), err=True)
     points = space(workload, target)
     points = points if growth is None else points.limited(growth)
     configs = list(itertools.islice(_candidates(points, seed), count))
@@ -50,7 +80,7 @@ def compile_only(
     if not good:
         raise LoopwrightError(f"none of {len(found)} programs could be compiled")
     if not any(b.resources for b in good):
-        click.echo("only sources were made: the use of a GPU is told by nvcc, for cuda", err=True)
+        click.echo("nvcc is not here, and no other compiler tells the use of a GPU", err=True)
         return
     spilled = sum(any(r["spills"] for r in b.resources) for b in good)
     click.echo(f"{len(good)} compiled, {len(found) - len(good)} failed, {spilled} spill", err=True)

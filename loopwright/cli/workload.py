@@ -10,10 +10,12 @@ from __future__ import annotations
 import ast
 import inspect
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from loopwright.dsl import ops
 from loopwright.dsl.dtypes import DTYPES
@@ -21,6 +23,14 @@ from loopwright.dsl.einsum import einsum, parse
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.dsl.tensor import Tensor, tensor
 from loopwright.dsl.workload import Workload, workload
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def workload_arguments(command: _F) -> _F:
+    """The arguments `what` and `settings` of a command, for `read_workload`."""
+    settings = click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
+    return click.argument("what")(settings(command))
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,8 @@ def read_workload(what: str, settings: Sequence[str]) -> Request:
     Raises `NotationError`, `ShapeError` or `RangeError`, saying what is allowed.
     """
     values = _settings(settings)
+    if what.endswith(".onnx"):
+        raise NotationError(f"{what} is a network: `loopwright tune-model` tunes networks")
     if ".py" in what:
         if values:
             raise NotationError(f"{what} takes no settings: write them in the file")

@@ -1,14 +1,11 @@
-"""What the commands for whole models say."""
+"""Texts that the commands for networks print."""
 
 from __future__ import annotations
 
 import itertools
-import shlex
 from typing import TYPE_CHECKING
 
 import click
-
-from loopwright.cli_command import STORE
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
@@ -68,8 +65,8 @@ def saved(built: TunedModel | VirtualModel) -> str:
     return f"{size:.1f} MiB of weights, {built.library.signature}"
 
 
-def say_untuned(built: TunedModel | VirtualModel) -> int:
-    """One line on what has no record, and the command that changes that."""
+def say_untuned(built: TunedModel | VirtualModel, remedy: str) -> int:
+    """One line on what has no record, and the command that changes that; how many tasks."""
     missing = [t for t in built.work.tasks if t.workload.key not in built.records]
     if missing:
         total = sum(t.flops for t in built.work.tasks) or 1
@@ -77,7 +74,7 @@ def say_untuned(built: TunedModel | VirtualModel) -> int:
         click.echo(
             f"{len(missing)} of {len(built.work.tasks)} tasks, {share:.0%} of the arithmetic, "
             f"{have(len(missing))} no record, so the default schedule serves; to tune: "
-            f"{_tune_command()}",
+            f"{remedy}",
             err=True,
         )
     return len(missing)
@@ -86,20 +83,3 @@ def say_untuned(built: TunedModel | VirtualModel) -> int:
 def have(count: int) -> str:
     """The verb for so many."""
     return "has" if count == 1 else "have"
-
-
-def _tune_command() -> str:
-    """What makes the records that the command under way looked for."""
-    given = click.get_current_context().params
-    words = ["loopwright", "tune", str(given["model"])]
-    for shape in given["shapes"]:
-        words += ["--shape", shape]
-    if given["threads"] is not None:
-        words += ["--threads", str(given["threads"])]
-    if given["records"] != STORE:
-        words += ["--records", str(given["records"])]
-    if given["layout"] != "auto":
-        words += ["--layout", given["layout"]]
-    if not given["check"]:
-        words += ["--no-check"]
-    return shlex.join(words)

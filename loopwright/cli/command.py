@@ -1,15 +1,13 @@
-"""What the commands of the command line share."""
+"""Commands that end with a message, and the files that they write."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from loopwright.dsl.errors import LoopwrightError
 
@@ -79,20 +77,6 @@ def replay_command(number: int | None, records: Path) -> str:
 
 class Group(Command, click.Group):
     """A group of such commands."""
-
-
-def refuse_options(names: Sequence[str], whose: str) -> None:
-    """A usage error for those of the running command's parameters that the user gave, which are
-    `whose`: for something else."""
-    context = click.get_current_context()
-    given = [
-        max(p.secondary_opts if context.params[p.name] is False else p.opts, key=len)
-        for p in context.command.params
-        if p.name in names and context.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
-    ]
-    if given:
-        are, them = ("is", "it") if len(given) == 1 else ("are", "them")
-        raise click.UsageError(f"{', '.join(given)} {are} {whose}: leave {them} out")
 
 
 def show_details(*details: tuple[str, object]) -> None:
