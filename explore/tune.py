@@ -12,6 +12,7 @@ from typing import Any
 
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.explore.budget import Budget, TuningError
@@ -52,7 +53,7 @@ class TuneOptions:
     model: str | CostModel = "gbt"
     callbacks: Sequence[Callback] = ()
     transfer: Transfer = AUTO
-    growth: float | None = None
+    numerics: Numerics = Numerics.STANDARD
     batch: int | None = None
     schedule: Schedule | None = None
 
@@ -77,7 +78,7 @@ def tune(  # noqa: PLR0913 - what users choose
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
     transfer: Transfer = AUTO,
-    growth: float | None = None,
+    numerics: str | Numerics = "standard",
     batch: int | None = None,
     schedule: Schedule | None = None,
 ) -> Tuned:
@@ -107,8 +108,8 @@ def tune(  # noqa: PLR0913 - what users choose
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
         shipped for the target, trained further on the store's records of other workloads (but in
         a hurry), for the models in `GO_ON` on real devices. Callbacks are told what is used.
-    growth: how much larger rounding errors may be than those of the definition's own sums; any
-        if None. With 1, Winograd's and Strassen's algorithms and weights of 24 bits are left out.
+    numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
+        `dsl.numerics`.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
         the strategy is "probing".
     schedule: its ε, λ and α, and the annealing's numbers.
@@ -120,7 +121,7 @@ def tune(  # noqa: PLR0913 - what users choose
     workload = as_workload(workload)
     budget = Budget.of(trials, minutes, effort)
     options = TuneOptions(
-        records, seed, strategy, model, callbacks, transfer, growth, batch, schedule
+        records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
     )
     with ExitStack() as stack:
         timing = HASTY if budget.hasty else None
@@ -137,7 +138,7 @@ def _search(workload: Workload, device: Device, budget: Budget, options: TuneOpt
         preparing = None
         if budget.hasty and budget.trials:  # while the model chooses
             preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
-        points = _space(workload, device, options.growth)
+        points = _space(workload, device, options.numerics)
         callbacks, seed = options.callbacks, options.seed
         session = Session(workload, points, device, store, budget, callbacks, seed, preparing)
         with _shown(session):
@@ -274,10 +275,9 @@ def _local(
     return LocalDevice(target, threads, timing=timing)
 
 
-def _space(workload: Workload, device: Device, growth: float | None) -> Space:
+def _space(workload: Workload, device: Device, numerics: Numerics) -> Space:
     if not isinstance(device, ReplayedDevice):
-        whole = space(workload, device.target)
-        return whole if growth is None else whole.limited(growth)
+        return space(workload, device.target, numerics)
     if workload != device.space.workload:
         raise TuningError(f"{device.name} is a table of another workload: tune that of its space")
     return device.space

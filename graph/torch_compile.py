@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch_tensors import to_torch
 
-OPTIONS = ("records", "threads", "policy", "layout", "check")
+OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
 """What torch.compile(options=…) may have; see `lw.build_model`."""
 
 _MOST = 64
@@ -155,7 +156,10 @@ def _check_values(options: Mapping[str, Any]) -> None:
     from loopwright.graph.tasks import LAYOUTS
     from loopwright.transfer.records.lookup import POLICIES
 
-    for name, allowed in (("policy", POLICIES), ("layout", LAYOUTS), ("check", (True, False))):
+    words = tuple(str(n) for n in Numerics)
+    choices: dict[str, tuple[Any, ...]] = dict.fromkeys(("check", "sparse"), (True, False))
+    choices |= {"policy": POLICIES, "layout": LAYOUTS, "numerics": words}
+    for name, allowed in choices.items():
         if name in options and options[name] not in allowed:
             shown = ", ".join(map(str, allowed))
             raise ModelError(f"option {name} is {options[name]!r}; it must be one of {shown}")

@@ -34,7 +34,8 @@ class Data:
     seed: of the generator that draws the inputs.
     expected: the outputs as bytes, and their slack where the oracle gave one; none where
         candidates are not checked.
-    tolerance: rtol and atol within which outputs agree.
+    tolerance: rtol and atol within which outputs of the definition's own sums agree; the atol of
+        a candidate is its error growth times that.
     timeout: seconds that a run, or one sample, may take.
     """
 
@@ -119,6 +120,7 @@ class Runner:
             "timing": timing.to_json(),
             "most": None if whole else self._most,
             "outputs": outputs,
+            "error_growth": built.error_growth,
         }
         job = Job(Frame(asked, (built.code,)), data.timeout)
         reply, fresh = self._ask(data, job)
@@ -234,6 +236,7 @@ class Runner:
                 "signature": built.signature,
                 "timing": timing.to_json(),
                 "check": one.first is None,
+                "error_growth": built.error_growth,
                 "most": self._most,
             }
             reply, _ = self._ask(data, Job(Frame(asked, (built.code,)), data.timeout))

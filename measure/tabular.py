@@ -18,6 +18,7 @@ from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload
 from loopwright.dsl.workload import workload as make_workload
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement, Stop, never
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Knob, Sketch
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
@@ -105,9 +106,9 @@ def load_brute_forced(
     workload = workload or _stand_in(len(points))
     first = next((p for p, cost in zip(points, seconds) if math.isfinite(cost)), points[0])
     default = tuple(c.index(v) for c, v in zip(columns, first))
-    sketch = Sketch(name, workload, (), (), knobs, default)
+    sketch = Sketch(SketchName(Derivation(), name), workload, (), (), knobs, default)
     costs = {
-        Config(name, tuple((n, (v,)) for n, v in zip(names, point))): cost
+        Config(sketch.name, tuple((n, (v,)) for n, v in zip(names, point))): cost
         for point, cost in zip(points, seconds)
     }
     target = Target(kind="replayed", triple="", mcpu=name)

@@ -9,6 +9,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
+from loopwright.schedule.program.canonical import Program
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.activation_sparsity import ActivationSparsity
@@ -72,8 +73,9 @@ class Named:
 def direct(named: Named, target: Target) -> Variant:
     """The definition's own loops, which rewrites start from."""
     source = Source.of(named.workload)
+    program: Program = ()
     if target.gpu is None:
-        program, groups = (), grouped(source.program, source.program, source.outputs)
+        groups = grouped(source.program, source.program, source.outputs)
     else:
         program = gpu_program(source)
         groups = gpu_plan(program, source.outputs, target.gpu)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,11 @@ class Space:
         return _data_dependent(Named(self.workload), self.target, self.numerics)
 
     @property
+    def whole(self) -> Space:
+        """The space with the sketches whose time depends on values."""
+        return replace(self, sketches=(*self.sketches, *self.data_dependent))
+
+    @property
     def size(self) -> int:
         """Configs in all."""
         return sum(s.size for s in self.sketches)
@@ -60,11 +65,8 @@ class Space:
 
     def sketch(self, name: SketchName) -> Sketch:
         """The sketch of a name; `ConfigError` if there is none."""
-        found = self._by_name.get(name)
-        if found is None:
-            found = next((s for s in self.data_dependent if s.name == name), None)
-        if found is not None:
-            return found
+        if name in self._by_name:
+            return self._by_name[name]
         known = "\n  ".join(str(s.name) for s in self.sketches[:8])
         raise ConfigError(
             f"this workload has no sketch '{name}' on this target with {self.numerics} numerics; "

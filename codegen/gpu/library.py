@@ -207,7 +207,9 @@ class GpuLibrary(Library):
 
     def __repr__(self) -> str:
         bound = f", bound: {', '.join(self._memory)}" if self._memory else ""
-        return f"<GpuLibrary {self.signature}{bound}>"
+        numerics = self.origin.extra.get("numerics")
+        kept = f", {numerics} numerics" if numerics else ""
+        return f"<GpuLibrary {self.signature}{kept}{bound}>"
 
 
 class GpuCall:

@@ -253,6 +253,8 @@ class Library:
 
     def __repr__(self) -> str:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
-        return f"<Library {self.signature}{bound}>"
+        numerics = self.origin.extra.get("numerics")
+        kept = f", {numerics} numerics" if numerics else ""
+        return f"<Library {self.signature}{kept}{bound}>"
 
 

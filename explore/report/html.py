@@ -10,7 +10,7 @@ from loopwright.dsl.words import counted
 from loopwright.explore.report.callbacks import speed
 from loopwright.explore.report.plot import curve, roofline
 from loopwright.schedule.lowering import lower
-from loopwright.schedule.space import space
+from loopwright.schedule.space import find_sketch
 from loopwright.schedule.tree.printer import show
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _peaks(tuned: Tuned) -> tuple[float, float] | None:
 def _tree(tuned: Tuned) -> str:
     if tuned.target.kind == "replayed":
         return "<p>A table of known costs has no loops to show.</p>"
-    sketch = space(tuned.workload, tuned.target).sketch(tuned.config.sketch)
+    sketch = find_sketch(tuned.workload, tuned.target, tuned.config.sketch)
     loops = _pre(show(lower(sketch, tuned.target, tuned.config)))
     return f"<details><summary>Its loops</summary>{loops}</details>"
 

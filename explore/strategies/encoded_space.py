@@ -8,7 +8,6 @@ that is done to points is array arithmetic, so that thousands of Markov chains c
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.explore.strategies.knobs import NEAR, KnobTables
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
@@ -77,11 +77,11 @@ class Domain:
     def leaders(self) -> Points:
         """The first sketch of each algorithm, in the space's order, and then that of each variant
         of one."""
-        algorithms: dict[str, int] = {}
-        variants: dict[str, int] = {}
+        algorithms: dict[Derivation, int] = {}
+        variants: dict[Derivation, int] = {}
         for number, sketch in enumerate(self.space.sketches):
             algorithms.setdefault(sketch.algorithm, number)
-            variants.setdefault(sketch.rewrite, number)
+            variants.setdefault(sketch.derivation, number)
         first = dict.fromkeys([*algorithms.values(), *variants.values()])
         return np.array(list(first), np.int64)
 
@@ -104,8 +104,10 @@ class Domain:
 
     def untried(self, known: Points) -> Points:
         """The default configs of the algorithms, of any size, that are not known."""
-        algorithms = [re.sub(r"=\d+", "", s.algorithm) for s in self.space.sketches]
-        sketch = np.sort(np.unique(algorithms, return_index=True)[1])
+        first: dict[tuple[str, ...], int] = {}
+        for number, found in enumerate(self.space.sketches):
+            first.setdefault(found.derivation.names, number)
+        sketch = np.array(list(first.values()), np.int64)
         points = np.concatenate([sketch[:, None], self.tables.default[sketch]], axis=1)
         return points[~np.isin(hashes(points), hashes(known))]
 
@@ -243,7 +245,7 @@ class Domain:
         return result
 
     @functools.cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _numbers(self) -> dict[SketchName, int]:
         return {sketch.name: number for number, sketch in enumerate(self.space.sketches)}
 
 

@@ -19,6 +19,7 @@ from loopwright.codegen.target import resolve, tvm_target
 from loopwright.codegen.tir.emit import emit, emit_preparation
 from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.errors import BuildError, LoopwrightError
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.graph.network import MOST_ARGUMENTS, NotPlannable
 from loopwright.schedule.sketch.sketch import Config
@@ -68,11 +69,17 @@ class TunedKernel:
 
 
 def tuned_kernel(
-    workload: Workload, config: Config | None, target: Target, name: str, own: bool = True
+    workload: Workload,
+    config: Config | None,
+    target: Target,
+    name: str,
+    numerics: Numerics,
+    own: bool = True,
 ) -> TunedKernel:
     """Compile a workload by a config, the default one if None; `own` says that it is to run on our
-    run-time, not on TVM's. Raises `BuildError`."""
-    made = program(workload, config, target)
+    run-time, not on TVM's. Raises `BuildError`, and `ConfigError` for a config that `numerics`
+    does not allow."""
+    made = program(workload, config, target, numerics)
     try:
         tree = made.tree
         arguments = (*tree.inputs, *tree.prepared, *tree.outputs)

@@ -111,7 +111,10 @@ class _Composer:
             target_triple=triple,
             target=str(self.target),
             cpu_features=cpu_features(self.target),
-            extra={"notes": self.work.notes() + self.notes},
+            extra={
+                "notes": self.work.notes() + self.notes,
+                "numerics": str(self.work.numerics),
+            },
         )
         used = {self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)}
         return Composed(
@@ -155,7 +158,8 @@ class _Composer:
             if isinstance(said, Imported):
                 for config in dict.fromkeys((configs.get(key), None)):
                     try:
-                        return tuned_kernel(said.workload, config, self.target, name)
+                        numerics = self.work.numerics
+                        return tuned_kernel(said.workload, config, self.target, name, numerics)
                     except (BuildError, ConfigError) as error:
                         what = "its default" if config is None else "its record"
                         reason = str(error).splitlines()[0]

@@ -21,6 +21,7 @@ from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.target import processor, resolve
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.graph.compile.kernels import check_plannable
 from loopwright.graph.compile.link import Composed, compose
@@ -77,7 +78,8 @@ class TunedModel:
         tasks = self.work.tasks
         tuned = sum(t.workload.key in self.records for t in tasks)
         steps = counted(len(self.work.network.steps), "step")
-        return f"<TunedModel: {steps}, {tuned} of {counted(len(tasks), 'task')} tuned>"
+        of = counted(len(tasks), "task")
+        return f"<TunedModel: {steps}, {tuned} of {of} tuned, {self.work.numerics} numerics>"
 
     @property
     def library(self) -> Library:
@@ -223,19 +225,27 @@ _MAIN = ctypes.CFUNCTYPE(
 
 
 def import_model(
-    model: Any, inputs: Inputs, target: Target, layout: str = "auto", check: bool = False
+    model: Any,
+    inputs: Inputs,
+    target: Target,
+    layout: str = "auto",
+    check: bool = False,
+    numerics: str | Numerics = "standard",
+    sparse: bool = False,
 ) -> Work | VirtualWork:
     """A model's tasks; with `check` it is compiled and compared with what it gives where it comes
     from. Raises `ModelError`."""
+    allowed = Numerics.of(numerics)
     source = read_model(model, inputs)
     module = fused(source.module, target)
     work: Work | VirtualWork
     try:
-        work = replace(work_of(network(module), target, layout), source=source)
+        known = work_of(network(module), target, layout)
+        work = replace(known, source=source, numerics=allowed, sparse=sparse)
         for name in work.foreign:
             check_plannable(work.network.functions[name], name)
     except NotPlannable as reason:
-        work = VirtualWork.of(source, module, str(reason))
+        work = VirtualWork.of(source, module, str(reason), allowed)
     if check:
         check_results(build_work(work, target), target)
     return work
@@ -252,6 +262,8 @@ def build_model(  # noqa: PLR0913 - what users choose
     name: str = "model",
     layout: str = "auto",
     check: bool = True,
+    numerics: str | Numerics = "standard",
+    sparse: bool = False,
 ) -> TunedModel | VirtualModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
@@ -271,10 +283,15 @@ def build_model(  # noqa: PLR0913 - what users choose
         ONNX onnxruntime if that is installed, and to refuse it where results differ by more than
         rounding: what TVM imports wrongly is not returned.
 
+    numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
+        `dsl.numerics`.
+    sparse: whether records may serve whose programs skip zeros of the data, so that the time of a
+        call depends on it.
+
     Raises `ModelError`, `BuildError`.
     """
     machine = processor(target, threads)
-    work = import_model(model, inputs, machine, layout)
+    work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
     built = build_work(work, machine, records, policy, name)
     if check:
         check_results(built, machine, tuned=bool(built.records))
@@ -323,7 +340,8 @@ def build_work(
         return compiled(work, target, found, name)
     except NotPlannable as reason:
         assert work.source is not None
-        virtual = VirtualWork.of(work.source, fused(work.source.module, target), str(reason))
+        module = fused(work.source.module, target)
+        virtual = VirtualWork.of(work.source, module, str(reason), work.numerics)
         return build_work(virtual, target, records, policy, name, machine)
 
 
@@ -356,7 +374,9 @@ def best_records(
             best = functools.partial(
                 store.best, task.workload, target, policy=policy, machine=machine
             )
-            points = space(task.workload, target)
+            points = space(task.workload, target, work.numerics)
+            if isinstance(work, Work) and work.sparse:
+                points = points.whole
             record, inside = best(among=points), best(among=points, cache=NETWORK)
             if inside is not None and not (record and _goes_before(record, inside, store)):
                 record = inside

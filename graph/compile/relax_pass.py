@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tvm.ir import GenericConst
 
 from loopwright.codegen.target import processor
 from loopwright.dsl.errors import BuildError, ConfigError
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.kernels import TunedKernel, tuned_kernel
 from loopwright.graph.errors import NotSayable
@@ -52,6 +55,7 @@ def apply(
     threads: int | None = None,
     policy: str = "exact",
     defaults: bool = False,
+    numerics: str | Numerics = "standard",
 ) -> Any:
     """A pass for modules that are legalized and fused, by `lower` or another pipeline:
 
@@ -60,14 +64,15 @@ def apply(
     Calls of functions that have a record become calls of our machine code, which `tvm.compile`
     links in; it runs on the threads of TVM. Weights are laid out now. All other functions take
     TVM's own path. With `defaults`, those without a record that the notation can say are replaced
-    as well, by our default schedules.
+    as well, by our default schedules. Only programs that `numerics` allows are used, see
+    `dsl.numerics`.
 
     What became of each function goes to the log of this module: a warning where none was
     replaced, else one line of INFO, and one for each that keeps TVM's path, with the reason.
 
     Raises `RecordError` for a missing store, `TargetError` for one that is no processor.
     """
-    machine = processor(target, threads)
+    wanted = Wanted(processor(target, threads), Numerics.of(numerics), defaults)
     if records is not None:
         with RecordStore(records, create=False) as store:
             store.settings()  # a missing one is told now, not inside of a pass
@@ -75,27 +80,38 @@ def apply(
     @tvm.transform.module_pass(opt_level=0, name="LoopwrightApply")
     def run(module: Any, _: Any) -> Any:
         if records is None:
-            return replaced(module, machine, lambda _: None, defaults)[0]
+            return replaced(module, wanted, lambda _: None)[0]
         here = fingerprint()
         with RecordStore(records, create=False) as store:
 
             def best(workload: Workload) -> Record | None:
                 # One that no longer is of the space may be all that there is, and is told.
-                return store.best(
-                    workload, machine, policy, machine=here, among=space(workload, machine)
-                ) or store.best(workload, machine, policy, machine=here)
+                points = space(workload, wanted.target, wanted.numerics)
+                known = functools.partial(
+                    store.best, workload, wanted.target, policy, machine=here
+                )
+                return known(among=points) or known()
 
-            return replaced(module, machine, best, defaults)[0]
+            return replaced(module, wanted, best)[0]
 
     return run
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What programs are made for a module, as the parameters of `apply` say."""
+
+    target: Target
+    numerics: Numerics
+    defaults: bool
+
+
 def replaced(
-    module: Any, target: Target, best: Callable[[Workload], Record | None], defaults: bool
+    module: Any, wanted: Wanted, best: Callable[[Workload], Record | None]
 ) -> tuple[Any, dict[str, str]]:
     """A module with our programs, by the record that is `best` for each, as `apply` says; and by
     the workload's key why a record could not be built."""
-    made = _Apply(module, target, best, defaults)
+    made = _Apply(module, wanted, best)
     return made.run(), made.failed
 
 
@@ -148,12 +164,11 @@ class _Apply(_Listing):
     def __init__(
         self,
         module: Any,
-        target: Target,
+        wanted: Wanted,
         best: Callable[[Workload], Record | None],
-        defaults: bool,
     ) -> None:
         super().__init__(module)
-        self.target, self.best, self.defaults = target, best, defaults
+        self.wanted, self.best = wanted, best
         self.kernels: dict[str, TunedKernel | None] = {}
         self.failed: dict[str, str] = {}
 
@@ -171,14 +186,14 @@ class _Apply(_Listing):
             _log.info("%s keeps TVM's path: %s", name, reason)
         for reason in self.failed.values():
             _log.warning("a record cannot be built: %s", reason)
-        in_vain = self.kernels and not replaced and not self.defaults
+        in_vain = self.kernels and not replaced and not self.wanted.defaults
         _log.log(
             logging.WARNING if in_vain else logging.INFO,
             "%d of %d kinds of work that the notation can say are replaced; no record serves the "
             "others with %d threads",
             replaced,
             len(self.kernels),
-            self.target.threads,
+            self.wanted.target.threads,
         )
 
     def kernel(self, var: Any, constants: tuple[int, ...]) -> tuple[Imported, TunedKernel] | None:
@@ -194,13 +209,16 @@ class _Apply(_Listing):
     def compiled(self, said: Imported) -> TunedKernel | None:
         workload = said.workload
         record = self.best(workload)
-        if record is None and not self.defaults:
+        if record is None and not self.wanted.defaults:
             return None
         config = None if record is None else record.config
         name = f"lw_{workload.key}"
-        for tried in dict.fromkeys((config, None) if self.defaults else (config,)):
+        for tried in dict.fromkeys((config, None) if self.wanted.defaults else (config,)):
             try:
-                return tuned_kernel(workload, tried, self.target, name, own=False)
+                wanted = self.wanted
+                return tuned_kernel(
+                    workload, tried, wanted.target, name, wanted.numerics, own=False
+                )
             except (BuildError, ConfigError) as error:  # a config of another version's space
                 if tried is not None:
                     self.failed[workload.key] = str(error).splitlines()[0]

@@ -24,7 +24,8 @@ from loopwright.codegen.library.export import check_place, write_together
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
-from loopwright.graph.compile.relax_pass import replaced, tasks_in
+from loopwright.dsl.numerics import Numerics
+from loopwright.graph.compile.relax_pass import Wanted, replaced, tasks_in
 from loopwright.graph.importers.read import Source
 from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.tasks import Task
@@ -43,6 +44,7 @@ class VirtualWork:
     foreign: the functions that keep TVM's path, with the reasons.
     source: the model that it is of.
     reason: why it is more than a list of calls.
+    numerics: what programs may do to rounding errors.
     """
 
     module: Any
@@ -50,11 +52,12 @@ class VirtualWork:
     foreign: dict[str, str]
     source: Source
     reason: str
+    numerics: Numerics
 
     @staticmethod
-    def of(source: Source, module: Any, reason: str) -> VirtualWork:
+    def of(source: Source, module: Any, reason: str, numerics: Numerics) -> VirtualWork:
         """That of a module that was fused."""
-        return VirtualWork(module, *tasks_in(module), source, reason)
+        return VirtualWork(module, *tasks_in(module), source, reason, numerics)
 
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
@@ -146,7 +149,8 @@ def build_virtual(
     `BuildError`."""
     main = work.module["main"]
     types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
-    changed, failed = replaced(work.module, target, lambda w: records.get(w.key), defaults=True)
+    wanted = Wanted(target, work.numerics, defaults=True)
+    changed, failed = replaced(work.module, wanted, lambda w: records.get(w.key))
     try:
         executable = tvm.compile(changed, tvm_target(target))
         machine = relax.VirtualMachine(executable, tvm.cpu())

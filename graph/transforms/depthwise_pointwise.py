@@ -20,6 +20,7 @@ from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
 from loopwright.schedule.program.canonical import fresh
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import edges
 from loopwright.schedule.rewrites.producer_at_blocks import rows_through
 from loopwright.schedule.target import Target
@@ -67,12 +68,12 @@ def _one(
     before: Imported, first: Step, after: Imported, place: int, target: Target
 ) -> Imported | None:
     """The work of both, if there is a schedule that gains by it."""
-    if len(first.outs) != 1 or edges(before.workload, target) is None:
+    if len(first.outs) != 1 or edges(Source.of(before.workload), target) is None:
         return None
     (between,) = before.workload.outputs
     own = dict(zip(after.inputs, after.workload.inputs))
     work, new = _workload(after.workload, {own[place]: between}, before.workload)
-    if not rows_through(work, target):
+    if not rows_through(Source.of(work), target):
         return None
     numbers = dict(zip((t.name for t in before.workload.inputs), before.inputs))
     for number, tensor in own.items():

@@ -12,6 +12,7 @@ from loopwright.codegen.build import program
 from loopwright.explore.session import Session
 from loopwright.graph.tasks import Task
 from loopwright.graph.tuning.thread_locality import in_order
+from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.record import NETWORK
 
@@ -49,15 +50,15 @@ class Compared:
         return self.task.workload.key
 
 
-def contenders(session: Session, sparse: bool = True) -> tuple[Config, ...]:
+def contenders(session: Session, sparse: bool) -> tuple[Config, ...]:
     """The best config of a search, the default one, the one that won in a network before, the best
     one whose threads write contiguous parts, the best of every other rewrite that comes near, then
     the next best ones. The default is there so that noise makes nothing slower than it was without
     tuning. With `sparse`, programs that leave zeros out too, whose time alone, on other data,
     would say nothing."""
-    first: dict[str, Config] = {}
+    first: dict[Derivation, Config] = {}
     for config in _near(session):
-        first.setdefault(session.space.sketch(config.sketch).rewrite, config)
+        first.setdefault(config.sketch.derivation, config)
     ranked = session.ranked()
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
     chosen = [*ranked[:1], *sure, *in_parts(session, 1), *first.values(), *ranked]
@@ -67,7 +68,7 @@ def contenders(session: Session, sparse: bool = True) -> tuple[Config, ...]:
 
 def leaving_zeros_out(session: Session) -> list[Config]:
     """Configs that leave zeros out."""
-    return [s.at(s.default) for s in session.space.sparse[:_SPARSE]]
+    return [s.at(s.default) for s in session.space.data_dependent[:_SPARSE]]
 
 
 def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
@@ -106,9 +107,9 @@ def writes_parts(session: Session, config: Config) -> bool:
 
 def of_each_algorithm(session: Session) -> list[Config]:
     """The best config of every algorithm, alone."""
-    first: dict[str, Config] = {}
+    first: dict[Derivation, Config] = {}
     for config in session.ranked():
-        first.setdefault(session.space.sketch(config.sketch).algorithm, config)
+        first.setdefault(config.sketch.derivation.algorithm, config)
     return list(first.values())
 
 

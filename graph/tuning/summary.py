@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loopwright.dsl.words import counted
 from loopwright.graph.compile.model import TunedModel
-from loopwright.schedule.rewrites.activation_sparsity import SPARSE
+from loopwright.schedule.rewrites.activation_sparsity import ActivationSparsity
 from loopwright.transfer.records.record import NETWORK
 
 _APART = 0.1
@@ -29,11 +29,14 @@ def ending(built: TunedModel) -> Iterator[str]:
     estimate = built.estimate
     assert estimate is not None
     yield f"estimate   {_ms(estimate)}, the sum of the tasks' records"
-    skipping = sum(f"{SPARSE}=" in config.sketch for config in built.composed.configs.values())
+    skipping = sum(
+        ActivationSparsity.name in config.sketch.derivation.names
+        for config in built.composed.configs.values()
+    )
     if skipping:
         yield (
-            f"{skipping} of {counted(len(tasks), 'task')} leave zeros of their data out, and take "
-            "longer where data have fewer (sparse=False, or --no-sparse, is for constant times)"
+            f"{skipping} of {counted(len(tasks), 'task')} skip zeros of their data, and take "
+            "longer where data have fewer"
         )
     if abs(whole / estimate - 1) > _APART:
         parts = "; ".join(_parts(built, whole))

@@ -14,6 +14,7 @@ import numpy as np
 
 from loopwright.codegen.target import processor
 from loopwright.costmodel.models.file import StoredModel
+from loopwright.dsl.numerics import Numerics
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
@@ -34,7 +35,7 @@ from loopwright.graph.tuning.in_situ import compare_in_place
 from loopwright.graph.tuning.summary import ending
 from loopwright.measure.device import Device
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import space
+from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
 from loopwright.transfer.records.store import RecordStore
@@ -167,7 +168,6 @@ class SearchOptions:
     seed: int = 0
     only: Sequence[int] | None = None
     transfer: Transfer = AUTO
-    sparse: bool = True
     device: Device | None = None
     tell: Tell | None = None
     watch: Callable[[Turn], None] | None = None
@@ -190,7 +190,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
     layout: str = "auto",
-    sparse: bool = True,
+    sparse: bool = False,
+    numerics: str | Numerics = "standard",
     check: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
@@ -213,8 +214,10 @@ def tune_model(  # noqa: PLR0913 - what users choose
         for the target, the path of another, None for none.
     layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
         which is what `graph.apply` meets in a pipeline of TVM's.
-    sparse: whether programs may be chosen that leave out products with zeros of the data, as ReLUs
-        make them, so that a call takes longer for other inputs than for those that are given here.
+    sparse: whether programs may be chosen that skip products with zeros of the data, as ReLUs
+        make them (activation sparsity). Their time depends on the data: a call takes longer for
+        inputs with fewer zeros than those that are given here.
+    numerics: as for `lw.build_model`.
     check: as for `lw.build_model`, before anything is measured, and again of what is returned.
     device: what measures, by default this machine. One that is given is not closed, and the best
         candidates are then not compared inside of the network.
@@ -224,9 +227,9 @@ def tune_model(  # noqa: PLR0913 - what users choose
     Raises `ModelError`, `TuningError`, `BuildError`.
     """
     budget = Budget.of_model(trials, minutes, effort)
-    options = SearchOptions(seed, only, transfer, sparse, device, tell)
+    options = SearchOptions(seed, only, transfer, device, tell)
     machine = processor(target, threads) if device is None else processor(device.target)
-    work = import_model(model, inputs, machine, layout, check)
+    work = import_model(model, inputs, machine, layout, check, numerics, sparse)
     search(work, machine, budget, records, options)
     measured_on = None if device is None else device.fingerprint()
     built = build_work(work, machine, records, machine=measured_on)
@@ -247,7 +250,7 @@ def search(
 ) -> list[TaskState]:
     """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each."""
     options = options or SearchOptions()
-    only, device, sparse = options.only, options.device, options.sparse
+    only, device = options.only, options.device
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
         return []
@@ -267,7 +270,11 @@ def search(
         deadline = time.monotonic() + 60 * budget.minutes
         comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
         searching = deadline - comparing
-        states = [_state(t, device, store, searching, options.seed, base.model) for t in tasks]
+        shared = _Open(device, store, options.seed, base.model)
+        states = [
+            _state(space(t.workload, device.target, work.numerics), t, shared, searching)
+            for t in tasks
+        ]
         try:
             for turn in _turns(states, budget, searching):
                 show(turn)
@@ -275,6 +282,7 @@ def search(
                 say(line)
             if inside:
                 assert isinstance(work, Work)
+                sparse = work.sparse
                 best = [
                     Compared(s.task, s.session, contenders(s.session, sparse))
                     for s in states
@@ -297,7 +305,8 @@ def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[
     """The best known config of every task, by the workload's key."""
     found = best_records(work, target, records)
     workloads = {task.workload.key: task.workload for task in work.tasks}
-    return {k: r.config for k, r in found.items() if r.config in space(workloads[k], target)}
+    spaces = {k: space(workloads[k], target, work.numerics).whole for k in found}
+    return {k: r.config for k, r in found.items() if r.config in spaces[k]}
 
 
 def _turns(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[Turn]:
@@ -321,19 +330,23 @@ def _task(work: Work | VirtualWork, number: int) -> Task:
     return work.tasks[number]
 
 
-def _state(
-    task: Task,
-    device: Device,
-    store: RecordStore,
-    deadline: float,
-    seed: int,
-    base: StoredModel | None,
-) -> TaskState:
+@dataclass(frozen=True)
+class _Open:
+    """What the searches of a network share."""
+
+    device: Device
+    store: RecordStore
+    seed: int
+    base: StoredModel | None
+
+
+def _state(points: Space, task: Task, shared: _Open, deadline: float) -> TaskState:
     """Nothing is measured of it after the deadline, by the monotonic clock."""
-    points = space(task.workload, device.target)
-    tuner = Tuner(points, seed=seed, base=base)
+    tuner = Tuner(points, seed=shared.seed, base=shared.base)
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
-    session = Session(task.workload, points, device, store, budget, (), seed)
+    session = Session(
+        task.workload, points, shared.device, shared.store, budget, (), shared.seed
+    )
     earlier = session.resume()
     costs = [session.cost(m.config) for m in earlier]
     tuner.tell([m.config for m in earlier], costs)

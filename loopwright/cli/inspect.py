@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from loopwright.cli.command import Command
-from loopwright.cli.options import GROWTH, SEED
+from loopwright.cli.options import NUMERICS, SEED
 from loopwright.cli.workload import read_workload, workload_arguments
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.schedule.sketch.sketch import Config
@@ -33,14 +33,14 @@ _HEAD = ("kernels", "registers", "spilled bytes", "shared bytes", "s", "config")
     help="Programs to compile: the default of each sketch, then random ones.",
 )
 @SEED
-@GROWTH
+@NUMERICS
 def inspect(
     what: str,
     settings: tuple[str, ...],
     arch: str | None,
     count: int,
     seed: int,
-    growth: float | None,
+    numerics: str,
 ) -> None:
     """Compile programs for WHAT and show what they use of a GPU; run nothing.
 
@@ -61,8 +61,7 @@ def inspect(
     workload = read_workload(what, settings).workload
     target = resolve({"kind": "cuda", "arch": arch} if arch else "cuda")
     click.echo(str(workload), err=True)
-    points = space(workload, target)
-    points = points if growth is None else points.limited(growth)
+    points = space(workload, target, numerics)
     configs = list(itertools.islice(_candidates(points, seed), count))
     workers, memory = machine.builders(most=count)
     click.echo(f"{target}: {len(configs)} of {points.size} programs", err=True)

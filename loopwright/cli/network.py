@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from loopwright.cli.command import STORE
-from loopwright.cli.options import FILE, RECORDS, THREADS, collect
+from loopwright.cli.options import FILE, NUMERICS, RECORDS, THREADS, collect
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
@@ -32,6 +32,12 @@ _OPTIONS = (
     ),
     THREADS,
     RECORDS,
+    NUMERICS,
+    click.option(
+        "--sparse",
+        is_flag=True,
+        help="Allow programs that skip zeros of the data: their time depends on it.",
+    ),
     click.option(
         "--layout",
         type=click.Choice(["auto", "given"]),
@@ -53,6 +59,8 @@ class Network:
     shapes: tuple[str, ...]
     threads: int | None
     records: Path
+    numerics: str
+    sparse: bool
     layout: str
     check: bool
 
@@ -73,6 +81,8 @@ class Network:
                 name=self.path.stem,
                 layout=self.layout,
                 check=self.check,
+                numerics=self.numerics,
+                sparse=self.sparse,
             )
 
     def imported(self, target: Target) -> Work | VirtualWork:
@@ -80,7 +90,15 @@ class Network:
         from loopwright.graph.compile.model import import_model
 
         with _in_options():
-            return import_model(self.path, _parsed(self.shapes), target, self.layout, self.check)
+            return import_model(
+                self.path,
+                _parsed(self.shapes),
+                target,
+                self.layout,
+                self.check,
+                self.numerics,
+                self.sparse,
+            )
 
     @property
     def store(self) -> Path | None:
@@ -97,6 +115,10 @@ class Network:
             words += ["--threads", str(self.threads)]
         if self.records != STORE:
             words += ["--records", str(self.records)]
+        if self.numerics != "standard":
+            words += ["--numerics", self.numerics]
+        if self.sparse:
+            words += ["--sparse"]
         if self.layout != "auto":
             words += ["--layout", self.layout]
         if not self.check:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from loopwright.cli.command import STORE
+from loopwright.dsl.numerics import Numerics
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 RECORDS = click.option(
@@ -32,10 +33,12 @@ TARGET = click.option(
 MINUTES = click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), help="Time to take at most."
 )
-GROWTH = click.option(
-    "--growth",
-    type=click.FloatRange(1),
-    help="How much rounding errors may grow; 1: no Winograd, Strassen or weights of 24 bits.",
+NUMERICS = click.option(
+    "--numerics",
+    type=click.Choice([str(n) for n in Numerics]),
+    default="standard",
+    show_default=True,
+    help="What programs may do to rounding errors: nothing, up to 4 times the bound, anything.",
 )
 TRANSFER = click.option(
     "--transfer",

@@ -11,8 +11,8 @@ import click
 
 from loopwright.cli.command import Command, NewFile, check_store, library_path, replay_command
 from loopwright.cli.options import (
-    GROWTH,
     MINUTES,
+    NUMERICS,
     RECORDS,
     SEED,
     TARGET,
@@ -42,7 +42,7 @@ class _Options:
     model: str
     acquisition: str
     transfer: str | None
-    growth: float | None
+    numerics: str
     target: str
     threads: int | None
     records: Path
@@ -103,7 +103,7 @@ class _Options:
     help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
 @TRANSFER
-@GROWTH
+@NUMERICS
 @TARGET
 @THREADS
 @RECORDS
@@ -154,7 +154,7 @@ def tune(options: _Options) -> None:
         model=options.model,
         callbacks=[display(peak)],
         transfer=options.transfer,
-        growth=options.growth,
+        numerics=options.numerics,
         schedule=Schedule(acquisition=options.acquisition),
     )
     written = [_written(tuned, output)]

@@ -33,7 +33,6 @@ class _Options:
     share: float | None
     seed: int
     transfer: str | None
-    sparse: bool
     output: Path | None
 
 
@@ -53,11 +52,6 @@ class _Options:
 @click.option("--share", type=click.FloatRange(0, 1), help="The share of the time to tune.")
 @SEED
 @TRANSFER
-@click.option(
-    "--sparse/--no-sparse",
-    default=True,
-    help="Let programs leave zeros of their data out; their time depends on it.",
-)
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
 def tune_model(network: Network, options: _Options) -> None:
     """Find the fastest programs for NET.onnx on this machine, and export it.
@@ -98,7 +92,6 @@ def tune_model(network: Network, options: _Options) -> None:
             seed=options.seed,
             only=only,
             transfer=options.transfer,
-            sparse=options.sparse,
             tell=tell,
             watch=watch,
         )

@@ -24,8 +24,8 @@ def operations() -> dict[str, Operation]:
 
 
 def _build(frame: Frame) -> Frame:
-    """From "workload", "target" and "config" to "signature" and one blob, a shared object, or a
-    GPU's code with what is known of it in "resources".
+    """From "workload", "target" and "config" to "signature", "error_growth" and one blob, a
+    shared object, or a GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.
@@ -38,7 +38,10 @@ def _build(frame: Frame) -> Frame:
         raise CandidateError("illegal", str(error)) from error
     try:
         code = compile_program(made, draft=True)
-        answer = {"signature": signature(made, "kernel").to_json()}
+        answer = {
+            "signature": signature(made, "kernel").to_json(),
+            "error_growth": made.error_growth,
+        }
         if target.gpu is not None:
             from loopwright.codegen.devices.code import resources
 

@@ -21,7 +21,9 @@ from loopwright.costmodel.features.representation import (
     make_representation,
 )
 from loopwright.costmodel.model import Floats, Integers, ModelError
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
+from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.kinds import kind
@@ -120,7 +122,7 @@ def features_of(
 ) -> Floats:
     """Features of a few configs, in their order, by lowering them at once. For a few, that is
     faster than recording a program for each sketch, as a search does for many."""
-    places: dict[str, list[int]] = {}
+    places: dict[SketchName, list[int]] = {}
     for place, config in enumerate(configs):
         places.setdefault(config.sketch, []).append(place)
     numbered = {sketch.name: number for number, sketch in enumerate(points.sketches)}
@@ -141,7 +143,7 @@ def _learned(whole: _Whole, reads: str, most: int | None) -> _Learned | None:
     target = target_of(first.target, first.machine, first.threads)
     if target is None:
         return None
-    points = space(workload_of(first.workload), target)
+    points = space(workload_of(first.workload), target, Numerics.FAST)
     with RecordStore(path, create=False) as store:
         costs = _costs(store, members)
     known = {config: cost for config, cost in costs.items() if config in points}

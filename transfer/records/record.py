@@ -13,13 +13,16 @@ from importlib import metadata
 from typing import Any
 
 from loopwright.dsl.errors import ConfigError, LoopwrightError, NotationError
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure, Measurement
 from loopwright.measure.timing import typical
+from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
+from loopwright.transfer.records import upgrade
 
-SCHEMA = 1
+SCHEMA = 2
 """The form of records on disk, in a store and as JSON lines; see `schema.py` for the steps."""
 
 FINALS = "/finals"
@@ -51,6 +54,7 @@ class Record:
     machine: the fingerprint of the device that measured.
     threads: threads that a call used.
     config: the point of the workload's space.
+    numerics: what its program does to rounding errors, a word of `dsl.numerics`.
     seconds: every sample, seconds of one call each; empty if it failed before any.
     failure: why it has no cost, or None.
     cache: one of `CACHES`.
@@ -70,6 +74,7 @@ class Record:
     machine: Mapping[str, str] = field(hash=False)
     threads: int
     config: Config
+    numerics: str
     seconds: tuple[float, ...]
     failure: Failure | None
     cache: str
@@ -93,10 +98,12 @@ class Record:
         machine: Mapping[str, str],
         measurement: Measurement,
         *,
+        numerics: Numerics = Numerics.STRICT,
         seed: int | None = None,
         session: str = "",
     ) -> Record:
-        """What a device measured, ready to be stored; `machine` is its fingerprint."""
+        """What a device measured, ready to be stored; `machine` is its fingerprint, `numerics`
+        that of the config's sketch."""
         m = measurement
         return Record(
             workload_key=workload.key,
@@ -105,6 +112,7 @@ class Record:
             machine=dict(machine),
             threads=m.threads,
             config=m.config,
+            numerics=str(numerics),
             seconds=tuple(map(float, m.seconds)),
             failure=_clean(m.failure),
             cache=m.cache,
@@ -154,6 +162,10 @@ class Record:
         if not isinstance(data, dict) or "schema" not in data:
             raise RecordError("not a record: a JSON object with a field `schema` is expected")
         check_schema(data["schema"], "this record")
+        try:
+            data = _upgraded(data)
+        except ConfigError as error:
+            raise RecordError(f"not a record: {error}") from error
         if data.keys() != set(FIELDS):
             odd = sorted(data.keys() ^ set(FIELDS))
             raise RecordError(f"not a record of schema {SCHEMA}: missing or unknown {odd}")
@@ -225,6 +237,15 @@ def _clean(failure: Failure | None) -> Failure | None:
     return Failure(failure.kind, *(t.encode(errors="replace").decode() for t in texts))
 
 
+def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
+    """A record of an earlier schema in the form of today."""
+    if data["schema"] != 1 or "config" not in data:
+        return data
+    config = upgrade.config_json(data["config"])
+    numerics = upgrade.numerics_of(Derivation.from_json(config["derivation"]))
+    return {**data, "config": config, "numerics": str(numerics), "schema": SCHEMA}
+
+
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """The fields that JSON has in another form."""
     return {
@@ -262,6 +283,8 @@ def _problem_of_result(r: Record) -> str:
         return f"cache = {r.cache!r} is none of {CACHES}"
     if not isinstance(r.seconds, tuple) or not all(map(_is_time, r.seconds)):
         return f"seconds = {r.seconds!r} is not a tuple of times"
+    if r.numerics not in map(str, Numerics):
+        return f"numerics = {r.numerics!r} is none of {', '.join(map(str, Numerics))}"
     if not isinstance(r.config, Config):
         return f"config = {r.config!r} is not a Config"
     f = r.failure

@@ -37,7 +37,8 @@ def to_row(r: Record) -> Row:
     """The columns `COLUMNS` of a record."""
     f = r.failure
     where = (r.workload_key, r.workload, r.target, canonical(r.machine), r.threads)
-    result = (config_text(r.config), json.dumps(list(map(float, r.seconds))))
+    seconds = json.dumps(list(map(float, r.seconds)))
+    result = (config_text(r.config), r.numerics, seconds)
     rest = (
         *((f.kind, f.message, f.traceback) if f else (None, None, None)),
         r.cache,
@@ -81,6 +82,7 @@ def _record(number: int, c: Mapping[str, Any]) -> Record:
         machine=json.loads(c["machine"]),
         threads=c["threads"],
         config=to_config(c["config"]),
+        numerics=c["numerics"],
         seconds=tuple(json.loads(c["seconds"])),
         failure=None if kind is None else Failure(kind, c["message"], c["traceback"]),
         cache=c["cache"],

@@ -15,15 +15,19 @@ import sqlite3
 import time
 from collections.abc import Callable
 
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.numerics import Numerics
+from loopwright.schedule.sketch.naming import Derivation
+from loopwright.transfer.records import upgrade
 from loopwright.transfer.records.record import SCHEMA, RecordError, check_schema
 
 VERSIONS = "loopwright_schema"
 """The table of the schemas that a file has had; a file without it is not a store."""
 
 COLUMNS = (
-    "digest", "workload_key", "workload", "target", "machine", "threads", "config", "seconds",
-    "cost", "failure", "message", "traceback", "cache", "build_seconds", "run_seconds", "seed",
-    "session", "versions", "created",
+    "digest", "workload_key", "workload", "target", "machine", "threads", "config", "numerics",
+    "seconds", "cost", "failure", "message", "traceback", "cache", "build_seconds", "run_seconds",
+    "seed", "session", "versions", "created",
 )  # fmt: skip
 """What a row of the view `measured` holds beside its id. `digest` names the content; `machine`,
 `config`, `seconds` and `versions` are JSON; `cost` is null, and the three texts of a failure are
@@ -142,10 +146,13 @@ CREATE TRIGGER measured_insert INSTEAD OF INSERT ON measured BEGIN
 END
 """
 
+_FIRST = tuple(c for c in COLUMNS if c != "numerics")
+"""The columns of schema 1."""
+
 _MOVE = f"""
-INSERT INTO measured (id, {", ".join(COLUMNS)})
-    SELECT id, digest({", ".join(c for c in COLUMNS if c not in ("digest", "cost"))}),
-        {", ".join(COLUMNS[1:])} FROM flat
+INSERT INTO measured (id, {", ".join(_FIRST)})
+    SELECT id, digest({", ".join(c for c in _FIRST if c not in ("digest", "cost"))}),
+        {", ".join(_FIRST[1:])} FROM flat
 """
 
 
@@ -158,5 +165,43 @@ def _normalized(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE flat")
 
 
-STEPS: tuple[Step, ...] = (_flat, _normalized)
+def _derived(connection: sqlite3.Connection) -> None:
+    """Schema 2: configs name the rewrites that derive their programs, and every record says its
+    numerics."""
+    connection.create_function("digest", -1, digest, deterministic=True)
+    connection.create_function("upgraded", 1, _upgraded, deterministic=True)
+    connection.create_function("numerics_of", 1, _numerics_of, deterministic=True)
+    connection.execute("DROP VIEW measured")  # and its trigger
+    connection.execute("ALTER TABLE records ADD COLUMN numerics TEXT NOT NULL DEFAULT 'strict'")
+    connection.execute("UPDATE records SET config = upgraded(config)")
+    connection.execute("UPDATE records SET numerics = numerics_of(config)")
+    view = next(s for s in _TABLES.split(";\n\n") if s.startswith("CREATE VIEW"))
+    columns = ("r.config, r.seconds", "r.config, r.numerics, r.seconds")
+    connection.execute(view.replace(*columns))
+    trigger = _TRIGGER.replace("config, seconds, cost", "config, numerics, seconds, cost")
+    trigger = trigger.replace("new.config, new.seconds", "new.config, new.numerics, new.seconds")
+    connection.execute(trigger)
+    content = ", ".join(c for c in COLUMNS if c not in ("digest", "cost"))
+    connection.execute(
+        f"""UPDATE records SET digest =
+            (SELECT digest({content}) FROM measured m WHERE m.id = records.id)"""
+    )
+
+
+def _upgraded(config: str) -> str:
+    """The text of a config of schema 1 in today's form; a damaged one stays as it is."""
+    try:
+        return json.dumps(upgrade.config_json(json.loads(config)), separators=(",", ":"))
+    except (ConfigError, ValueError, RecursionError):
+        return config
+
+
+def _numerics_of(config: str) -> str:
+    try:
+        return str(upgrade.numerics_of(Derivation.from_json(json.loads(config)["derivation"])))
+    except (ConfigError, ValueError, KeyError, TypeError, RecursionError):
+        return str(Numerics.STRICT)
+
+
+STEPS: tuple[Step, ...] = (_flat, _normalized, _derived)
 """`STEPS[n]` takes a file from schema n - 1 to n; the first, from an empty file."""
