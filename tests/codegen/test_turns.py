@@ -8,14 +8,14 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.emit import emit
-from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.schedule.lower import lower
 from loopwright.schedule.space import space
 from loopwright.schedule.tree import Loop
 from tests.codegen.test_build import assert_equals_oracle
+from tests.targets import HERE
 
-SMALL = replace(resolve("cpu", 2), l2_bytes=8 << 10)
+SMALL = replace(HERE, l2_bytes=8 << 10)
 """Two caches of 2048 elements each."""
 
 
