@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.hosts import HOSTS, pretend
+
 # Builds and first imports take seconds, so no deadline. HYPOTHESIS_PROFILE=thorough digs deeper.
 settings.register_profile(
     "default",
@@ -45,6 +47,13 @@ _PRESENT: dict[str, Callable[[], bool]] = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
+    parser.addoption("--host", choices=HOSTS, help="the machine to pretend to be")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Pretend before test modules are imported: they may resolve targets."""
+    if config.getoption("--host"):
+        pretend(config.getoption("--host"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

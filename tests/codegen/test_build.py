@@ -7,6 +7,7 @@ import loopwright as lw
 from loopwright.dsl.errors import BuildError, ConfigError, NotationError
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
+from tests.targets import ALONE, HERE
 
 RANDOM_CONFIGS = 20
 
@@ -22,12 +23,12 @@ def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):
         )
 
 
-def assert_configs_equal_oracle(workload, configs, target="cpu", **options):
-    space = lw.space(workload, target, threads=2)
+def assert_configs_equal_oracle(workload, configs, target=HERE, threads=None):
+    space = lw.space(workload, target, threads)
     inputs = random_inputs(workload, np.random.default_rng(0))
     expected = evaluate(workload, inputs)
     for config in configs:
-        library = lw.build(workload, config, target, **options)
+        library = lw.build(workload, config, target, threads)
         try:
             growth = 1.0 if config is None else space.sketch(config.sketch).growth
             assert_equals_oracle(workload, library, inputs, expected, growth)
@@ -38,9 +39,9 @@ def assert_configs_equal_oracle(workload, configs, target="cpu", **options):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_default_config_and_random_ones_equal_the_oracle(name):
     workload = WORKLOADS[name]()
-    space, rng = lw.space(workload, threads=2), np.random.default_rng(1)
+    space, rng = lw.space(workload, HERE), np.random.default_rng(1)
     configs = [space.default, *(space.sample(rng) for _ in range(RANDOM_CONFIGS))]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize(
@@ -49,24 +50,23 @@ def test_the_default_config_and_random_ones_equal_the_oracle(name):
 def test_one_thread_gives_the_same_as_two(name):
     workload = WORKLOADS[name]()
     inputs = random_inputs(workload, np.random.default_rng(0))
-    config = lw.space(workload, threads=2).default
-    alone = lw.build(workload, lw.space(workload, threads=1).default, threads=1)(*inputs)
-    together = lw.build(workload, config, threads=2)(*inputs)
+    alone = lw.build(workload, target=ALONE)(*inputs)
+    together = lw.build(workload, target=HERE)(*inputs)
     np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-5)
 
 
 def test_bound_constants_give_the_same_as_constants_at_the_call():
     workload = WORKLOADS["conv2d_with_constant_weights_bias_and_relu"]()
     x, w, b = random_inputs(workload, np.random.default_rng(0))
-    packing = next(s for s in lw.space(workload).sketches if "pack" in s.name)
-    library = lw.build(workload, packing.at(packing.default))
+    packing = next(s for s in lw.space(workload, HERE).sketches if "pack" in s.name)
+    library = lw.build(workload, packing.at(packing.default), HERE)
     assert library.signature.prepared
     np.testing.assert_array_equal(library.bind(W=w)(x, b), library(x, w, b))
 
 
 def test_stages_of_constants_alone_run_ahead_of_time():
     workload = WORKLOADS["weights_computed_from_constants"]()
-    tree = lw.build(workload).source("tree")
+    tree = lw.build(workload, target=HERE).source("tree")
     prepare, main = tree.split("main(")
     assert "exp(" in prepare
     assert "exp(" not in main
@@ -77,7 +77,7 @@ def test_a_defined_tensor_builds_like_its_workload():
     Y = lw.ops.relu(X)
     x = np.linspace(-1, 1, 19, dtype=np.float32)
     np.testing.assert_array_equal(lw.build(Y)(x), np.maximum(x, 0))
-    assert lw.space(Y, threads=2) is lw.space(lw.workload(Y), threads=2)
+    assert lw.space(Y, HERE) is lw.space(lw.workload(Y), HERE)
     for wanted in (lw.build, lw.space):
         with pytest.raises(NotationError, match="is not defined"):
             wanted(X)
@@ -140,7 +140,7 @@ def test_workloads_that_differ_in_names_only_build_one_after_the_other():
         A, B, C = lw.tensor(x, (37, 40)), lw.tensor(w, (40, 50), constant=True), lw.tensor(y)
         i, j, k = lw.indices("i j k")
         C[i, j] += A[i, k] * B[k, j]
-        assert_configs_equal_oracle(lw.workload(C), [None], threads=2)
+        assert_configs_equal_oracle(lw.workload(C), [None])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -12,6 +12,7 @@ from loopwright.dsl import ops
 from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.oracle import evaluate, random_inputs
 from tests.codegen.test_build import assert_configs_equal_oracle, assert_equals_oracle
+from tests.targets import HERE
 
 
 def every(step, count, dtype="float32", offset=0):
@@ -34,9 +35,9 @@ def test_windows(step):
     x = lw.tensor("X", (1, 3, 29, 71))
     for pool in (ops.max_pool2d, ops.avg_pool2d):
         workload = lw.workload(pool(x, 3, stride=step, padding=1))
-        space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+        space, rng = lw.space(workload, HERE), np.random.default_rng(0)
         configs = [space.default, *(space.sample(rng) for _ in range(3))]
-        assert_configs_equal_oracle(workload, configs, threads=2)
+        assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize("padding", [((0, 1), (2, 1)), ((2, 2), (0, 0)), ((1, 0), (2, 2))])
@@ -47,9 +48,9 @@ def test_frames_of_padding_that_are_not_even(padding):
         ops.depthwise_conv2d(x, w, padding=padding),
     ):
         workload = lw.workload(y)
-        space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+        space, rng = lw.space(workload, HERE), np.random.default_rng(0)
         configs = [space.default, *(space.sample(rng) for _ in range(3))]
-        assert_configs_equal_oracle(workload, configs, threads=2)
+        assert_configs_equal_oracle(workload, configs)
 
 
 def test_contiguous_loads_take_the_place_of_one_for_each_lane():

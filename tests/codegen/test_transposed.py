@@ -7,6 +7,7 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.index import Index
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import ALONE, HERE
 
 WIDE = {"kind": "llvm", "mcpu": "skylake-avx512"}
 FENCE = "llvm.arithmetic.fence"
@@ -23,21 +24,21 @@ def turned_product(columns, dtype="float32", epilogue=lambda value, o, x: value)
     return lw.workload(out)
 
 
-def configs_of(workload, threads=1):
-    space, rng = lw.space(workload, threads=threads), np.random.default_rng(0)
+def configs_of(workload, target=ALONE):
+    space, rng = lw.space(workload, target), np.random.default_rng(0)
     return [space.default, *(space.sample(rng) for _ in range(6))]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 5, 14, 31])
 def test_any_number_of_neighbours(columns):
     workload = turned_product(columns)
-    assert_configs_equal_oracle(workload, configs_of(workload))
+    assert_configs_equal_oracle(workload, configs_of(workload), ALONE)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int8"])
 def test_other_types(dtype):
     workload = turned_product(7, dtype)
-    assert_configs_equal_oracle(workload, configs_of(workload))
+    assert_configs_equal_oracle(workload, configs_of(workload), ALONE)
 
 
 def test_a_bias_and_a_residual():
@@ -47,13 +48,13 @@ def test_a_bias_and_a_residual():
         lambda value, o, x: value + r[o, x],
     ):
         workload = turned_product(14, epilogue=epilogue)
-        assert_configs_equal_oracle(workload, configs_of(workload))
+        assert_configs_equal_oracle(workload, configs_of(workload), ALONE)
 
 
 def test_whole_convolutions_on_two_threads():
     x, w = lw.tensor("X", (1, 5, 13, 17)), lw.tensor("W", (37, 5, 3, 3), constant=True)
     workload = lw.workload(ops.relu(ops.conv2d(x, w, padding=1)))
-    assert_configs_equal_oracle(workload, configs_of(workload, threads=2), threads=2)
+    assert_configs_equal_oracle(workload, configs_of(workload, HERE))
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -74,4 +75,4 @@ def test_elements_of_other_types_are_stored_one_by_one():
     workload = lw.workload(out)
     library = lw.build(workload)
     assert FENCE not in library.source("tir")
-    assert_configs_equal_oracle(workload, configs_of(workload))
+    assert_configs_equal_oracle(workload, configs_of(workload), ALONE)

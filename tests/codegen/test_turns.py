@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
 from loopwright.codegen.tir.emit import emit
 from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
 from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_equals_oracle
+from tests.targets import HERE
 
-SMALL = replace(resolve("cpu", 2), l2_bytes=8 << 10)
+SMALL = replace(HERE, l2_bytes=8 << 10)
 """Two caches of 2048 elements each."""
 
 

@@ -17,6 +17,7 @@ from loopwright.dsl import ops
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.tree.grammar import Loop, Var
 from tests.costmodel.trees import TARGET, buffer, copy, nest
+from tests.targets import HERE
 
 
 def copied(extent=8, kind="serial", name="i", scope="argument", dtype="float32", step=1):
@@ -60,7 +61,7 @@ def test_bounds_matter():
 def test_features_by_statements_are_those_of_the_whole_tree():
     x = lw.tensor("x", (1, 16, 7, 6))
     w = lw.tensor("w", (16, 24, 4, 4), constant=True)
-    space = lw.space(lw.workload(ops.conv2d_transpose(x, w, stride=2, padding=1)), threads=2)
+    space = lw.space(lw.workload(ops.conv2d_transpose(x, w, stride=2, padding=1)), HERE)
     for sketch in (*space.sketches[:3], *space.sketches[-3:]):
         tree = lower(sketch, TARGET, np.array([sketch.default]))
         nodes = contexts(tree, TARGET)

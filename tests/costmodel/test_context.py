@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
 from loopwright.costmodel.features.batch_arithmetic import rows
 from loopwright.costmodel.features.context import LoopContext, loops, names, vector
 from loopwright.costmodel.features.walk import contexts
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.tree.grammar import Let, Linear, Loop, Quotient, Remainder, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, nest, tree
+from tests.targets import HERE
 
 WRITTEN, REGISTER, VECTOR, BROADCAST = range(4)
 
@@ -190,7 +190,7 @@ def test_a_guard_counts_as_one_iteration_at_most_and_never_as_none(ends):
     x, w, out = (lw.tensor("x", (4, 8, 16)), lw.tensor("w", (4, 16, 32)), lw.tensor("out"))
     b, i, k, j = lw.indices("b i k j")
     out[b, i, j] += lw.where(ends(b), x[b, i, k], 0.0) * w[b, k, j]
-    points = lw.space(lw.workload(out), resolve("cpu", 2))
+    points = lw.space(lw.workload(out), HERE)
     for sketch in points.sketches:
         found = of(lower(sketch, points.target, sketch.at(sketch.default)))
         guards = [loop for loop in found if loop.extent <= 1 and loop.kind == "serial"]

@@ -12,6 +12,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.explore.strategies.encoded_space import Domain, Seen, distinct, hashes
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, matmul, matmul_space, tiny
+from tests.targets import HERE
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def test_a_workload_without_knobs_has_one_point(rng):
 
 def test_the_first_defaults_are_of_different_algorithms():
     x, w = lw.tensor("x", (1, 32, 14, 14)), lw.tensor("w", (32, 32, 3, 3), constant=True)
-    space = lw.space(lw.workload(lw.ops.conv2d(x, w, padding=1)), threads=2)
+    space = lw.space(lw.workload(lw.ops.conv2d(x, w, padding=1)), HERE)
     algorithms = list(dict.fromkeys(s.algorithm for s in space.sketches))
     assert {"", "winograd=2", "winograd=4"} <= set(algorithms)
     domain = Domain(space)

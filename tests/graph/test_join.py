@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from loopwright.codegen.target import resolve
 from loopwright.graph.compile.model import build_model, import_model
 from loopwright.schedule.space import space
+from tests.targets import HERE
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -57,7 +57,7 @@ def names(work):
 
 def made(net, **options):
     torch.manual_seed(0)
-    return import_model(net.eval(), (X,), resolve("cpu", 2), **options)
+    return import_model(net.eval(), (X,), HERE, **options)
 
 
 def test_a_window_over_channels_and_the_sum_over_them_are_one_step():
@@ -65,7 +65,7 @@ def test_a_window_over_channels_and_the_sum_over_them_are_one_step():
     work = made(net)
     assert len(names(work)) == 1
     (task,) = (t for t in work.tasks if " + " in t.name)
-    sketches = space(task.workload, resolve("cpu", 2)).sketches
+    sketches = space(task.workload, HERE).sketches
     assert any(s.rewrite.startswith("through=") for s in sketches)
     with torch.no_grad():
         wanted = net(X)

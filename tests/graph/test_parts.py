@@ -4,8 +4,8 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.build import program
-from loopwright.codegen.target import resolve
 from loopwright.graph.tuning.thread_locality import in_order
+from tests.targets import HERE
 
 
 def product():
@@ -14,7 +14,7 @@ def product():
 
 def config(order, block):
     """A product whose threads split the rows of the result, or its columns."""
-    for sketch in lw.space(product(), threads=2).sketches:
+    for sketch in lw.space(product(), HERE).sketches:
         if f"vector=1 tile=0 order={order} reduce=2 pack=1" == sketch.name:
             default = dict(sketch.config().values)
             values = {"tile0": (4, 16), "block0_0": (block[0],), "block1_0": (block[1],)}
@@ -29,7 +29,7 @@ def config(order, block):
     ids=["rows", "columns", "columns, since there is one block of rows"],
 )
 def test_threads_write_contiguous_parts_where_they_split_the_rows(order, block, wanted):
-    tree = program(product(), config(order, block), resolve("cpu", 2)).tree
+    tree = program(product(), config(order, block), HERE).tree
     assert in_order(tree, 2) == wanted
 
 
@@ -37,6 +37,6 @@ def test_the_threads_of_blocks_of_winograds_tiles_write_contiguous_parts():
     x = lw.tensor("x", (1, 28, 28, 32))
     w = lw.tensor("w", (3, 3, 32, 32), constant=True)
     workload = lw.workload(lw.ops.conv2d(x, w, padding=1, layout="NHWC"))
-    space = lw.space(workload, threads=2)
+    space = lw.space(workload, HERE)
     blocked = next(s for s in space.sketches if "winograd=4 tiles" in s.rewrite)
-    assert in_order(program(workload, blocked.config(), resolve("cpu", 2)).tree, 2)
+    assert in_order(program(workload, blocked.config(), HERE).tree, 2)

@@ -17,6 +17,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.transfer.records.record import RecordError
 from loopwright.transfer.records.store import Record, RecordStore
+from tests.targets import HERE
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_functions_that_can_be_said_become_ours_and_the_others_stay(module, tmp_
 
 
 def test_code_for_tvm_s_threads_needs_nothing_of_our_runtime(tmp_path):
-    target = resolve("cpu", 2)
+    target = HERE
     wide = 3 * target.l2_bytes // 2048  # its weights fill three caches
     w = np.random.default_rng(0).standard_normal((512, wide)).astype(np.float32)
     builder = relax.BlockBuilder()

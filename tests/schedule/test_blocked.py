@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
 from loopwright.schedule.program.plan import even_blocks
 from loopwright.schedule.rewrites.padding_at_blocks import blocked, rows_of_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE, narrow
 
 
 def tensor(name, *shape, constant=False):
@@ -101,21 +101,19 @@ OTHERS = {
 @pytest.mark.parametrize("name", CASES)
 def test_sums_in_blocks_equal_the_oracle(name):
     workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
-    target = resolve("cpu", 2)
-    sketches = [s for s in lw.space(workload, target).sketches if s.rewrite.startswith("rows=")]
+    sketches = [s for s in lw.space(workload, HERE).sketches if s.rewrite.startswith("rows=")]
     configs = [sketches[0].at(sketches[0].default), sketches[-1].at(sketches[-1].default)]
     for _ in range(3):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, target)
+    assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_only_looks_like_padding_is_left_as_it_is(name):
     workload = lw.workload(OTHERS[name]())
-    target = resolve("cpu", 2)
-    configs = [s.at(s.default) for s in lw.space(workload, target).sketches[:6]]
-    assert_configs_equal_oracle(workload, configs, target)
+    configs = [s.at(s.default) for s in lw.space(workload, HERE).sketches[:6]]
+    assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -128,13 +126,12 @@ def test_drawn_convolutions_in_blocks_equal_the_oracle(seed):
     x = tensor("x", int(rng.integers(1, 3)), 4, h, w)
     weights = tensor("w", 6, 4, *windows, constant=True)
     workload = lw.workload(ops.conv2d(x, weights, **options))
-    target = resolve("cpu", 2)
     configs = [
         s.at(s.default)
-        for s in lw.space(workload, target).sketches
+        for s in lw.space(workload, HERE).sketches
         if s.rewrite.startswith("rows=")
     ]
-    assert_configs_equal_oracle(workload, configs[:1] + configs[-1:], target)
+    assert_configs_equal_oracle(workload, configs[:1] + configs[-1:])
 
 
 def test_a_block_has_the_rows_that_it_reads():
@@ -147,8 +144,7 @@ def test_a_block_has_the_rows_that_it_reads():
 def test_blocks_keep_all_threads_as_busy_as_single_rows():
     workload = lw.workload(conv(h=28, w=28, padding=1))
     for threads in (1, 2, 3, 4, 8):
-        target = resolve("cpu", threads)
-        for rows in rows_of_blocks(workload, target):
+        for rows in rows_of_blocks(workload, narrow(threads)):
             blocks = -(-28 // rows)
             assert -(-blocks // threads) * rows == -(-28 // threads)
 
@@ -160,7 +156,7 @@ def test_a_padded_tensor_that_others_read_is_not_put_into_blocks():
     inside = (u >= 1) & (u < 10) & (v >= 1) & (v < 10)
     padded[c, u, v] = lw.where(inside, image[c, u - 1, v - 1], 0.0)
     out[k, y, x] += padded[c, y + r, x + q] * weights[k, c, r, q]
-    assert rows_of_blocks(lw.workload(out), resolve("cpu", 2))
+    assert rows_of_blocks(lw.workload(out), HERE)
     doubled[c, u, v] = padded[c, u, v] * 2.0
     assert blocked(lw.workload(out, doubled), 1) is None
 
@@ -168,7 +164,7 @@ def test_a_padded_tensor_that_others_read_is_not_put_into_blocks():
 @pytest.mark.parametrize("shape", [(12, 12), (5, 12)], ids=["square", "no room"])
 def test_no_blocks_without_padding(shape):
     workload = lw.workload(conv(*shape))
-    assert rows_of_blocks(workload, resolve("cpu", 2)) == ()
+    assert rows_of_blocks(workload, HERE) == ()
     assert blocked(workload, 1) is None
 
 

@@ -12,6 +12,7 @@ from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, whole
 from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE, narrow
 
 RANDOM_CONFIGS = 1
 
@@ -24,8 +25,8 @@ def weights(*shape, dtype="float32"):
     return tensor("w", *shape, constant=True, dtype=dtype)
 
 
-def by_phase(workload, **where):
-    return [s for s in lw.space(workload, **where).sketches if s.rewrite.startswith("phases")]
+def by_phase(workload, target=HERE):
+    return [s for s in lw.space(workload, target).sketches if s.rewrite.startswith("phases")]
 
 
 @pytest.mark.parametrize(
@@ -169,17 +170,17 @@ CASES = {
 def test_phases_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
-    sketches, rng = by_phase(workload, threads=2), np.random.default_rng(0)
+    sketches, rng = by_phase(workload), np.random.default_rng(0)
     assert sketches
     configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
     for _ in range(RANDOM_CONFIGS):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def test_products_with_padding_are_left_out():
-    (sketch, *_) = by_phase(lw.workload(last(1, 14, 14, 32, filters=32)), threads=1)
+    (sketch, *_) = by_phase(lw.workload(last(1, 14, 14, 32, filters=32)), narrow(1))
     products = [n.nest for n in sketch.nests if n.nest.reducer == "sum"]
     assert sum(n.steps for n in products) == 17 * 17 * 32 * 32
     assert 1 < sketch.growth < 2
@@ -212,4 +213,4 @@ def test_every_thread_has_filters():
 
 
 def test_windows_that_move_by_one_are_left_to_the_other_rewrite():
-    assert not by_phase(lw.workload(last(1, 14, 14, 32, filters=32, stride=1)), threads=2)
+    assert not by_phase(lw.workload(last(1, 14, 14, 32, filters=32, stride=1)))

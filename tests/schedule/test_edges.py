@@ -1,23 +1,17 @@
 """Windows over padded planes in parts without padding: what is made, and that it is right."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
 from loopwright.dsl.index import Index
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.rewrites.boundary_peeling import edges
 from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
-
-
-def narrow(threads):
-    """This machine with vectors of 8 floats, as if it had no wider ones."""
-    return replace(resolve("cpu", threads), vector_bytes=32, vector_registers=16)
+from tests.targets import narrow
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):

@@ -6,6 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 RANDOM_CONFIGS = 2
 SMALLER = "fixed=24"
@@ -80,44 +81,44 @@ PARTS_OF_OTHERS = {
 }
 
 
-def smaller(workload, **where):
-    return [s for s in lw.space(workload, **where).sketches if s.rewrite == SMALLER]
+def smaller(workload, target=HERE):
+    return [s for s in lw.space(workload, target).sketches if s.rewrite == SMALLER]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_products_with_weights_of_three_bytes_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
-    sketches, rng = smaller(workload, threads=2), np.random.default_rng(0)
+    sketches, rng = smaller(workload), np.random.default_rng(0)
     assert sketches
     configs = [sketches[0].at(sketches[0].default)]
     for _ in range(RANDOM_CONFIGS):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize("algorithm", PARTS_OF_OTHERS)
 def test_the_weights_of_faster_algorithms_may_have_three_bytes_too(algorithm):
     workload = lw.workload(PARTS_OF_OTHERS[algorithm]())
-    found = {s.rewrite: s for s in lw.space(workload, threads=2).sketches}
+    found = {s.rewrite: s for s in lw.space(workload, HERE).sketches}
     both = [s for r, s in found.items() if r.startswith(algorithm) and r.endswith(SMALLER)]
     assert both
     for sketch in both:
         assert sketch.growth > found[sketch.rewrite.removesuffix(SMALLER).strip()].growth
-    assert_configs_equal_oracle(workload, [s.at(s.default) for s in both], threads=2)
+    assert_configs_equal_oracle(workload, [s.at(s.default) for s in both])
 
 
 def built(workload):
-    sketch = smaller(workload, threads=2)[0]
-    return lw.build(workload, sketch.at(sketch.default), threads=2)
+    sketch = smaller(workload)[0]
+    return lw.build(workload, sketch.at(sketch.default), target=HERE)
 
 
 def test_weights_are_three_bytes_and_a_scale_for_each_sum():
     workload = lw.workload(products(1, 1536, 1400))
-    sketch = smaller(workload, threads=2)[0]
+    sketch = smaller(workload)[0]
     tile = sketch.knobs[-3].name
     whole = sketch.at(sketch.default).replace(sketch, **{tile: (64,)})  # tiles that divide 1536
-    library = lw.build(workload, whole, threads=2)
+    library = lw.build(workload, whole, target=HERE)
     assert sum(p.nbytes for p in library.signature.prepared) == 1536 * (1400 * 3 + 4)
 
 
@@ -190,10 +191,10 @@ def test_weights_that_are_near_or_given_at_every_call_stay_as_they_are():
         products(1, 1500, 1400, constant=False),
         products(1, 1500, 1400, dtype="float64"),
     ):
-        assert not smaller(lw.workload(made), threads=2)
+        assert not smaller(lw.workload(made))
 
 
 def test_who_wants_no_more_rounding_can_leave_them_out():
-    space = lw.space(lw.workload(products(1, 1500, 1400)), threads=2)
+    space = lw.space(lw.workload(products(1, 1500, 1400)), HERE)
     assert SMALLER in {s.rewrite for s in space.sketches}
     assert SMALLER not in {s.rewrite for s in space.limited(1).sketches}

@@ -6,6 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 
 def tensor(name, *shape, constant=False):
@@ -32,12 +33,12 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_im2col_equals_the_oracle(name):
     workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
-    sketches = [s for s in lw.space(workload, threads=2).sketches if s.name.startswith("im2col")]
+    sketches = [s for s in lw.space(workload, HERE).sketches if s.name.startswith("im2col")]
     configs = [sketches[0].at(sketches[0].default)]
     for _ in range(4):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize(
@@ -50,5 +51,5 @@ def test_im2col_equals_the_oracle(name):
     ids=["no window", "few uses", "no product"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
-    space = lw.space(lw.workload(out), threads=2)
+    space = lw.space(lw.workload(out), HERE)
     assert not any(s.name.startswith("im2col") for s in space.sketches)

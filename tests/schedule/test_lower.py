@@ -1,12 +1,9 @@
 """Lowering: batches, printed trees, and the verifier."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
 from loopwright.codegen.tir.emit import emit_tree
 from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
@@ -31,6 +28,7 @@ from loopwright.schedule.tree.printer import show
 from loopwright.schedule.tree.verifier import legal, verify
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
+from tests.targets import HERE
 
 AVX2 = Target(vector_bytes=32, vector_registers=16, threads=2)
 AVX512 = Target(vector_bytes=64, vector_registers=32, threads=2)
@@ -211,11 +209,10 @@ def test_the_next_panel_of_weights_that_no_cache_holds_is_prefetched(filters, pr
     x = lw.tensor("x", (1, 10, 9, 64))
     w = lw.tensor("w", (3, 3, 64, filters), constant=True)
     workload = lw.workload(ops.conv2d(x, w, layout="NHWC"))
-    target = replace(resolve("cpu", 2), l2_bytes=1 << 19)
-    sketch = next(s for s in space(workload, target).sketches if not s.rewrite)
-    assert bool(list(hints(lower(sketch, target, sketch.at(sketch.default)).body))) == prefetched
-    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], target)
+    sketch = next(s for s in space(workload, HERE).sketches if not s.rewrite)
+    config = sketch.at(sketch.default)
+    tree = lower(sketch, HERE, config)
+    assert bool(list(hints(tree.body))) == prefetched
+    assert_configs_equal_oracle(workload, [config])
     # C has no hints, and no loops around nothing.
-    assert emit_tree(
-        lower(sketch, target, sketch.at(sketch.default)).row(0), target, vectors=False
-    )
+    assert emit_tree(tree.row(0), HERE, vectors=False)

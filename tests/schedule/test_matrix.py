@@ -6,6 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 
 def contraction(spec, sizes, constant=False, last=None, dtype="float32"):
@@ -51,7 +52,7 @@ CASES = {
 
 
 def sketches_of(workload):
-    sketches = lw.space(workload, threads=2).sketches
+    sketches = lw.space(workload, HERE).sketches
     return [s for s in sketches if s.rewrite == "matrix"]
 
 
@@ -63,7 +64,7 @@ def test_a_copied_operand_equals_the_oracle(name):
     for _ in range(4):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def test_the_axes_of_the_copy_merge():

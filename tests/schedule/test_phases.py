@@ -8,6 +8,7 @@ from loopwright.dsl import ops
 from loopwright.schedule.program.plan import fused
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.schedule.test_rewrite import text
+from tests.targets import HERE
 
 RANDOM_CONFIGS = 3
 
@@ -173,15 +174,15 @@ def test_phases_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     written = [nest.out for nest in fused(workload)]
     assert len(set(written)) < len(written)
-    space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+    space, rng = lw.space(workload, HERE), np.random.default_rng(0)
     configs = [space.default, *(space.sample(rng) for _ in range(RANDOM_CONFIGS))]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def test_phases_that_are_alike_share_their_choices():
     w = weights(16, 17, 4, 4)
     space = lw.space(
-        lw.workload(transposed(tensor("x", 1, 16, 5, 4), w, stride=2, padding=1)), threads=2
+        lw.workload(transposed(tensor("x", 1, 16, 5, 4), w, stride=2, padding=1)), HERE
     )
     for sketch in space.sketches:
         numbers = [n for n, nest in enumerate(sketch.nests) if nest.nest.reducer]
@@ -192,10 +193,10 @@ def test_phases_that_are_alike_share_their_choices():
 def test_phases_of_a_transposed_convolution_are_computed_by_winograd():
     w = weights(16, 17, 4, 4)
     workload = lw.workload(transposed(tensor("x", 1, 16, 5, 4), w, stride=2, padding=1))
-    space = lw.space(workload, threads=2)
+    space = lw.space(workload, HERE)
     fast = {s.name.split()[0]: s for s in space.sketches if s.growth > 1}
     assert set(fast) == {"winograd=4", "winograd=2"}
     configs = [s.at(s.default) for s in fast.values()]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
     relaid = [n.nest.out.name for n in fast["winograd=2"].nests if "last" in n.nest.out.name]
     assert set(relaid) == {"x_spread_dense_last"}

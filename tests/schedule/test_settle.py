@@ -9,6 +9,7 @@ from loopwright.schedule import space as spaces
 from loopwright.schedule.program import buffer_reuse as settle
 from loopwright.schedule.program.nest import in_place
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 
 def row(size, rows=3):
@@ -35,7 +36,7 @@ def twice_read():
 
 
 def settled(workload):
-    (sketch, *_) = lw.space(workload, threads=2).sketches
+    (sketch, *_) = lw.space(workload, HERE).sketches
     return any(in_place(n.nest) for n in sketch.nests)
 
 
@@ -53,9 +54,9 @@ MADE = {
 def test_a_long_row_is_made_in_place(name):
     workload = lw.workload(MADE[name]())
     assert settled(workload)
-    space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+    space, rng = lw.space(workload, HERE), np.random.default_rng(0)
     configs = [space.default, *(space.sample(rng) for _ in range(4))]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_long_row_is_made_in_place(name):
 def test_other_rows_are_not(made):
     workload = lw.workload(made())
     assert not settled(workload)
-    assert_configs_equal_oracle(workload, [lw.space(workload, threads=2).default], threads=2)
+    assert_configs_equal_oracle(workload, [lw.space(workload, HERE).default])
 
 
 def planes(weight):
@@ -124,7 +125,7 @@ def everything_is_long(monkeypatch):
 @pytest.mark.parametrize("name", EVERY)
 def test_whatever_is_made_in_place_equals_the_oracle(everything_is_long, name):
     workload = lw.workload(EVERY[name]())
-    space, rng = lw.space(workload, threads=2), np.random.default_rng(0)
+    space, rng = lw.space(workload, HERE), np.random.default_rng(0)
     configs = [s.at(s.default) for s in space.sketches[:4]]
     configs += [space.sample(rng) for _ in range(4)]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)

@@ -7,6 +7,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 
 def tensor(name, *shape, constant=False):
@@ -49,15 +50,15 @@ CASES = {
 
 
 def steps(workload):
-    return max(n.nest.steps for n in lw.space(workload, threads=2).sketches[0].nests)
+    return max(n.nest.steps for n in lw.space(workload, HERE).sketches[0].nests)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_window_over_one_place_equals_the_oracle(name):
     workload = lw.workload(CASES[name]())
-    firsts = {s.rewrite: s for s in reversed(lw.space(workload, threads=2).sketches)}
+    firsts = {s.rewrite: s for s in reversed(lw.space(workload, HERE).sketches)}
     configs = [s.at(s.default) for s in firsts.values()]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def test_each_result_takes_one_tap():
@@ -71,5 +72,5 @@ def test_results_that_no_tap_reaches_stay_in_the_sum():
     """A window of 2 around a padding of 2 meets the pixel in the middle alone."""
     x, w = tensor("x", 1, 20, 1, 1), tensor("w", 24, 20, 2, 2, constant=True)
     workload = lw.workload(ops.conv2d(x, w, padding=2))
-    sketch = lw.space(workload, threads=2).sketches[0]
-    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], threads=2)
+    sketch = lw.space(workload, HERE).sketches[0]
+    assert_configs_equal_oracle(workload, [sketch.at(sketch.default)])

@@ -1,6 +1,7 @@
 """Products that leave zeros of their data out equal the oracle, whatever the data are."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.verifier import verify
 from tests.codegen.test_build import assert_equals_oracle, random_inputs
+from tests.targets import ALONE, AVX2_SMALL, HERE
 
 AVX2 = Target(vector_bytes=32, threads=2)
 
@@ -70,11 +72,11 @@ def inputs_with_zeros(workload, share):
     return made
 
 
-def assert_equal(workload, configs, share, **options):
+def assert_equal(workload, configs, share, target=HERE):
     inputs = inputs_with_zeros(workload, share)
     expected = evaluate(workload, inputs)
     for config in configs:
-        library = lw.build(workload, config, **options)
+        library = lw.build(workload, config, target)
         try:
             assert_equals_oracle(workload, library, inputs, expected)
         except AssertionError as error:
@@ -85,39 +87,38 @@ def assert_equal(workload, configs, share, **options):
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_results_equal_the_oracle_for_any_share_of_zeros(name, share):
     workload = lw.workload(DEFINITIONS[name]())
-    found = lw.space(workload, threads=2).sparse
+    found = lw.space(workload, HERE).sparse
     assert found
-    assert_equal(workload, [s.at(s.default) for s in found], share, threads=2)
+    assert_equal(workload, [s.at(s.default) for s in found], share)
 
 
 @pytest.mark.parametrize("name", ["many_blocks", "bias_relu_and_residual", "behind_a_window"])
 def test_every_tile_equals_the_oracle(name):
     workload = lw.workload(DEFINITIONS[name]())
-    for sketch in lw.space(workload, threads=2).sparse[::2]:
+    for sketch in lw.space(workload, HERE).sparse[::2]:
         knob = max(
             (k for k in sketch.knobs if k.name.startswith("tile")), key=lambda k: int(k.name[4:])
         )
         for tile in knob.choices[:: max(1, len(knob.choices) // 6)]:
-            assert_equal(workload, [sketch.config(**{knob.name: tile})], 0.5, threads=2)
+            assert_equal(workload, [sketch.config(**{knob.name: tile})], 0.5)
 
 
 def test_code_for_avx2_equals_the_oracle():
     workload = lw.workload(with_bias_relu_and_residual(96, 128))
     found = space_on(workload, AVX2).sparse
     assert found
-    here = lw.space(workload, threads=2).target
-    narrow = Target(here.kind, here.triple, "haswell", (), 32, 16, 2)
+    narrow = replace(AVX2_SMALL, triple=HERE.triple, mcpu="haswell")
     for s in space_on(workload, narrow).sparse:
-        assert_equal(workload, [s.at(s.default)], 0.5, target=narrow)
+        assert_equal(workload, [s.at(s.default)], 0.5, narrow)
 
 
 def test_one_thread_gives_the_same_as_two():
     workload = lw.workload(pointwise(channels=96))
     inputs = inputs_with_zeros(workload, 0.5)
     one, two = (
-        lw.build(workload, s.at(s.default), threads=n)(*inputs)
-        for n in (1, 2)
-        for s in lw.space(workload, threads=n).sparse[:1]
+        lw.build(workload, s.at(s.default), target)(*inputs)
+        for target in (ALONE, HERE)
+        for s in lw.space(workload, target).sparse[:1]
     )
     np.testing.assert_array_equal(one, two)
 
@@ -126,9 +127,9 @@ def test_what_is_no_number_or_infinite_in_the_data_shows():
     workload = lw.workload(product(16, 64, 64))
     x, y = inputs_with_zeros(workload, 0.5)
     x[3, 5], x[4, 40] = np.nan, np.inf
-    for s in lw.space(workload, threads=2).sparse:
+    for s in lw.space(workload, HERE).sparse:
         with np.errstate(invalid="ignore"):
-            made = lw.build(workload, s.at(s.default), threads=2)(x, y)
+            made = lw.build(workload, s.at(s.default), target=HERE)(x, y)
         assert np.isnan(made[3]).all()
         assert np.isinf(made[4]).all()
         assert np.isfinite(np.delete(made, (3, 4), axis=0)).all()
@@ -138,8 +139,8 @@ def test_a_negative_zero_is_a_zero():
     workload = lw.workload(product(16, 64, 32))
     x, y = inputs_with_zeros(workload, 0.0)
     x[...] = -0.0
-    for s in lw.space(workload, threads=2).sparse:
-        assert not lw.build(workload, s.at(s.default), threads=2)(x, y).any()
+    for s in lw.space(workload, HERE).sparse:
+        assert not lw.build(workload, s.at(s.default), target=HERE)(x, y).any()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_processors_without_the_instruction_have_no_such_program():
 
 
 def test_no_search_draws_them_and_records_may_name_them():
-    space = lw.space(lw.workload(pointwise()), threads=2)
+    space = lw.space(lw.workload(pointwise()), HERE)
     config = space.sparse[0].at(space.sparse[0].default)
     assert config in space
     assert not any("sparse" in s.rewrite for s in space.sketches)

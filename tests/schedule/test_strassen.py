@@ -12,6 +12,7 @@ from loopwright.schedule.rewrites.bilinear.strassen import ALGORITHM
 from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 RANDOM_CONFIGS = 2
 
@@ -20,8 +21,8 @@ def tensor(name, *shape, constant=False, dtype="float32"):
     return lw.tensor(name, shape, dtype=dtype, constant=constant)
 
 
-def halved(workload, **where):
-    found = lw.space(workload, **where).sketches
+def halved(workload, target=HERE):
+    found = lw.space(workload, target).sketches
     return [s for s in found if s.rewrite.startswith("strassen") and "fixed" not in s.rewrite]
 
 
@@ -159,19 +160,19 @@ CASES = {
 def test_halved_products_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
-    sketches, rng = halved(workload, threads=2), np.random.default_rng(0)
+    sketches, rng = halved(workload), np.random.default_rng(0)
     assert sketches
     configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
     for _ in range(RANDOM_CONFIGS):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def test_eight_products_become_seven_and_sixty_four_forty_nine():
     workload = lw.workload(products(128, 320, 512))
     counted = {}
-    for sketch in halved(workload, threads=2):
+    for sketch in halved(workload):
         (product,) = (n.nest for n in sketch.nests if n.nest.reducer == "sum")
         label, _, rows = sketch.rewrite.partition(" rows=")
         tiles = 128 // 2 ** int(label[-1])
@@ -183,7 +184,7 @@ def test_a_window_before_the_product_needs_no_padding():
     workload = lw.workload(behind_a_window())
     copies = {t.name for t in workload.stages if "pad" in t.name}
     assert copies
-    for sketch in halved(workload, threads=2):
+    for sketch in halved(workload):
         assert not copies & {nest.nest.out.name for nest in sketch.nests}
 
 
@@ -202,14 +203,14 @@ def test_what_cannot_gain_is_left_as_it_is():
         lw.einsum("i,i->i", tensor("x", 1), tensor("w", 1, constant=True)),  # no sum at all
         ops.conv2d(x, window, layout="NHWC"),
     ):
-        assert halved(lw.workload(made), threads=2) == []
+        assert halved(lw.workload(made)) == []
 
 
 def test_errors_grow_with_every_halving_and_who_wants_exact_sums_gets_them():
     workload = lw.workload(products(128, 320, 512))
-    growth = {s.rewrite[:10]: s.growth for s in halved(workload, threads=2)}
+    growth = {s.rewrite[:10]: s.growth for s in halved(workload)}
     assert 1 < growth["strassen=1"] < 3 < growth["strassen=2"] < 8
-    exact = lw.space(workload, threads=2).limited(1)
+    exact = lw.space(workload, HERE).limited(1)
     assert not any(s.rewrite.startswith("strassen") for s in exact.sketches)
 
 

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.target import resolve
 from loopwright.dsl import ops
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.rewrites.boundary_peeling import edges
 from loopwright.schedule.rewrites.producer_at_blocks import rows_through, through
 from loopwright.schedule.space import space
 from tests.codegen.test_build import assert_configs_equal_oracle
-
-
-def narrow(threads):
-    """This machine with vectors of 8 floats, as if it had no wider ones."""
-    return replace(resolve("cpu", threads), vector_bytes=32, vector_registers=16)
+from tests.targets import narrow
 
 
 def separable(h=12, w=11, channels=24, filters=40, images=1, then=lambda y: y, **options):

@@ -12,6 +12,7 @@ from loopwright.schedule.rewrites.bilinear.winograd import blocks_of
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Allocate, Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.targets import HERE
 
 RANDOM_CONFIGS = 4
 
@@ -157,24 +158,24 @@ def fast(space):
 @pytest.mark.parametrize("name", CASES)
 def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
-    sketches, rng = fast(lw.space(workload, threads=2)), np.random.default_rng(0)
+    sketches, rng = fast(lw.space(workload, HERE)), np.random.default_rng(0)
     assert sketches
     of_each = {s.rewrite: s for s in sketches}  # among them blocks of rows of tiles
     configs = [s.at(s.default) for s in of_each.values()]
     for _ in range(RANDOM_CONFIGS):
         sketch = sketches[rng.integers(len(sketches))]
         configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def test_phases_of_one_result_are_one_program():
-    (sketch, *_) = fast(lw.space(workload_of(transposed_by_2()), threads=2))
+    (sketch, *_) = fast(lw.space(workload_of(transposed_by_2()), HERE))
     assert len([n for n in sketch.nests if n.nest.reducer == "sum"]) == 1
 
 
 def test_phases_of_a_window_are_channels_of_one_product():
     out = ops.conv2d(tensor("x", 1, 16, 18, 18), weights(16, 16, 3, 3), stride=2, padding=1)
-    sketch = next(s for s in fast(lw.space(out, threads=2)) if s.rewrite == "winograd=2")
+    sketch = next(s for s in fast(lw.space(out, HERE)) if s.rewrite == "winograd=2")
     products = [n.nest for n in sketch.nests if n.nest.reducer == "sum"]
     steps = [int(np.prod([*n.extents.values()])) for n in products]
     tiles, filters, channels = 5 * 5, 16, 16  # 9 results across: a tile reaches over the edge
@@ -184,13 +185,13 @@ def test_phases_of_a_window_are_channels_of_one_product():
 
 def test_three_channels_and_their_phases_lie_side_by_side():
     out = ops.conv2d(tensor("x", 1, 3, 32, 32), weights(16, 3, 7, 7), stride=2, padding=3)
-    (sketch, *_) = fast(lw.space(out, threads=2))
+    (sketch, *_) = fast(lw.space(out, HERE))
     shapes = [n.nest.out.shape for n in sketch.nests if n.nest.out.name.endswith("_folded")]
     assert {shape[-1] for shape in shapes} == {2 * 2 * 3}
 
 
 def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop():
-    space = lw.space(workload_of(with_bias_relu_and_residual()), threads=2)
+    space = lw.space(workload_of(with_bias_relu_and_residual()), HERE)
     sketch = next(s for s in fast(space) if "rows=" in s.rewrite)
     tree = lower(sketch, space.target, sketch.at(sketch.default))
     (loop,) = [s for s in tree.body if isinstance(s, Loop) and "block" in s.var.name][-1:]
@@ -245,7 +246,7 @@ def test_a_block_that_ends_within_a_row_computes_its_tiles_alone():
 
 
 def across(workload, rewrite):
-    return next(s for s in fast(lw.space(workload, threads=2)) if s.rewrite == rewrite)
+    return next(s for s in fast(lw.space(workload, HERE)) if s.rewrite == rewrite)
 
 
 def images():
@@ -270,10 +271,10 @@ def convolutions_of_two_sizes():
 @pytest.mark.parametrize("make", [images, phases, strided, convolutions_of_two_sizes])
 def test_blocks_that_end_within_a_row_equal_the_oracle(make):
     workload = workload_of(make())
-    found = {s.rewrite: s for s in fast(lw.space(workload, threads=2)) if "tiles=" in s.rewrite}
+    found = {s.rewrite: s for s in fast(lw.space(workload, HERE)) if "tiles=" in s.rewrite}
     assert found
     configs = [s.at(s.default) for s in found.values()]
-    assert_configs_equal_oracle(workload, configs, threads=2)
+    assert_configs_equal_oracle(workload, configs)
 
 
 def around(sketch):
@@ -297,10 +298,10 @@ def test_loops_may_have_any_names(name):
     data, w = tensor("x", 2, 16, 22, 11), tensor("w", 16, 16, 3, 3, constant=True)
     out = lw.tensor("o")
     out[n, k, y, x] += data[n, c, y + r, x + s] * w[k, c, r, s]
-    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), threads=2))}
+    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), HERE))}
     assert any("rows=" in rewrite for rewrite in sketches)
     assert_configs_equal_oracle(
-        lw.workload(out), [s.at(s.default) for s in sketches.values()], threads=2
+        lw.workload(out), [s.at(s.default) for s in sketches.values()]
     )
 
 
@@ -310,14 +311,14 @@ def test_loops_beside_phases_may_have_any_names(name):
     data, w = tensor("x", 3, 21, 19), tensor("w", 16, 3, 7, 7, constant=True)
     out = lw.tensor("o")
     out[k, y, x] += data[c, 2 * y + r, 2 * x + s] * w[k, c, r, s]
-    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), threads=2))}
+    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), HERE))}
     assert_configs_equal_oracle(
-        lw.workload(out), [s.at(s.default) for s in sketches.values()], threads=2
+        lw.workload(out), [s.at(s.default) for s in sketches.values()]
     )
 
 
 def test_sketches_say_how_much_rounding_errors_grow():
-    space = lw.space(workload_of(with_bias_relu_and_residual()), threads=2)
+    space = lw.space(workload_of(with_bias_relu_and_residual()), HERE)
     growth = {s.name.split()[0]: s.growth for s in fast(space)}
     assert 1 < growth["winograd=2"] < growth["winograd=4"] == space.growth
     assert space.sketches[0].growth == 1
@@ -339,4 +340,4 @@ def test_sketches_say_how_much_rounding_errors_grow():
     ids=["weights that change", "few channels", "no window", "depthwise", "nothing changes"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
-    assert not fast(lw.space(lw.workload(out), threads=2))
+    assert not fast(lw.space(lw.workload(out), HERE))
