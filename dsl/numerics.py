@@ -7,7 +7,9 @@
 "standard"            Also rewrites within 4 times that bound, where inside of a convolution's
                       window the largest element of a channel may stand for the channel. Reduction
                       axes may be scaled against each other at will.
-"fast"                Everything. Errors are bounded by the largest terms of a sum.
+"fast"                Everything. Errors are bounded by the largest terms of a sum. Besides, data
+                      under about 1e-26 may count as nothing, sums of terms over about 1e28 may
+                      overflow, and a value that is no number may reach the rows beside its own.
 ====================  ============================================================================
 """
 

@@ -74,9 +74,10 @@ class Builder:
         """Build every config; nothing goes on any more when this returns."""
         return [Built.of(reply) for reply in self._pool.map([self._job(task, c) for c in configs])]
 
-    def oracle(self, task: Task, seed: int, timeout: float) -> Reply:
-        """The outputs that the oracle computes for the inputs of a seed, as blobs."""
-        return self._pool.map([self._question(task, seed, timeout)])[0]
+    def oracle(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Reply:
+        """The outputs that the oracle computes for the inputs of a seed, as blobs; `scaled` as for
+        `runner.Data`."""
+        return self._pool.map([self._question(task, seed, timeout, scaled)])[0]
 
     def build_with_oracle(
         self, task: Task, configs: Sequence[Config], seed: int, timeout: float
@@ -90,8 +91,8 @@ class Builder:
         """End the workers."""
         self._pool.close()
 
-    def _question(self, task: Task, seed: int, timeout: float) -> Job:
-        asked = {"do": "evaluate", "workload": task.text, "seed": seed}
+    def _question(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Job:
+        asked = {"do": "evaluate", "workload": task.text, "seed": seed, "scaled": scaled}
         return Job(Frame(asked), timeout)
 
     def _job(self, task: Task, config: Config) -> Job:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.dsl.index import indices
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import accelerator, machine
@@ -21,7 +22,7 @@ from loopwright.measure.timing import Timing
 from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.pool import Pool
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import space
+from loopwright.schedule.space import find_sketch, space
 from loopwright.schedule.target import Target
 
 _BATCH = 64  # candidates that are built before the first of them runs
@@ -129,7 +130,9 @@ class LocalDevice(Device):
                 )
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
-        data = self._references.fresh(workload)
+        # "fast" promises nothing of features that are small beside others.
+        sketch = find_sketch(workload, self.target, config.sketch)
+        data = self._references.fresh(workload, scaled=sketch.numerics < Numerics.FAST)
         # What is checked is mostly of the last batch, whose code is still there.
         known = self._built.get((workload.key, config))
         built = known or self._builder.build(data.task, [config])[0]

@@ -77,14 +77,14 @@ class References:
         self._keep(workload, data, default)
         return data, built
 
-    def fresh(self, workload: Workload) -> Data:
-        """A reference on data that no candidate has seen."""
+    def fresh(self, workload: Workload, scaled: bool) -> Data:
+        """A reference on data that no candidate has seen; `scaled` as for `Data`."""
         data, default = self._find(workload)
         self._drawn += 1
-        data = replace(data, seed=self._seed + self._drawn)
+        data = replace(data, seed=self._seed + self._drawn, scaled=scaled)
         if workload.key in self._too_slow:  # it would be again
             return self._by_default(data, default)
-        oracle = self._builder.oracle(data.task, data.seed, self._limits.oracle)
+        oracle = self._builder.oracle(data.task, data.seed, self._limits.oracle, scaled)
         return self._with_outputs(data, default, oracle)
 
     def _find(self, workload: Workload) -> tuple[Data, Built]:

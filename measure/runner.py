@@ -32,6 +32,7 @@ class Data:
     Attributes
     ----------
     seed: of the generator that draws the inputs.
+    scaled: whether features are of very different sizes (`dsl.hard_data`).
     expected: the outputs as bytes, and their slack where the oracle gave one; none where
         candidates are not checked.
     tolerance: rtol and atol within which outputs of the definition's own sums agree; the atol of
@@ -44,6 +45,7 @@ class Data:
     expected: tuple[Bytes, ...]
     tolerance: tuple[float, float]
     timeout: float
+    scaled: bool = False
 
 
 @dataclass
@@ -280,6 +282,7 @@ class Runner:
             "kind": data.task.target.kind,
             "threads": data.task.target.threads,
             "seed": data.seed,
+            "scaled": data.scaled,
             "tolerance": data.tolerance,
         }
         job = Job(Frame(asked, data.expected), _DATA)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import json
 
-import numpy as np
-
 from loopwright.codegen.build import compile_program, program, signature
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.dsl.errors import ConfigError, LoopwrightError
-from loopwright.dsl.oracle import evaluate, random_inputs, slack
+from loopwright.dsl.hard_data import drawn
+from loopwright.dsl.oracle import evaluate, slack
 from loopwright.dsl.workload import Workload
 from loopwright.measure.checking import to_bytes
 from loopwright.measure.workers.messages import CandidateError, Frame, Operation
@@ -57,7 +56,7 @@ def _build(frame: Frame) -> Frame:
 def _evaluate(frame: Frame) -> Frame:
     """The oracle's outputs of "workload", for the inputs of "seed", and their slack."""
     workload = _workload(frame.header["workload"])
-    inputs = random_inputs(workload, np.random.default_rng(frame.header["seed"]))
+    inputs = drawn(workload, frame.header["seed"], frame.header["scaled"])
     outputs = evaluate(workload, inputs)
     return Frame({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
 

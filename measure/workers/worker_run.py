@@ -19,7 +19,7 @@ from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.signature import Origin, Parameter, Signature, functions_of
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError
-from loopwright.dsl.oracle import random_inputs
+from loopwright.dsl.hard_data import drawn
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.measure.checking import difference, from_bytes, poison, to_bytes
 from loopwright.measure.machine import one_per_core
@@ -53,21 +53,20 @@ class _Bench:
         self._timers: dict[int, Timer] = {}
 
     def data(self, frame: Frame) -> Frame:
-        """Draw the inputs of "workload" by "seed", for calls on "threads" of a target of "kind";
-        the blobs are the outputs expected within "tolerance", if they are known, and the slack
-        that they have beyond it, if any."""
+        """Draw the inputs of "workload" by "seed", their features "scaled" or not, for calls on
+        "threads" of a target of "kind"; the blobs are the outputs expected within "tolerance", if
+        they are known, and the slack that they have beyond it, if any."""
         asked = frame.header
         self._kind = asked["kind"]
         _place(asked["threads"])
         self._timers.clear()
         self._inputs.clear()
         workload = Workload.from_json(json.loads(asked["workload"]))
-        for tensor, drawn in zip(
-            workload.inputs, random_inputs(workload, np.random.default_rng(asked["seed"]))
-        ):
+        inputs = drawn(workload, asked["seed"], asked["scaled"])
+        for tensor, value in zip(workload.inputs, inputs, strict=True):
             parameter = Parameter(tensor.name, tensor_shape(tensor), tensor.dtype)
             self._inputs[tensor.name] = arrays.empty(parameter)
-            self._inputs[tensor.name][...] = drawn
+            self._inputs[tensor.name][...] = value
         self._workload = workload
         self._expected = from_bytes(workload, frame.blobs)
         slack = frame.blobs[len(self._expected) :]

@@ -24,7 +24,7 @@ class Made:
     groups: the program, ready to be scheduled.
     error_growth: how many times the direct sum's rounding errors are to be expected, as root mean
         squares on random data.
-    numerics: what it keeps of the definition's numerics.
+    numerics: what it keeps of the definition's numerics, the base's own program included.
     workload: where it is another one than the base's: one that is equal, with other stages.
     program: nests that a GPU's kernels may compute where they read them; none if none may.
     prior: times the estimate that it is taken for, where that is known to be wrong.
@@ -83,7 +83,7 @@ class Rewrite(ABC):
             made.workload or base.workload,
             made.groups,
             base.error_growth * made.error_growth,
-            max(base.numerics, made.numerics),
+            made.numerics,
             made.program,
             self.prior * made.prior,
             max(base.minor, self.minor),

@@ -63,12 +63,15 @@ class Window:
 
 def bounded(windows: Sequence[Window], channels: int) -> bool:
     """Whether rounding errors are at most `BOUND` times the bound of the direct sum, where in a
-    window the largest element of a channel stands for the channel.
+    window the largest element of a channel stands for the channel. With more than two results of
+    an algorithm, the window of one meets elements that are of the others' alone.
 
     A sum of n terms errs by at most n roundings of the sum of their sizes. Here n is the products
     that are added up and the terms of the three transforms, and sizes are what these make of
     windows and weights that are as large as their largest elements everywhere.
     """
+    if any(w.algorithm.results > 2 for w in windows):
+        return False
     sizes = math.prod(w.step * w.algorithm.amplification for w in windows)
     taps = math.prod(extent(w.tap) for w in windows)
     terms = channels * math.prod(w.step for w in windows)
