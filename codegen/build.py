@@ -30,6 +30,7 @@ from loopwright.dsl.errors import (
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload, tensor_shape
+from loopwright.schedule.explain import Explanation, explanation
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, default_sketch, find_sketch, space
@@ -75,6 +76,20 @@ def space_of(
 ) -> Space:
     """Every program that is considered for a workload, or a defined tensor, on a target."""
     return space(as_workload(workload), resolve(target, threads), numerics)
+
+
+def explain(
+    workload: Workload | Tensor,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    threads: int | None = None,
+    numerics: str | Numerics = "standard",
+    config: Config | None = None,
+) -> Explanation:
+    """Explain the space of a workload: the rewrites that apply, those that do not and why, and the
+    default; of a config also its loop tree. Print it, or read its attributes. Parameters are as
+    for `build`."""
+    machine = resolve(target, threads)
+    return explanation(as_workload(workload), machine, Numerics.of(numerics), config)
 
 
 def program(

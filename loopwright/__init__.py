@@ -44,7 +44,7 @@ from loopwright.dsl.tensor import pad, tensor
 from loopwright.dsl.workload import Workload, workload
 
 if TYPE_CHECKING:
-    from loopwright.codegen.build import build
+    from loopwright.codegen.build import build, explain
     from loopwright.codegen.build import space_of as space
     from loopwright.codegen.library.library import Library
     from loopwright.codegen.load import load
@@ -60,6 +60,7 @@ _LATER = {
     "Library": ("loopwright.codegen.library.library", "Library"),
     "build": ("loopwright.codegen.build", "build"),
     "build_model": ("loopwright.graph.compile.model", "build_model"),
+    "explain": ("loopwright.codegen.build", "explain"),
     "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
     "load": ("loopwright.codegen.load", "load"),
     "space": ("loopwright.codegen.build", "space_of"),
@@ -92,6 +93,7 @@ __all__ = [
     "equal",
     "erf",
     "exp",
+    "explain",
     "floor",
     "from_tir",
     "graph",

@@ -10,6 +10,7 @@ from loopwright import __version__
 from loopwright.cli.bench import bench
 from loopwright.cli.build import build
 from loopwright.cli.devices import devices
+from loopwright.cli.explain import explain
 from loopwright.cli.inspect import inspect
 from loopwright.cli.model import model
 from loopwright.cli.profile import profile
@@ -21,7 +22,8 @@ from loopwright.cli.tune import tune
 from loopwright.cli.tune_model import tune_model
 
 COMMANDS = (
-    tune, tune_model, inspect, replay, bench, tasks, build, run, profile, records, model, devices,
+    tune, tune_model, explain, inspect, replay, bench, tasks, build, run, profile, records, model,
+    devices,
 )  # fmt: skip
 
 

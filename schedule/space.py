@@ -17,7 +17,7 @@ from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.gpu.sketches import gpu_sketches
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.registry import Named, derive, variants
-from loopwright.schedule.sketch.naming import SketchName
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
@@ -111,6 +111,17 @@ def space(
 def default_sketch(workload: Workload, target: Target, numerics: Numerics) -> Sketch:
     """The first sketch of a space, without deriving the others of its program."""
     return _default(Named(workload), target, numerics)
+
+
+def sketches_of_each(
+    workload: Workload, target: Target, numerics: Numerics
+) -> list[tuple[Variant, tuple[Sketch, ...]]]:
+    """Every program of a space with its sketches, in the space's order."""
+    every: dict[Derivation, list[Sketch]] = {}
+    for sketch in space(workload, target, numerics).sketches:
+        every.setdefault(sketch.derivation, []).append(sketch)
+    known = {v.derivation: v for v in variants(Named(workload), target, numerics)}
+    return [(known[derivation], tuple(found)) for derivation, found in every.items()]
 
 
 def find_sketch(workload: Workload, target: Target, name: SketchName) -> Sketch:

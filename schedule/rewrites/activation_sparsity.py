@@ -203,6 +203,7 @@ class ActivationSparsity(Rewrite):
     """
 
     name = "activation_sparsity"
+    needs = "x86 with AVX, and a product with constant weights, data contiguous along the sum"
     of = ("direct", "boundary_peeling", "producer_at_blocks")
     numerics = Numerics.STANDARD
     minor = 0.3

@@ -343,6 +343,7 @@ class BoundaryPeeling(Rewrite):
     """`O[0] += X[r] * W[r + 1]; O[y + 1] += X[y + r] * W[r]; O[7] += …`: no padded copy."""
 
     name = "boundary_peeling"
+    needs = "a window over a padded tensor in which every channel is a sum of its own"
     numerics = Numerics.STANDARD
     prior = 0.6  # it spares the nearest caches, whose time no estimate has
     minor = 0.3
@@ -356,6 +357,7 @@ class ClampedPadding(Rewrite):
     """`O[y] max= X[clip(y + r - 1)]`: a maximum over the edge reads the nearest element again."""
 
     name = "clamped_padding"
+    needs = "a maximum or minimum over a padded image with channels last"
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
         groups = clamped(base.source)

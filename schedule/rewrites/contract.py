@@ -46,6 +46,7 @@ class Rewrite(ABC):
     Attributes
     ----------
     name: the step's name in derivations, and in records.
+    needs: what a workload or machine has where it may gain, in words.
     of: the rewrites on whose programs it works, "direct" among them.
     numerics: the strictest word under which any of its programs is allowed.
     prior: times the analytical estimate that its programs are taken for.
@@ -55,6 +56,7 @@ class Rewrite(ABC):
     """
 
     name: ClassVar[str]
+    needs: ClassVar[str]
     of: ClassVar[tuple[str, ...]] = ("direct",)
     numerics: ClassVar[Numerics] = Numerics.STRICT
     prior: ClassVar[float] = 1.0

@@ -21,6 +21,7 @@ class ExplicitZeros(Rewrite):
     """The definition's own products where other programs skip zeros."""
 
     name = "explicit_zeros"
+    needs = "strict numerics, and a product with zeros that other programs skip"
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
         if base.source.numerics == Numerics.STRICT:

@@ -61,6 +61,7 @@ class Im2col(Rewrite):
     """`D_columns[c, r, y] = D[c, y + r]; O[k, y] += D_columns[c, r, y] * W[k, c, r]`."""
 
     name = "im2col"
+    needs = "a product whose windows slide or stride over few data, each used 32 times or more"
     gpu = True
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:

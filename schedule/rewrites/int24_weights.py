@@ -245,6 +245,7 @@ class Int24Weights(Rewrite):
     """`V = round(W / S); O[i, j] = S[j] * Σ X[i, k] * V[k, j]`: weights of three bytes."""
 
     name = "int24_weights"
+    needs = "a product with constant float32 weights, larger than the second-level cache"
     of = ("direct", "strassen", "winograd", "winograd_by_phase")
     numerics = Numerics.FAST
     minor = 0.3

@@ -230,6 +230,7 @@ class PaddingAtBlocks(Rewrite):
     """`for b: L[v] = P[b + v] for v < R + 2; O[b + y] += L[y + r] * W[r]` for blocks of R rows."""
 
     name = "padding_at_blocks"
+    needs = "several threads, and a sum with reuse over a padded image of several rows"
     prior = 0.8  # the simplest and the most exact of all beside the definition's own loops
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:

@@ -207,6 +207,7 @@ class ProducerAtBlocks(Rewrite):
     """`for b: D'[y] = … for R rows; O[b * R + y] += D'[y] * V`: producer fusion at row blocks."""
 
     name = "producer_at_blocks"
+    needs = "a window over each channel, and a sum over channels that alone reads it"
     numerics = Numerics.STANDARD
     prior = 0.6  # as `boundary_peeling`, whose windows it has
     minor = 0.3

@@ -40,6 +40,7 @@ class Rfactor(Rewrite):
     """
 
     name = "rfactor"
+    needs = "a reduction much longer than its results are many, of an extent that threads divide"
     gpu = True
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:

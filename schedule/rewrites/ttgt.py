@@ -79,6 +79,7 @@ class Ttgt(Rewrite):
     """`Y_matrix[e, f, c, d] = Y[f, d, e, c]; O[a, c, d] += X[a, e, f] * Y_matrix[e, f, c, d]`."""
 
     name = "ttgt"
+    needs = "a contraction of two tensors of which more axes merge once one of them is transposed"
     prior = 0.8  # copies that make axes merge leave all else as it is
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:

@@ -41,9 +41,9 @@ def dense(rows, depth, columns):
 
 def contraction():
     a, b, c, d, e, f = lw.indices("a b c d e f")
-    X, Y, O = T("X", 9, 7, 9, 5), T("Y", 5, 7, 7, 9), lw.tensor("O")
-    O[a, b, c, d] += X[a, e, b, f] * Y[f, d, e, c]
-    return O
+    X, Y, Z = T("X", 9, 7, 9, 5), T("Y", 5, 7, 7, 9), lw.tensor("Z")
+    Z[a, b, c, d] += X[a, e, b, f] * Y[f, d, e, c]
+    return Z
 
 
 def separable():
@@ -51,9 +51,9 @@ def separable():
     windows = ops.depthwise_conv2d(x, d, padding=1, layout="NHWC")
     p = T("p", 16, 24, constant=True)
     n, y, u, c, k = lw.indices("n y u c k")
-    O = lw.tensor("O")
-    O[n, y, u, k] += windows[n, y, u, c] * p[c, k]
-    return O
+    Z = lw.tensor("Z")
+    Z[n, y, u, k] += windows[n, y, u, c] * p[c, k]
+    return Z
 
 
 SMALL = replace(narrow(2), l1_bytes=4 << 10, l2_bytes=16 << 10)

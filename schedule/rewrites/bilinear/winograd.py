@@ -76,6 +76,7 @@ class Winograd(Rewrite):
     """
 
     name = "winograd"
+    needs = "a convolution with constant weights and at least 8 channels, in and out"
     numerics = Numerics.STANDARD
     prior = 0.85  # it takes no longer than is estimated
     minor = 0.3
@@ -103,6 +104,7 @@ class WinogradByPhase(Rewrite):
     """Winograd's algorithm for each phase of a window that moves by more than one element."""
 
     name = "winograd_by_phase"
+    needs = "a strided convolution with constant weights and at least 8 channels, in and out"
     numerics = Numerics.FAST
     prior = 0.82  # as `winograd`
     minor = 0.3

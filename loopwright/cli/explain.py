@@ -1,0 +1,62 @@
+"""`loopwright explain`: what a space is made of, and a config of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from loopwright.cli.command import Command
+from loopwright.cli.options import NUMERICS, RECORDS, TARGET, THREADS
+from loopwright.cli.workload import read_workload, workload_arguments
+
+
+@click.command(cls=Command)
+@workload_arguments
+@TARGET
+@THREADS
+@NUMERICS
+@RECORDS
+@click.option("--record", "number", type=click.IntRange(1), metavar="ID", help="Its config, too.")
+def explain(
+    what: str,
+    settings: tuple[str, ...],
+    target: str,
+    threads: int | None,
+    numerics: str,
+    records: Path,
+    number: int | None,
+) -> None:
+    """Explain which rewrites apply to WHAT, which do not and why, and the default schedule.
+
+    WHAT is as for `loopwright tune`:
+
+    \b
+      loopwright explain conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
+
+    With --record, the loops of a measured config follow, and the share that it reached of what
+    this machine can do at most.
+    """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
+    from loopwright.codegen.build import explain as explained
+    from loopwright.codegen.target import resolve
+    from loopwright.dsl.errors import LoopwrightError
+    from loopwright.measure.roofline import peak
+    from loopwright.transfer.records.store import RecordStore
+
+    workload = read_workload(what, settings).workload
+    if number is None:
+        click.echo(str(explained(workload, target, threads, numerics)))
+        return
+    with RecordStore(records, create=False) as store:
+        record = store.get(number)
+    if record.workload_key != workload.key:
+        raise LoopwrightError(f"record {number} is of another workload: {record.computation()}")
+    click.echo(str(explained(workload, target, record.threads, numerics, record.config)))
+    machine = resolve(target, record.threads)
+    if str(machine) != record.target:
+        click.echo(f"note: the record is of another target, {record.target}", err=True)
+        return
+    if record.failure is None and machine.gpu is None and workload.flops:
+        least = peak(machine).seconds(workload.flops, workload.min_bytes)
+        took = f"{record.cost * 1e3:.4g} ms"
+        click.echo(f"measured   {took}: {least / record.cost:.0%} of what this machine can do")
