@@ -42,6 +42,7 @@ from loopwright.dsl.functions import (
 from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import pad, tensor
 from loopwright.dsl.workload import Workload, workload
+from loopwright.version import __version__
 
 if TYPE_CHECKING:
     from loopwright.codegen.build import build, explain
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from loopwright.graph.compile.model import build_model
     from loopwright.graph.importers.tir import from_tir
     from loopwright.graph.tuning.tune import tune_model
-
-__version__ = "0.1.0"
 
 # What needs TVM, or is seldom needed, is imported when it is first used.
 _LATER = {
@@ -78,13 +77,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Names for users, lazy ones among them; not the modules that this one imports."""
-    return [*__all__, "__version__"]
+    return sorted(__all__)
 
 
 __all__ = [
     "Library",
     "LoopwrightError",
     "Workload",
+    "__version__",
     "abs",
     "build",
     "build_model",

@@ -6,7 +6,6 @@ from types import FrameType
 
 import click
 
-from loopwright import __version__
 from loopwright.cli.bench import bench
 from loopwright.cli.build import build
 from loopwright.cli.devices import devices
@@ -20,6 +19,7 @@ from loopwright.cli.run import run
 from loopwright.cli.tasks import tasks
 from loopwright.cli.tune import tune
 from loopwright.cli.tune_model import tune_model
+from loopwright.version import __version__
 
 COMMANDS = (
     tune, tune_model, explain, inspect, replay, bench, tasks, build, run, profile, records, model,

@@ -19,6 +19,7 @@ from loopwright.codegen.library.header import MADE_BY, check_name, header, publi
 from loopwright.codegen.library.linker import architecture, link, scratch
 from loopwright.codegen.library.signature import Origin, Signature
 from loopwright.dsl.errors import LibraryError
+from loopwright.version import __version__
 
 FORMAT = "loopwright-library"
 SCHEMA = 1
@@ -97,8 +98,6 @@ def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any
 
 def describe(name: str, signature: Signature, origin: Origin, code: bytes) -> dict[str, Any]:
     """The manifest of a library."""
-    from loopwright import __version__
-
     return {
         "format": FORMAT,
         "schema": SCHEMA,

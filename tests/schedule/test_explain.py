@@ -45,7 +45,8 @@ def test_programs_are_ranked_as_the_space_is_and_the_first_is_the_default():
 
 def test_what_numerics_leave_out_is_told_by_its_word():
     found = explanation(convolution(), TARGETS["one thread"], Numerics.STRICT)
-    assert dict(found.others)["winograd"] == "it has standard numerics here, and strict is asked for"
+    why = dict(found.others)["winograd"]
+    assert why == "it has standard numerics here, and strict is asked for"
 
 
 def test_gpus_have_programs_without_estimates():

@@ -1,0 +1,89 @@
+"""The structure of the package: which folder may import which, and no cycles."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FLOORS = {
+    "": ("dsl", "schedule", "costmodel", "codegen", "measure", "transfer", "explore", "graph"),
+    "schedule": ("tree", "program", "sketch", "loops", "cpu", "gpu", "rewrites"),
+    "schedule.rewrites": ("contract", "bilinear"),
+    "codegen": ("processors", "library", "devices", "gpu_target", "target", "tir", "gpu", "load"),
+    "costmodel": ("model", "features", "models"),
+    "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local"),
+    "transfer": ("records", "pretrained"),
+    "explore": ("budget", "strategies", "report", "session", "finalize", "tune"),
+    "graph": ("network", "importers", "transforms", "tasks", "compile", "tuning"),
+}
+"""Of each folder, the floors that it has: none imports one that stands behind it."""
+
+
+def modules():
+    """The modules of the package, by name."""
+    folders = (ROOT / name for name in ("loopwright", *FLOORS[""]))
+    found = {}
+    for path in (p for folder in folders for p in folder.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[1:] if parts[0] == "loopwright" else parts)
+        found[name.removesuffix("__init__").rstrip(".")] = path
+    return found
+
+
+def imports(path, known):
+    """The modules that a module imports, also inside of functions; not what types alone need."""
+
+    def walk(node):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child)
+
+    for node in walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loopwright"):
+            source = node.module.removeprefix("loopwright").lstrip(".")
+            for alias in node.names:
+                inner = f"{source}.{alias.name}".lstrip(".")
+                yield inner if inner in known else source
+
+
+MODULES = modules()
+ARROWS = {name: set(imports(path, MODULES)) - {name} for name, path in MODULES.items()}
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    left = dict(ARROWS)
+    while free := [name for name, used in left.items() if not used & set(left)]:
+        for name in free:
+            del left[name]
+    assert not left, f"in a cycle, or above one: {sorted(left)}"
+
+
+@pytest.mark.parametrize("folder", FLOORS)
+def test_folders_import_only_what_stands_on_lower_floors(folder):
+    order = FLOORS[folder]
+    inside = f"{folder}." if folder else ""
+
+    def floor(name):
+        first = name.removeprefix(inside).partition(".")[0]
+        return order.index(first) if name.startswith(inside) and first in order else None
+
+    for name, used in ARROWS.items():
+        for other in used:
+            if floor(name) is not None and floor(other) is not None:
+                assert floor(other) <= floor(name), f"{name} imports {other}"
+
+
+def test_folders_are_small_enough_to_be_one_role():
+    for folder in {Path(*name.split(".")[:-1]) for name in MODULES if "." in name}:
+        inside = [n for n in MODULES if Path(*n.split(".")[:-1]) == folder]
+        assert len([n for n in inside if MODULES[n].name != "__init__.py"]) <= 18, folder
+
+
+def test_each_folder_says_what_it_is():
+    for name, path in MODULES.items():
+        if path.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(path.read_text())), name
