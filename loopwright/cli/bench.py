@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.command import Command
-from loopwright.cli.options import SEED, THREADS
+from loopwright.cli.common.command import Command
+from loopwright.cli.common.options import SEED, THREADS
 from loopwright.dsl.workload import Workload
 
 

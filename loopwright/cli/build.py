@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.command import Command, NewFile, library_path
-from loopwright.cli.network import Network, network_options
-from loopwright.cli.network_summary import have, saved, say_untuned
-from loopwright.cli.options import POLICY
+from loopwright.cli.common.command import Command, NewFile, library_path
+from loopwright.cli.common.network import Network, network_options
+from loopwright.cli.common.network_summary import have, saved, say_untuned
+from loopwright.cli.common.options import POLICY
 from loopwright.dsl.words import counted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from loopwright.cli.command import Command, show_details
+from loopwright.cli.common.command import Command, show_details
 
 
 @click.command(cls=Command)

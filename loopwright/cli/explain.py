@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.command import Command
-from loopwright.cli.options import NUMERICS, RECORDS, TARGET, THREADS
-from loopwright.cli.workload import read_workload, workload_arguments
+from loopwright.cli.common.command import Command
+from loopwright.cli.common.options import NUMERICS, RECORDS, TARGET, THREADS
+from loopwright.cli.common.workload import read_workload, workload_arguments
 
 
 @click.command(cls=Command)

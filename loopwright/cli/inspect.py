@@ -11,9 +11,9 @@ from typing import Any
 import click
 import numpy as np
 
-from loopwright.cli.command import Command
-from loopwright.cli.options import NUMERICS, SEED
-from loopwright.cli.workload import read_workload, workload_arguments
+from loopwright.cli.common.command import Command
+from loopwright.cli.common.options import NUMERICS, SEED
+from loopwright.cli.common.workload import read_workload, workload_arguments
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space

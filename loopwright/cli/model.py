@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.command import STORE, NewFile, show_details
-from loopwright.cli.command import Group as _Commands
-from loopwright.cli.options import FILE, SEED
+from loopwright.cli.common.command import STORE, NewFile, show_details
+from loopwright.cli.common.command import Group as _Commands
+from loopwright.cli.common.options import FILE, SEED
 
 if TYPE_CHECKING:
     from loopwright.transfer.pretrained.dataset import Group

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from loopwright.cli.command import Command
-from loopwright.cli.network import Network, network_options
-from loopwright.cli.options import POLICY
+from loopwright.cli.common.command import Command
+from loopwright.cli.common.network import Network, network_options
+from loopwright.cli.common.options import POLICY
 
 
 @click.command(cls=Command)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from loopwright.cli.command import STORE, Group, NewFile, replay_command, show_details
-from loopwright.cli.options import FILE, POLICY, TARGET, THREADS
-from loopwright.cli.record_table import record_details, show_records, show_table
-from loopwright.cli.workload import read_workload, workload_arguments
+from loopwright.cli.common.command import STORE, Group, NewFile, replay_command, show_details
+from loopwright.cli.common.options import FILE, POLICY, TARGET, THREADS
+from loopwright.cli.common.record_table import record_details, show_records, show_table
+from loopwright.cli.common.workload import read_workload, workload_arguments
 from loopwright.dsl.words import counted
 from loopwright.transfer.records.store import Record, RecordStore
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.command import Command
-from loopwright.cli.options import RECORDS
+from loopwright.cli.common.command import Command
+from loopwright.cli.common.options import RECORDS
 
 
 @click.command(cls=Command)

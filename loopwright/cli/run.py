@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.command import Command, NewFile
-from loopwright.cli.options import FILE
+from loopwright.cli.common.command import Command, NewFile
+from loopwright.cli.common.options import FILE
 from loopwright.dsl.words import counted
 
 

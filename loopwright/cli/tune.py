@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.command import Command, NewFile, check_store, library_path, replay_command
-from loopwright.cli.options import (
+from loopwright.cli.common.command import (
+    Command,
+    NewFile,
+    check_store,
+    library_path,
+    replay_command,
+)
+from loopwright.cli.common.options import (
     MINUTES,
     NUMERICS,
     RECORDS,
@@ -20,8 +26,8 @@ from loopwright.cli.options import (
     TRANSFER,
     collect,
 )
-from loopwright.cli.peers import compare_peer
-from loopwright.cli.workload import read_workload, workload_arguments
+from loopwright.cli.common.peers import compare_peer
+from loopwright.cli.common.workload import read_workload, workload_arguments
 
 if TYPE_CHECKING:
     from loopwright.explore.tuned import Tuned

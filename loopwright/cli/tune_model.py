@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.command import Command, NewFile, check_store, library_path
-from loopwright.cli.network import Network, network_options
-from loopwright.cli.network_summary import largest, say_tasks
-from loopwright.cli.options import MINUTES, SEED, TRANSFER, collect
+from loopwright.cli.common.command import Command, NewFile, check_store, library_path
+from loopwright.cli.common.network import Network, network_options
+from loopwright.cli.common.network_summary import largest, say_tasks
+from loopwright.cli.common.options import MINUTES, SEED, TRANSFER, collect
 from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:

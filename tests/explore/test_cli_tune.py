@@ -16,10 +16,10 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.cli.bench import bench
-from loopwright.cli.peers import called_seconds, compare_peer, peer_seconds
+from loopwright.cli.common.peers import called_seconds, compare_peer, peer_seconds
+from loopwright.cli.common.workload import read_workload
 from loopwright.cli.replay import replay
 from loopwright.cli.tune import tune
-from loopwright.cli.workload import read_workload
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.transfer.records.store import RecordStore
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from loopwright.cli.command import replay_command
+from loopwright.cli.common.command import replay_command
+from loopwright.cli.common.workload import read_workload
 from loopwright.cli.devices import devices
 from loopwright.cli.records import records
-from loopwright.cli.workload import read_workload
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError
 from loopwright.measure.device import DeviceError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from loopwright.cli.command import STORE
-from loopwright.cli.options import FILE, NUMERICS, RECORDS, THREADS, collect
+from loopwright.cli.common.command import STORE
+from loopwright.cli.common.options import FILE, NUMERICS, RECORDS, THREADS, collect
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from loopwright.cli.command import replay_command
+from loopwright.cli.common.command import replay_command
 from loopwright.dsl.workload import Workload
 from loopwright.transfer.records.store import Record
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from loopwright.cli.command import STORE
+from loopwright.cli.common.command import STORE
 from loopwright.dsl.numerics import Numerics
 
 FILE = click.Path(dir_okay=False, path_type=Path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopwright.cli.workload import Request
+from loopwright.cli.common.workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
