@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import loopwright as lw
 from loopwright.dsl.errors import BuildError, ConfigError, NotationError
@@ -10,7 +11,7 @@ from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
 from tests.targets import ALONE, HERE
 
-RANDOM_CONFIGS = 20
+RANDOM_CONFIGS = settings().max_examples // 5
 
 
 def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):

@@ -10,6 +10,7 @@ from loopwright.dsl import ops
 from loopwright.schedule.blocked import blocked, rows_of_blocks
 from loopwright.schedule.plan import even_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import random_configs
 from tests.targets import HERE, narrow
 
 
@@ -100,12 +101,10 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_in_blocks_equal_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    workload = lw.workload(CASES[name]())
     sketches = [s for s in lw.space(workload, HERE).sketches if s.rewrite.startswith("rows=")]
-    configs = [sketches[0].at(sketches[0].default), sketches[-1].at(sketches[-1].default)]
-    for _ in range(3):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    first, last = sketches[0], sketches[-1]
+    configs = [first.at(first.default), last.at(last.default), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 

@@ -12,9 +12,8 @@ from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from loopwright.schedule.whole_axis import Axis, whole
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import default_configs, random_configs
 from tests.targets import HERE, narrow
-
-RANDOM_CONFIGS = 1
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -170,12 +169,9 @@ CASES = {
 def test_phases_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
-    sketches, rng = by_phase(workload), np.random.default_rng(0)
+    sketches = by_phase(workload)
     assert sketches
-    configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [*default_configs(sketches), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 

@@ -11,6 +11,7 @@ from loopwright.schedule.edges import edges
 from loopwright.schedule.lower import lower
 from loopwright.schedule.tree import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import random_configs
 from tests.targets import narrow
 
 
@@ -100,13 +101,10 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_windows_in_parts_equal_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    workload = lw.workload(CASES[name]())
     target = narrow(2)
     sketches = [s for s in lw.space(workload, target).sketches if s.rewrite == "edges"]
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(3):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 3)]
     assert_configs_equal_oracle(workload, configs, target)
 
 
@@ -216,12 +214,10 @@ def test_maxima_over_images_with_channels_last_read_the_nearest_element(name):
     dtype = "int8" if name == "integers" else "float32"
     x = tensor("x", 2, 9, 10, 19, dtype=dtype)
     workload = lw.workload(ops.max_pool2d(x, 3, layout="NHWC", **MAXIMA[name]))
-    space, rng = lw.space(workload, narrow(2)), np.random.default_rng(0)
+    space = lw.space(workload, narrow(2))
     (sketch,) = [s for s in space.sketches if s.rewrite == "clamped"]
     assert [n.nest.reducer for n in sketch.nests] == ["max"]  # nothing is padded
-    configs = [sketch.at(sketch.default)]
-    for _ in range(3):
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketch.at(sketch.default), *random_configs([sketch], 3)]
     assert_configs_equal_oracle(workload, configs, narrow(2))
 
 

@@ -6,9 +6,9 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import default_configs, random_configs
 from tests.targets import HERE
 
-RANDOM_CONFIGS = 2
 SMALLER = "fixed=24"
 
 
@@ -88,12 +88,9 @@ def smaller(workload, target=HERE):
 @pytest.mark.parametrize("name", CASES)
 def test_products_with_weights_of_three_bytes_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
-    sketches, rng = smaller(workload), np.random.default_rng(0)
+    sketches = smaller(workload)
     assert sketches
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
@@ -105,7 +102,7 @@ def test_the_weights_of_faster_algorithms_may_have_three_bytes_too(algorithm):
     assert both
     for sketch in both:
         assert sketch.growth > found[sketch.rewrite.removesuffix(SMALLER).strip()].growth
-    assert_configs_equal_oracle(workload, [s.at(s.default) for s in both])
+    assert_configs_equal_oracle(workload, default_configs(both))
 
 
 def built(workload):

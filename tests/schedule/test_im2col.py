@@ -1,11 +1,11 @@
 """Convolutions as matrix products over copied windows equal the oracle."""
 
-import numpy as np
 import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import random_configs
 from tests.targets import HERE
 
 
@@ -32,12 +32,9 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_im2col_equals_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    workload = lw.workload(CASES[name]())
     sketches = [s for s in lw.space(workload, HERE).sketches if s.name.startswith("im2col")]
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(4):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 3)]
     assert_configs_equal_oracle(workload, configs)
 
 

@@ -1,12 +1,12 @@
 """Convolutions as one product for all taps: what is made, and that it is right."""
 
-import numpy as np
 import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.kn2row import kn2row
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import random_configs
 from tests.targets import HERE
 
 
@@ -48,12 +48,9 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_products_for_all_taps_equal_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    workload = lw.workload(CASES[name]())
     sketches = [s for s in lw.space(workload, HERE).sketches if s.rewrite == "kn2row"]
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(3):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 

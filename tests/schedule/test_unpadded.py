@@ -1,6 +1,5 @@
 """Sums over channels of padded images without the padding: what is made, and that it is right."""
 
-import numpy as np
 import pytest
 
 import loopwright as lw
@@ -12,6 +11,7 @@ from loopwright.schedule.lower import lower
 from loopwright.schedule.plan import plan
 from loopwright.schedule.show import show
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import random_configs
 from tests.schedule.test_edges import narrow, tensor
 
 
@@ -77,13 +77,10 @@ def sketches_of(workload, target):
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_that_leave_out_the_padding_equal_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    workload = lw.workload(CASES[name]())
     target = narrow(2)
     sketches = sketches_of(workload, target)
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(4):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 3)]
     assert_configs_equal_oracle(workload, configs, target)
 
 

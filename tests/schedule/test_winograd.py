@@ -12,9 +12,8 @@ from loopwright.schedule.target import Target
 from loopwright.schedule.tree import Allocate, Loop
 from loopwright.schedule.winograd import blocks_of
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.configs import default_configs, random_configs
 from tests.targets import HERE
-
-RANDOM_CONFIGS = 4
 
 
 def tensor(name, *shape, constant=False):
@@ -158,13 +157,9 @@ def fast(space):
 @pytest.mark.parametrize("name", CASES)
 def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
-    sketches, rng = fast(lw.space(workload, HERE)), np.random.default_rng(0)
+    sketches = fast(lw.space(workload, HERE))
     assert sketches
-    of_each = {s.rewrite: s for s in sketches}  # among them blocks of rows of tiles
-    configs = [s.at(s.default) for s in of_each.values()]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [*default_configs(sketches), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
