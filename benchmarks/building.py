@@ -15,10 +15,10 @@ from rich.table import Table
 
 import loopwright as lw
 from loopwright.codegen.build import compile_program, program, signature
-from loopwright.codegen.emit import emit_tree
-from loopwright.codegen.library import Library
-from loopwright.schedule.lower import lower
-from loopwright.schedule.verify import verify
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.tir.emit import emit_tree
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.tree.verifier import verify
 
 
 def conv2d() -> lw.Workload:

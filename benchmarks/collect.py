@@ -39,7 +39,7 @@ from suites.row import Row
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.workload import Workload
-from loopwright.explore.points import Seen
+from loopwright.explore.strategies.encoded_space import Seen
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.builder import Task
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement
@@ -47,11 +47,11 @@ from loopwright.measure.local import LocalDevice
 from loopwright.measure.machine import fingerprint, processors
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
-from loopwright.transfer.lookup import hardware
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.transfer.records.lookup import hardware
+from loopwright.transfer.records.store import Record, RecordStore
 
 sys.path.append(str(Path(__file__).parent / "paper"))
 from ahead import Shelf

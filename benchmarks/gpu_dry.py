@@ -14,7 +14,7 @@ from contenders.gpu_operators import module, tensors
 from suites.row import Row
 
 from loopwright.codegen.build import compile_program, program
-from loopwright.codegen.gpu_code import resources
+from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 
 _KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(")

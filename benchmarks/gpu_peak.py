@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from loopwright.measure.peak import Peak
+from loopwright.measure.roofline import Peak
 
 # CUdevice_attribute, as the driver's API numbers them.
 _CLOCK, _MULTIPROCESSORS, _MEMORY_CLOCK, _BUS, _MAJOR, _MINOR = 13, 16, 36, 37, 75, 76

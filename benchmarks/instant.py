@@ -30,7 +30,7 @@ from loopwright.explore.tune import tune
 from loopwright.explore.tuned import Tuned
 from loopwright.measure.local import LocalDevice
 from loopwright.schedule import space as spaces
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 
 ROUNDS = 9
 

@@ -121,7 +121,7 @@ def ours(network: str, threads: int, records: str | None) -> Made:
 def reading(size: int, threads: int) -> Timer:
     """No peer, but its limit: an array as large as a network's weights is read once."""
     from loopwright.codegen.target import resolve
-    from loopwright.measure.peak import reader
+    from loopwright.measure.roofline import reader
 
     call = reader(size, resolve("cpu", threads))
     return lambda times: call.repeat(times)[0]
@@ -133,7 +133,7 @@ def tvm_default(network: str, threads: int) -> Made:
     from tvm import relax
 
     from loopwright.codegen.target import resolve, tvm_target
-    from loopwright.graph.read import read_model
+    from loopwright.graph.importers.read import read_model
 
     net, inputs, wanted = _network(network, threads)
     module = relax.get_pipeline("zero")(read_model(net, inputs).module)

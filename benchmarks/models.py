@@ -19,7 +19,7 @@ from model_peers import network_of, networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
-from loopwright.measure.peak import peak
+from loopwright.measure.roofline import peak
 from loopwright.schedule.target import Target
 
 CONTENDERS = (
@@ -69,7 +69,7 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
 @click.option("--network", "chosen", multiple=True, help="All six if not given.")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--minutes", type=float, help="Tune each network for so long first.")
-@click.option("--sparse/--no-sparse", default=True, help="As of `loopwright tune`.")
+@click.option("--sparse/--no-sparse", default=True, help="As of `loopwright tune-model`.")
 @click.option(
     "--zeros",
     type=click.FloatRange(0, 1),

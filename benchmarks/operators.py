@@ -31,7 +31,7 @@ from suites.row import Row
 from tables import comparisons, markdown, summary
 
 from loopwright.codegen.target import resolve
-from loopwright.measure.peak import Peak, peak
+from loopwright.measure.roofline import Peak, peak
 
 _PACKAGES = ("loopwright", "numpy", "torch", "onnxruntime", "openvino", "apache-tvm")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from suites.row import Row
 
-from loopwright.measure.peak import Peak
+from loopwright.measure.roofline import Peak
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     python benchmarks/replayed.py DATA [--seeds 20] [--limit 400]
 
-DATA is a folder of tables (`*.csv.gz`, see `loopwright.measure.replay.load_brute_forced`). Nothing
+DATA is a folder of tables (`*.csv.gz`, see `load_brute_forced` in measure/tabular.py). Nothing
 is built or run, so the numbers depend on the search alone, whatever else the machine does.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.explore.tune import tune
-from loopwright.measure.replay import ReplayedDevice, load_brute_forced
+from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
 
 CLOSE = 1.05
 STRATEGIES = ("annealing", "probing", "genetic", "random")

@@ -19,13 +19,13 @@ import numpy as np
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.model import CostModel
-from loopwright.costmodel.representation import (
+from loopwright.costmodel.features.representation import (
     ContextRelation,
     Representation,
     make_representation,
 )
+from loopwright.costmodel.model import CostModel
+from loopwright.costmodel.models.registry import make_model
 from loopwright.dsl import ops
 from loopwright.schedule.space import Space, space
 

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 import tvm
 
-from loopwright.codegen import csource
-from loopwright.codegen.emit import emit_tree
-from loopwright.codegen.gpu_code import GpuCode
-from loopwright.codegen.gpu_compile import compile_gpu, gpu_sources
-from loopwright.codegen.gpu_device import load_program
-from loopwright.codegen.gpu_library import GpuLibrary
-from loopwright.codegen.gpu_source import gpu_program
-from loopwright.codegen.library import Library, Origin
-from loopwright.codegen.pipeline import c_source, compiled, object_file
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.devices.code import GpuCode
+from loopwright.codegen.devices.load import load_program
+from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
+from loopwright.codegen.gpu.library import GpuLibrary
+from loopwright.codegen.gpu.source import gpu_program
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.target import cpu_features, resolve
+from loopwright.codegen.tir import csource
+from loopwright.codegen.tir.emit import emit_tree
+from loopwright.codegen.tir.pipeline import c_source, compiled, object_file
 from loopwright.dsl.errors import (
     BuildError,
     ConfigError,
@@ -27,15 +27,16 @@ from loopwright.dsl.errors import (
     LoopwrightError,
     TargetError,
 )
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload, tensor_shape
-from loopwright.schedule.lower import lower
-from loopwright.schedule.show import show
-from loopwright.schedule.sketch import Config
-from loopwright.schedule.space import Space, space
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.space import Space, default_sketch, find_sketch, space
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import Tree
-from loopwright.schedule.verify import verify
+from loopwright.schedule.tree.grammar import Tree
+from loopwright.schedule.tree.printer import show
+from loopwright.schedule.tree.verifier import verify
 
 _T = TypeVar("_T")
 
@@ -62,30 +63,51 @@ class Program:
     target: Target
     config: Config
     tree: Tree
+    numerics: Numerics = Numerics.STANDARD
+    error_growth: float = 1.0
 
 
 def space_of(
     workload: Workload | Tensor,
     target: str | Mapping[str, Any] | Target = "cpu",
     threads: int | None = None,
+    numerics: str | Numerics = "standard",
 ) -> Space:
     """Every program that is considered for a workload, or a defined tensor, on a target."""
-    return space(as_workload(workload), resolve(target, threads))
+    return space(as_workload(workload), resolve(target, threads), numerics)
 
 
-def program(workload: Workload, config: Config | None, target: Target) -> Program:
-    """Lower a workload by a config of its space, the default one if it is None, and verify the
-    result. Raises `ConfigError` if the config is not of the space."""
+def program(
+    workload: Workload,
+    config: Config | None,
+    target: Target,
+    numerics: str | Numerics | None = None,
+) -> Program:
+    """Lower a workload by a config, and verify the result.
+
+    Without a config it is the default one of what `numerics` allows, "standard" if None. Raises
+    `ConfigError` if the config is of no program, or of one that `numerics` does not allow.
+    """
     if config is not None and not isinstance(config, Config):
         raise ConfigError(
             f"{config!r} is a {type(config).__name__}, no config: give a point of the workload's "
             "space, such as lw.space(workload).default or the config of what lw.tune returned"
         )
-    points = space(workload, target)
-    chosen = points.default if config is None else config
-    tree = lower(points.sketch(chosen.sketch), target, chosen)
+    allowed = None if numerics is None else Numerics.of(numerics)
+    if config is None:
+        word = Numerics.STANDARD if allowed is None else allowed
+        sketch = default_sketch(workload, target, word)
+        config = sketch.at(sketch.default)
+    else:
+        sketch = find_sketch(workload, target, config.sketch)
+        if allowed is not None and sketch.numerics > allowed:
+            raise ConfigError(
+                f"the config's program {sketch.derivation} has {sketch.numerics} numerics, and "
+                f'numerics="{allowed}" is asked for: give numerics="{sketch.numerics}"'
+            )
+    tree = lower(sketch, target, config)
     verify(tree, target.gpu)
-    return Program(workload, target, chosen, tree)
+    return Program(workload, target, config, tree, sketch.numerics, sketch.error_growth)
 
 
 def build(
@@ -94,6 +116,7 @@ def build(
     target: str | Mapping[str, Any] | Target = "cpu",
     threads: int | None = None,
     name: str = "kernel",
+    numerics: str | Numerics | None = None,
 ) -> Library:
     """Compile a workload.
 
@@ -107,10 +130,12 @@ def build(
     threads: how many threads parallel loops run on; all that this process may use if None. With
         one, nothing is parallel.
     name: what messages call the library; an exported one is called like its file.
+    numerics: what the program may do to rounding errors: "strict", "standard" or "fast", see
+        `dsl.numerics`; "standard" if None, but for a config, whose own program it is.
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
-    made = program(as_workload(workload), config, resolve(target, threads))
+    made = program(as_workload(workload), config, resolve(target, threads), numerics)
     code = compile_program(made)
     if made.target.gpu is not None:
         return _gpu_library(made, code[0], name)
@@ -144,6 +169,7 @@ def _described(made: Program) -> dict[str, Any]:
         "workload": made.workload.to_json(),
         "workload_key": made.workload.key,
         "config": made.config.to_json(),
+        "numerics": str(made.numerics),
     }
 
 

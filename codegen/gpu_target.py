@@ -70,7 +70,7 @@ def gpu_of(arch: str) -> Gpu:
 def this_gpu(kind: str) -> Target:
     """This machine's GPU. Raises `TargetError` where there is none, or no driver for it."""
     if kind == "cuda":
-        from loopwright.codegen.cuda_driver import facts
+        from loopwright.codegen.devices.cuda_driver import facts
 
         device = facts()
         gpu = replace(
@@ -82,7 +82,7 @@ def this_gpu(kind: str) -> Target:
             sm_registers=device.sm_registers,
         )
         return Target("cuda", gpu=gpu)
-    from loopwright.codegen.opencl import device as opencl_device
+    from loopwright.codegen.devices.opencl import device as opencl_device
 
     found = opencl_device()
     return Target(

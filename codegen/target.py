@@ -10,9 +10,9 @@ from typing import Any
 
 import tvm
 
-from loopwright.codegen.binary import MAX_THREADS
 from loopwright.codegen.gpu_target import GPU_KINDS, named_gpu, this_gpu
-from loopwright.codegen.linker import architecture
+from loopwright.codegen.library.binary import MAX_THREADS
+from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.processors import cpu_flags, usable_processors
 from loopwright.dsl.errors import TargetError
 from loopwright.schedule.target import Target

@@ -358,3 +358,14 @@ def _natural(number: bool | int | float) -> str:
 
 def _nonzero(expr: Expr) -> builtins.bool:
     return isinstance(expr, Const) and expr.value != 0
+
+
+def _compare_indices(op: str, left: IndexExpr, right: object) -> Any:
+    if not isinstance(right, (IndexExpr, int, np.integer)):
+        return NotImplemented
+    other = IndexValue(right.affine()) if isinstance(right, IndexExpr) else right
+    value = IndexValue(left.affine())
+    return Binary(op, value, as_expr(other, like=value))
+
+
+IndexExpr.compare = _compare_indices

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,10 @@ class IndexExpr:
     """What `Index` and `Affine` share: arithmetic that stays affine, and comparison."""
 
     __array_ufunc__ = None  # `np.int64(2) * i` is ours, not an array of objects
+
+    compare: ClassVar[Callable[[str, IndexExpr, object], Expr]]
+    """Makes the element expression of a comparison. `expr.py` sets it: expressions hold indices,
+    and this module knows no expression."""
 
     def affine(self) -> Affine:
         """This expression in its normal form."""
@@ -73,16 +77,16 @@ class IndexExpr:
         raise NotationError(f"{self} / {other}: an index divides by // (floor) and % only")
 
     def __lt__(self, other: IndexExpr | int) -> Expr:
-        return _compare("lt", self, other)
+        return IndexExpr.compare("lt", self, other)
 
     def __le__(self, other: IndexExpr | int) -> Expr:
-        return _compare("le", self, other)
+        return IndexExpr.compare("le", self, other)
 
     def __gt__(self, other: IndexExpr | int) -> Expr:
-        return _compare("gt", self, other)
+        return IndexExpr.compare("gt", self, other)
 
     def __ge__(self, other: IndexExpr | int) -> Expr:
-        return _compare("ge", self, other)
+        return IndexExpr.compare("ge", self, other)
 
 
 @dataclass(frozen=True)
@@ -269,13 +273,3 @@ def _atom_bounds(atom: Atom, extents: Mapping[Index, int]) -> tuple[int, int]:
 
 def _wrapped(value: Affine) -> str:
     return str(value) if value.plain() else f"({value})"
-
-
-def _compare(op: str, left: IndexExpr, right: IndexExpr | int) -> Expr:
-    from loopwright.dsl.expr import Binary, IndexValue, as_expr
-
-    if not isinstance(right, (IndexExpr, *_INTEGERS)):
-        return NotImplemented
-    other = IndexValue(as_affine(right)) if isinstance(right, IndexExpr) else right
-    value = IndexValue(left.affine())
-    return Binary(op, value, as_expr(other, like=value))

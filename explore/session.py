@@ -10,16 +10,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.callbacks import Callback, Progress
+from loopwright.explore.report.callbacks import Callback, Progress
 from loopwright.measure.device import Device, Failure, Measurement
-from loopwright.schedule.sketch import Config
-from loopwright.schedule.space import Space, space
-from loopwright.transfer.lookup import hardware
-from loopwright.transfer.record import FINALS, NETWORK
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.space import Space
+from loopwright.transfer.records.lookup import hardware
+from loopwright.transfer.records.record import FINALS, NETWORK
+from loopwright.transfer.records.store import Record, RecordStore
 
 _STORE_EVERY = 1.0
 """Seconds of measurements that a crash may lose."""
@@ -57,7 +58,6 @@ class Session:
         self.resumed = 0
         self.champion: Config | None = None
         self.verified: set[Config] = set()
-        self._whole = True
         self.spent: dict[str, float] = {}
         self.preparing = preparing
         self._began = time.monotonic()
@@ -117,7 +117,6 @@ class Session:
         self._earlier = {r.measurement: r for r in like}
         self.resumed = len(last)
         self.champion = self.best_known()
-        self._whole = self._saw_best()
         if self.resumed:
             trials = counted(self.resumed, "trial")
             self.note(f"counts {trials} of earlier sessions; {self.store.path}")
@@ -170,8 +169,16 @@ class Session:
     def best_known(self, cache: str | None = None) -> Config | None:
         """What the store would choose for this machine, by times of the device's kind if not of
         another; None for nothing."""
-        found = self._best_of_all(cache or self.device.cache)
-        return found if found and found in self.space else None
+        if self.store is None:
+            return None
+        found = self.store.best(
+            self.workload,
+            self.device.target,
+            machine=self._machine,
+            cache=cache or self.device.cache,
+            among=self.space,
+        )
+        return found.config if found else None
 
     def in_networks(self) -> Mapping[Config, float]:
         """The configs that were measured inside of a network on this machine, with their costs."""
@@ -188,17 +195,22 @@ class Session:
 
     def record_finals(self, measurements: Sequence[Measurement]) -> list[Record]:
         """The records of what was compared side by side, stored, all or none: a part of them
-        would be taken for all. They are no comparison with the best others where a search of a
-        part of the space left out what the store would choose."""
-        return self._stored_as(self._name + FINALS * self._whole, measurements)
+        would be taken for all."""
+        return self._stored_as(self._name + FINALS, measurements)
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
         parts = (self.workload, self.device.target, self._machine)
-        records = [Record.of(*parts, m, seed=self.seed, session=name) for m in measurements]
+        records = [
+            Record.of(*parts, m, numerics=self._numerics(m), seed=self.seed, session=name)
+            for m in measurements
+        ]
         if self.store is None or not records:
             return records
         ids = self.store.add(records)
         return [replace(record, id=number) for record, number in zip(records, ids)]
+
+    def _numerics(self, measurement: Measurement) -> Numerics:
+        return self.space.whole.sketch(measurement.config.sketch).numerics
 
     def flush(self) -> None:
         """Store what was measured since the last time."""
@@ -300,17 +312,3 @@ class Session:
                 return
             self.reject(measured[i].config, failure)
             measured[i] = replace(measured[i], seconds=(), failure=failure)
-
-    def _best_of_all(self, cache: str) -> Config | None:
-        """What the store would choose for this machine, searched for now or not."""
-        if self.store is None:
-            return None
-        key, target = self.workload.key, self.device.target
-        whole = space(self.workload, target)
-        found = self.store.best(key, target, machine=self._machine, cache=cache, among=whole)
-        return found.config if found else None
-
-    def _saw_best(self) -> bool:
-        """Whether the space, which may be a part of the whole, has what the store would choose."""
-        best = self._best_of_all(self.device.cache)
-        return best is None or best in self.space

@@ -7,30 +7,32 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from loopwright.costmodel.file import StoredModel
 from loopwright.costmodel.model import CostModel
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
-from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.callbacks import Callback
-from loopwright.explore.instant import Instant
-from loopwright.explore.legality import by_sketch, legal_points
-from loopwright.explore.outcome import finish, unmeasured
-from loopwright.explore.points import Mask, Points
+from loopwright.explore.finalize import finish, unmeasured
+from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
+from loopwright.explore.strategies.annealing import Schedule
+from loopwright.explore.strategies.encoded_space import Domain, Mask, Points
+from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
+from loopwright.explore.zero_shot import Instant
 from loopwright.measure.device import Device, Measurement
-from loopwright.measure.replay import ReplayedDevice
+from loopwright.measure.tabular import ReplayedDevice
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.base import AUTO, Transfer, find_base
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
+from loopwright.transfer.records.store import RecordStore
 
 SHARE, MOST = 0.25, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
@@ -41,9 +43,30 @@ HASTY = Timing(relative=0.03, cap=0.02)
 """How exactly to measure when there is no time."""
 
 
-def tune(
+@dataclass(frozen=True)
+class TuneOptions:
+    """How to search, as the parameters of `tune` say."""
+
+    records: str | os.PathLike[str] | None = "tuning.db"
+    seed: int = 0
+    strategy: StrategyLike = "annealing"
+    model: str | CostModel = "gbt"
+    callbacks: Sequence[Callback] = ()
+    transfer: Transfer = AUTO
+    numerics: Numerics = Numerics.STANDARD
+    batch: int | None = None
+    schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if self.batch is not None and self.batch < 1:
+            raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
+
+
+def tune(  # noqa: PLR0913 - what users choose
     workload: Workload | Tensor,
     target: str | Mapping[str, Any] | Target = "cpu",
+    *,
     trials: int | None = None,
     minutes: float | None = None,
     effort: str = "normal",
@@ -54,9 +77,8 @@ def tune(
     strategy: StrategyLike = "annealing",
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
-    *,
     transfer: Transfer = AUTO,
-    growth: float | None = None,
+    numerics: str | Numerics = "standard",
     batch: int | None = None,
     schedule: Schedule | None = None,
 ) -> Tuned:
@@ -81,13 +103,13 @@ def tune(
     device: what measures, by default this machine. One that is given is not closed.
     strategy, model: see `Tuner`; "probing" begins with the best config of the workload on another
         machine, if the store has records of one.
-    callbacks: who is told how it goes, such as `loopwright.explore.callbacks.display()`.
+    callbacks: who is told how it goes, such as `loopwright.explore.report.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
         shipped for the target, trained further on the store's records of other workloads (but in
         a hurry), for the models in `GO_ON` on real devices. Callbacks are told what is used.
-    growth: how much larger rounding errors may be than those of the definition's own sums; any
-        if None. With 1, Winograd's and Strassen's algorithms and weights of 24 bits are left out.
+    numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
+        `dsl.numerics`.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
         the strategy is "probing".
     schedule: its ε, λ and α, and the annealing's numbers.
@@ -98,36 +120,45 @@ def tune(
     """
     workload = as_workload(workload)
     budget = Budget.of(trials, minutes, effort)
-    check_seed(seed)
-    if batch is not None and batch < 1:
-        raise TuningError(f"batch = {batch}: give an integer of at least 1")
+    options = TuneOptions(
+        records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
+    )
     with ExitStack() as stack:
         timing = HASTY if budget.hasty else None
         device = device or stack.enter_context(_local(target, threads, timing))
-        store = None if records is None else stack.enter_context(RecordStore(records))
+        return _search(workload, device, budget, options)
+
+
+def _search(workload: Workload, device: Device, budget: Budget, options: TuneOptions) -> Tuned:
+    """`tune` with a budget on a device, which stays open."""
+    with ExitStack() as stack:
+        store = None
+        if options.records is not None:
+            store = stack.enter_context(RecordStore(options.records))
         preparing = None
         if budget.hasty and budget.trials:  # while the model chooses
             preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
-        points = _space(workload, device, growth)
+        points = _space(workload, device, options.numerics)
+        callbacks, seed = options.callbacks, options.seed
         session = Session(workload, points, device, store, budget, callbacks, seed, preparing)
         with _shown(session):
-            base = _base(session, transfer, strategy, model)
+            base = _base(session, options)
+            strategy = options.strategy
             if budget.hasty:
                 strategy = _hasty(session, strategy, base)
             tuner = Tuner(
-                points,
+                Domain(points, _legal(device, points)),
                 strategy,
-                model,
+                options.model,
                 seed,
-                schedule=schedule,
-                legal=_legal(device, points),
+                schedule=options.schedule,
                 base=base,
                 begin=_begin(session) if strategy == "probing" else None,
             )
             if not budget.trials:
                 result = unmeasured(session, tuner)
             else:
-                result = finish(session, _run(session, tuner, batch))
+                result = finish(session, _run(session, tuner, options.batch))
     for callback in callbacks:
         callback.finish(result)
     return result
@@ -163,10 +194,9 @@ def algorithm_1(
     return f"budget of {session.budget} used"
 
 
-def _base(
-    session: Session, transfer: Transfer, strategy: StrategyLike, model: str | CostModel
-) -> StoredModel | None:
+def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
+    transfer, strategy, model = options.transfer, options.strategy, options.model
     fits = strategy in MODELLED and isinstance(model, str) and model != "random"
     if transfer == AUTO:
         if not fits or isinstance(session.device, ReplayedDevice):
@@ -245,10 +275,9 @@ def _local(
     return LocalDevice(target, threads, timing=timing)
 
 
-def _space(workload: Workload, device: Device, growth: float | None) -> Space:
+def _space(workload: Workload, device: Device, numerics: Numerics) -> Space:
     if not isinstance(device, ReplayedDevice):
-        whole = space(workload, device.target)
-        return whole if growth is None else whole.limited(growth)
+        return space(workload, device.target, numerics)
     if workload != device.space.workload:
         raise TuningError(f"{device.name} is a table of another workload: tune that of its space")
     return device.space

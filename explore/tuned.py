@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
-from loopwright.explore.finalists import Finalist
+from loopwright.explore.significance import Finalist
 from loopwright.measure.device import Measurement
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.records import Record
+from loopwright.transfer.records.store import Record
 
 if TYPE_CHECKING:
-    from loopwright.codegen.library import Library
+    from loopwright.codegen.library.library import Library
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Tuned:
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
         nothing was measured."""
-        from loopwright.explore.report import html
+        from loopwright.explore.report.html import html
 
         self._measured()
         path = Path(path)
@@ -106,7 +106,7 @@ class Tuned:
         Raises `TuningError` if nothing was measured, and for a format that matplotlib does not
         know.
         """
-        from loopwright.explore.plot import plot
+        from loopwright.explore.report.plot import plot
 
         self._measured()
         return plot(self, Path(path))

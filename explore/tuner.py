@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.file import StoredModel
+from loopwright.costmodel.features.representation import Representation
 from loopwright.costmodel.model import CostModel
-from loopwright.costmodel.representation import Representation
-from loopwright.explore.annealing import Annealing, Schedule
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.models.registry import make_model
 from loopwright.explore.budget import TuningError
-from loopwright.explore.features import Features
-from loopwright.explore.genetic import Genetic
-from loopwright.explore.grid import GridSearch
-from loopwright.explore.points import Domain, Points
-from loopwright.explore.probing import Probing
-from loopwright.explore.random_search import RandomSearch
-from loopwright.explore.strategy import Strategy
-from loopwright.schedule.sketch import Config
+from loopwright.explore.strategies.annealing import Annealing, Schedule
+from loopwright.explore.strategies.encoded_space import Domain
+from loopwright.explore.strategies.features import Features
+from loopwright.explore.strategies.genetic import Genetic
+from loopwright.explore.strategies.grid import GridSearch
+from loopwright.explore.strategies.random_search import RandomSearch
+from loopwright.explore.strategies.strategy import Strategy
+from loopwright.explore.strategies.transfer_search import Probing
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
 StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
@@ -57,20 +57,20 @@ class Tuner:
 
     def __init__(
         self,
-        space: Space,
+        space: Space | Domain,
         strategy: StrategyLike = "annealing",
         model: str | CostModel = "gbt",
         seed: int = 0,
         *,
         representation: Representation | None = None,
         schedule: Schedule | None = None,
-        legal: Callable[[Points], np.ndarray[tuple[int], np.dtype[np.bool_]]] | None = None,
         base: StoredModel | None = None,
         begin: Config | None = None,
     ) -> None:
         """
         Parameters
         ----------
+        space: where configs come from; a domain of it, if not all of its points may be asked for.
         strategy: one of `STRATEGIES`, or a function of a domain and a generator.
         model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" and "probing"
             then train.
@@ -78,7 +78,6 @@ class Tuner:
         representation: features for the model; by default those that it reads, or
             `ConfigVector` for a table of known costs, which has no loops.
         schedule: the numbers of annealing.
-        legal: which points may be asked for, if not all.
         base: the global model of Eq. 4, which a model that is named goes on from; see
             `transfer.base.find_base`.
         begin: where "probing" begins, such as what was best on another machine.
@@ -88,19 +87,19 @@ class Tuner:
         for an unknown model, or one that the schedule's acquisition cannot ask.
         """
         check_seed(seed)
-        self.space = space
+        domain = space if isinstance(space, Domain) else Domain(space)
+        self.space = domain.space
         self.configs: list[Config] = []
         self.costs: list[float] = []
         if begin is not None and strategy != "probing":
             raise TuningError(f"begin = {begin} is for strategy='probing', not {strategy!r}")
-        domain = Domain(space, legal)
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
         if callable(strategy):
             self.strategy = strategy(domain, rng)
         elif strategy in MODELLED:
             trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1, base)
-            features = Features(space, representation or trained.reads)
+            features = Features(self.space, representation or trained.reads)
             if strategy == "annealing":
                 self.strategy = Annealing(domain, rng, trained, features, schedule)
             else:

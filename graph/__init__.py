@@ -6,19 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopwright.graph.model import TunedModel, build_model
-    from loopwright.graph.relax_pass import apply, lower
-    from loopwright.graph.tir import from_tir
-    from loopwright.graph.tune import tune_model
+    from loopwright.graph.compile.model import TunedModel, build_model
+    from loopwright.graph.compile.relax_pass import apply, lower
+    from loopwright.graph.importers.tir import from_tir
+    from loopwright.graph.tuning.tune import tune_model
 
 # All of it needs TVM, which takes its time to import.
 _LATER = {
-    "TunedModel": "model",
-    "apply": "relax_pass",
-    "build_model": "model",
-    "from_tir": "tir",
-    "lower": "relax_pass",
-    "tune_model": "tune",
+    "TunedModel": "compile.model",
+    "apply": "compile.relax_pass",
+    "build_model": "compile.model",
+    "from_tir": "importers.tir",
+    "lower": "compile.relax_pass",
+    "tune_model": "tuning.tune",
 }
 
 

@@ -14,7 +14,7 @@ from loopwright.dsl.words import counted
 from loopwright.graph.errors import ModelError
 
 MOST_ARGUMENTS = 128
-"""LW_MAX_ARGUMENTS of codegen/runtime/runtime.h."""
+"""LW_MAX_ARGUMENTS of codegen/library/runtime/runtime.h."""
 
 
 class NotPlannable(ModelError):  # noqa: N818 - it says what is the matter

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError, NotSayable
-from loopwright.graph.join import joined
-from loopwright.graph.layout import channels_last
+from loopwright.graph.importers.read import Source
+from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.network import Network, Step
-from loopwright.graph.read import Source
-from loopwright.graph.reshape import only_reshapes
-from loopwright.graph.tir import Imported, import_function
+from loopwright.graph.transforms.depthwise_pointwise import joined
+from loopwright.graph.transforms.layout import channels_last
+from loopwright.graph.transforms.reshape import only_reshapes
 from loopwright.schedule.target import Target
 
 
@@ -51,12 +52,16 @@ class Work:
     imported: for each step, its function as a workload, or the reason why it is none.
     tasks: the distinct workloads, those with the most arithmetic first.
     source: the model that they are of, where it is known.
+    numerics: what programs may do to rounding errors.
+    sparse: whether programs may be chosen whose time depends on zeros in the data.
     """
 
     network: Network
     imported: tuple[Imported | str, ...]
     tasks: tuple[Task, ...]
     source: Source | None = None
+    numerics: Numerics = Numerics.STANDARD
+    sparse: bool = False
 
     def __repr__(self) -> str:
         return f"<Work: {self.network}, {counted(len(self.tasks), 'task')}>"

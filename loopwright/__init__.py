@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import TYPE_CHECKING, Any
+
+# In the root of a checkout that is not installed, Python finds this file, but no dependencies.
+if importlib.util.find_spec("numpy") is None:
+    raise ImportError(
+        f"the packages that Loopwright needs are not installed for {sys.executable}, numpy first "
+        "of all: `make` installs them into .venv, `pip install -c constraints.txt -e .` in the "
+        "checkout's root for this Python"
+    )
 
 from loopwright import graph
 from loopwright.dsl import ops
@@ -19,6 +29,7 @@ from loopwright.dsl.functions import (
     log,
     max,
     min,
+    not_equal,
     prod,
     relu,
     rsqrt,
@@ -35,25 +46,25 @@ from loopwright.dsl.workload import Workload, workload
 if TYPE_CHECKING:
     from loopwright.codegen.build import build
     from loopwright.codegen.build import space_of as space
-    from loopwright.codegen.export import load
-    from loopwright.codegen.library import Library
+    from loopwright.codegen.library.library import Library
+    from loopwright.codegen.load import load
     from loopwright.explore.tune import tune
-    from loopwright.graph.model import build_model
-    from loopwright.graph.tir import from_tir
-    from loopwright.graph.tune import tune_model
+    from loopwright.graph.compile.model import build_model
+    from loopwright.graph.importers.tir import from_tir
+    from loopwright.graph.tuning.tune import tune_model
 
 __version__ = "0.1.0"
 
 # What needs TVM, or is seldom needed, is imported when it is first used.
 _LATER = {
-    "Library": ("loopwright.codegen.library", "Library"),
+    "Library": ("loopwright.codegen.library.library", "Library"),
     "build": ("loopwright.codegen.build", "build"),
-    "build_model": ("loopwright.graph.model", "build_model"),
-    "from_tir": ("loopwright.graph.tir", "from_tir"),
-    "load": ("loopwright.codegen.export", "load"),
+    "build_model": ("loopwright.graph.compile.model", "build_model"),
+    "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
+    "load": ("loopwright.codegen.load", "load"),
     "space": ("loopwright.codegen.build", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
-    "tune_model": ("loopwright.graph.tune", "tune_model"),
+    "tune_model": ("loopwright.graph.tuning.tune", "tune_model"),
 }
 
 
@@ -62,6 +73,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'loopwright' has no attribute {name!r}")
     module, attribute = _LATER[name]
     return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    """Names for users, lazy ones among them; not the modules that this one imports."""
+    return [*__all__, "__version__"]
 
 
 __all__ = [
@@ -84,6 +100,7 @@ __all__ = [
     "log",
     "max",
     "min",
+    "not_equal",
     "ops",
     "pad",
     "prod",

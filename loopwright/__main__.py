@@ -7,10 +7,22 @@ from types import FrameType
 import click
 
 from loopwright import __version__
-from loopwright.cli_graph import build, profile, run, tasks
-from loopwright.cli_model import model
-from loopwright.cli_records import devices, records
-from loopwright.cli_tune import bench, replay, tune
+from loopwright.cli.bench import bench
+from loopwright.cli.build import build
+from loopwright.cli.devices import devices
+from loopwright.cli.inspect import inspect
+from loopwright.cli.model import model
+from loopwright.cli.profile import profile
+from loopwright.cli.records import records
+from loopwright.cli.replay import replay
+from loopwright.cli.run import run
+from loopwright.cli.tasks import tasks
+from loopwright.cli.tune import tune
+from loopwright.cli.tune_model import tune_model
+
+COMMANDS = (
+    tune, tune_model, inspect, replay, bench, tasks, build, run, profile, records, model, devices,
+)  # fmt: skip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,7 +38,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-for command in (tune, bench, replay, records, devices, model, tasks, build, run, profile):
+for command in COMMANDS:
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def facts(target: Target) -> dict[str, str]:
 def _cuda() -> dict[str, str]:
     """Of the GPU that programs run on, as the driver's tool tells. It lists all there are, in an
     order of its own, and those that this process may not see: one of the same name is taken."""
-    from loopwright.codegen.cuda_driver import facts as of_driver
+    from loopwright.codegen.devices.cuda_driver import facts as of_driver
 
     try:
         name = of_driver().name
@@ -72,7 +72,7 @@ def _listed() -> list[list[str]]:
 @functools.cache
 def _opencl() -> dict[str, str]:
     """Of the device that programs run on."""
-    from loopwright.codegen.opencl import device
+    from loopwright.codegen.devices.opencl import device
 
     found = device()
     return {

@@ -10,10 +10,10 @@ from typing import Any
 
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
-from loopwright.measure.frames import Bytes, Frame
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job, Reply
-from loopwright.schedule.sketch import Config
+from loopwright.measure.workers.messages import Bytes, Frame
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Job, Reply
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 
@@ -39,13 +39,15 @@ class Task:
 @dataclass(frozen=True)
 class Built:
     """A candidate as a shared object or a GPU's code, with its signature as JSON, or why there is
-    none. `resources` are what a GPU's kernels use of it, where the compiler tells."""
+    none. `resources` are what a GPU's kernels use of it, where the compiler tells. `error_growth`
+    is its sketch's."""
 
     code: Bytes
     signature: dict[str, Any]
     failure: Failure | None
     seconds: float
     resources: tuple[dict[str, Any], ...] = ()
+    error_growth: float = 1.0
 
     @staticmethod
     def of(reply: Reply) -> Built:
@@ -54,7 +56,8 @@ class Built:
             return Built(b"", {}, reply.failure, reply.seconds)
         frame = reply.frame
         told = tuple(frame.header.get("resources", ()))
-        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds, told)
+        growth = float(frame.header["error_growth"])
+        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds, told, growth)
 
 
 class Builder:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.timing import typical
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 FAILURES = ("illegal", "build", "timeout", "crash", "memory", "wrong", "run")

@@ -15,12 +15,12 @@ from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import accelerator, machine
 from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement, Stop, never
-from loopwright.measure.nursery import Kind
-from loopwright.measure.pool import Pool
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
+from loopwright.measure.workers.fork_server import Kind
+from loopwright.measure.workers.pool import Pool
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 

@@ -8,16 +8,17 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.oracle import tolerance
 from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.device import DeviceError
-from loopwright.measure.frames import Bytes
-from loopwright.measure.process import Reply
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
-from loopwright.schedule.space import space
+from loopwright.measure.workers.messages import Bytes
+from loopwright.measure.workers.process import Reply
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.space import default_sketch
 from loopwright.schedule.target import Target
 
 _log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class References:
     ) -> tuple[Data, Built, Sequence[Built]]:
         """The reference with the default schedule of the definition's own sums, and candidates."""
         data = Data(Task(workload, self._target), self._seed, (), (0.0, 0.0), self._limits.default)
-        all_configs = [space(workload, self._target).limited(1).default, *configs]
+        all_configs = [self._default(workload), *configs]
         oracle = None
         if workload.key in self._too_slow:  # it would be again
             default, *built = self._builder.build(data.task, all_configs)
@@ -140,7 +141,7 @@ class References:
     def _with_outputs(self, data: Data, default: Built, reply: Reply) -> Data:
         """With what the oracle replied, or what the default schedule computes."""
         if reply.failure is None:
-            close = self._tolerance(data.task)
+            close = tolerance(data.task.workload)
             return replace(data, expected=reply.frame.blobs, tolerance=close)
         self._too_slow.add(data.task.workload.key)
         _log.warning(
@@ -152,12 +153,14 @@ class References:
 
     def _by_default(self, data: Data, default: Built) -> Data:
         """With what the default schedule computes; both sides may be off."""
-        rtol, atol = self._tolerance(data.task)
+        rtol, atol = tolerance(data.task.workload)
         outputs = self._outputs(replace(data, expected=()), default)
         return replace(data, expected=outputs, tolerance=(2 * rtol, 2 * atol))
 
-    def _tolerance(self, task: Task) -> tuple[float, float]:
-        return tolerance(task.workload, space(task.workload, task.target).growth)
+    def _default(self, workload: Workload) -> Config:
+        """The default schedule of the definition's own sums."""
+        sketch = default_sketch(workload, self._target, Numerics.STRICT)
+        return sketch.at(sketch.default)
 
     def _outputs(self, data: Data, default: Built) -> tuple[Bytes, ...]:
         failure = default.failure

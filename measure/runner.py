@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from loopwright.codegen.signature import Signature
+from loopwright.codegen.library.signature import Signature
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure, Stop, never
-from loopwright.measure.frames import Bytes, Frame
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job, Reply, Worker
 from loopwright.measure.timing import Timing, spread
+from loopwright.measure.workers.messages import Bytes, Frame
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Job, Reply, Worker
 
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
@@ -34,7 +34,8 @@ class Data:
     seed: of the generator that draws the inputs.
     expected: the outputs as bytes, and their slack where the oracle gave one; none where
         candidates are not checked.
-    tolerance: rtol and atol within which outputs agree.
+    tolerance: rtol and atol within which outputs of the definition's own sums agree; the atol of
+        a candidate is its error growth times that.
     timeout: seconds that a run, or one sample, may take.
     """
 
@@ -119,6 +120,7 @@ class Runner:
             "timing": timing.to_json(),
             "most": None if whole else self._most,
             "outputs": outputs,
+            "error_growth": built.error_growth,
         }
         job = Job(Frame(asked, (built.code,)), data.timeout)
         reply, fresh = self._ask(data, job)
@@ -234,6 +236,7 @@ class Runner:
                 "signature": built.signature,
                 "timing": timing.to_json(),
                 "check": one.first is None,
+                "error_growth": built.error_growth,
                 "most": self._most,
             }
             reply, _ = self._ask(data, Job(Frame(asked, (built.code,)), data.timeout))

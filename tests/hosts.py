@@ -40,7 +40,8 @@ HOSTS = {
 
 def pretend(name: str) -> None:
     """Let detection find the host of that name in place of this machine, for this process."""
-    from loopwright.codegen import export, library, processors, target
+    from loopwright.codegen import processors, target
+    from loopwright.codegen.library import export, library
 
     host, flags = HOSTS[name], processors.cpu_flags()
     if not flags >= {"avx2", "fma"}:

@@ -1,8 +1,11 @@
 """The package as a whole: it installs, imports cheaply, and has a sub-package for each folder."""
 
 import json
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,13 +13,15 @@ import pytest
 
 import loopwright
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).parents[1]
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+FOLDERS = sorted(init.parent.name for init in ROOT.glob("*/__init__.py"))
+"""The top-level folders, `loopwright` among them."""
+MODULES = {
+    str(path if folder == "loopwright" else Path("loopwright", path))
+    for folder in FOLDERS
+    for path in (p.relative_to(ROOT) for p in (ROOT / folder).rglob("*.py"))
+}
+"""The files of all modules, as they are installed."""
 HEAVY = {
     "tvm",
     "tvm_ffi",
@@ -71,18 +76,73 @@ def test_command_line(tmp_path: Path) -> None:
     assert subprocess.check_output([script, "--version"], text=True).strip() == expected
 
 
-def test_every_folder_with_code_is_listed() -> None:
-    folder_of = SETUPTOOLS["package-dir"]
-    found = {
-        ".".join((name, *init.parent.relative_to(ROOT / folder).parts))
-        for name, folder in folder_of.items()
-        for init in (ROOT / folder).rglob("__init__.py")
-    }
-    assert found == set(SETUPTOOLS["packages"])
+def test_every_top_level_folder_is_linked_as_a_sub_package() -> None:
+    linked = {p.name: p.readlink() for p in (ROOT / "loopwright").iterdir() if p.is_symlink()}
+    assert linked == {n: Path("..", n) for n in FOLDERS if n != "loopwright"}
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    assert {str(Path(m).with_name("__init__.py")) for m in MODULES} <= MODULES
 
 
 @pytest.mark.parametrize("where", ["root", "elsewhere"])
 def test_sub_packages_import_from(where: str, tmp_path: Path) -> None:
-    """From the root, ./loopwright is found before the installed one, and has no sub-packages."""
-    names = ", ".join(SETUPTOOLS["packages"])
+    names = ", ".join(f"loopwright.{n}" for n in FOLDERS if n != "loopwright")
     python("-c", f"import {names}", cwd=ROOT if where == "root" else tmp_path)
+
+
+def test_without_its_dependencies_the_checkout_says_what_to_install() -> None:
+    # Without site-packages; -P would leave the folder out.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import loopwright"],
+        cwd=ROOT, env={}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "not installed" in done.stderr.splitlines()[-1]
+    assert "`make` installs them" in done.stderr.splitlines()[-1]
+    assert "circular" not in done.stderr
+
+
+def test_dir_lists_what_users_use_and_nothing_else() -> None:
+    assert dir(loopwright) == sorted([*loopwright.__all__, "__version__"])
+    assert {"Library", "build", "tune", "not_equal"} <= set(dir(loopwright))
+    assert all(getattr(loopwright, name) is not None for name in dir(loopwright))
+
+
+@pytest.mark.slow
+def test_a_file_that_uses_the_installed_package_is_type_checked(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(
+        "import loopwright as lw\n"
+        'library = lw.build(lw.ops.relu(lw.tensor("x", (4,))))\n'
+        "reveal_type(library)\n"
+        "library.frobnicate()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", "user.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [
+        'user.py:3: note: Revealed type is "loopwright.codegen.library.Library"',
+        'user.py:4: error: "Library" has no attribute "frobnicate"  [attr-defined]',
+    ]
+    assert lines[2:] == ["Found 1 error in 1 file (checked 1 source file)"]
+
+
+@pytest.mark.slow
+def test_every_module_is_once_in_a_wheel_and_once_in_a_source_archive(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in [*FOLDERS, "pyproject.toml", "README.md", "LICENSE"]:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, checkout / name, symlinks=True)
+        else:
+            shutil.copy(ROOT / name, checkout / name)
+    python("-m", "build", "--no-isolation", "--outdir", str(tmp_path), cwd=checkout)
+    (wheel,), (archive,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as file:
+        found = file.namelist()
+    assert sorted(n for n in found if n.endswith(".py")) == sorted(MODULES)
+    assert "loopwright/py.typed" in found
+    with tarfile.open(archive) as sources:
+        files = [m.name.partition("/")[2] for m in sources if m.isfile()]
+    assert sorted(n for n in files if n.endswith(".py")) == sorted(MODULES)

@@ -1,4 +1,4 @@
-"""Compute the polynomial coefficients of `codegen/elementary.py` and print them.
+"""Compute the polynomial coefficients of `codegen/tir/elementary.py` and print them.
 
     python tools/minimax.py [exp] [log] [erf]
 

@@ -8,7 +8,7 @@ from suites.row import Arrays, Row
 
 import loopwright as lw
 from contenders.gpu_contract import OnGpu, gpu_torch
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 
 
 def plain(row: Row, inputs: Arrays, config: dict[str, Any] | None = None) -> OnGpu:

@@ -14,7 +14,7 @@ from suites.row import LAST, Arrays, Row, aligned
 
 import loopwright as lw
 from contenders.contract import Prepared
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 
 
 def plain(

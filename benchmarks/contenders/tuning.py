@@ -18,8 +18,8 @@ import contenders
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
-from loopwright.transfer.lookup import hardware
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.transfer.records.lookup import hardware
 
 FIRST, LAST = "first", "last"
 """Where the channels are."""

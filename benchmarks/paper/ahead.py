@@ -11,10 +11,10 @@ from pathlib import Path
 from loopwright.dsl.workload import Workload
 from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.machine import builders
-from loopwright.measure.nursery import Kind
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Reply
-from loopwright.schedule.sketch import Config
+from loopwright.measure.workers.fork_server import Kind
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Reply
+from loopwright.schedule.sketch.sketch import Config
 
 _TIMEOUT = 20.0
 

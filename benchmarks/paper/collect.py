@@ -33,7 +33,7 @@ from loopwright.measure.local import LocalDevice
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

@@ -5,7 +5,7 @@
 Figures 4 to 9 of Chen et al. 2018, *Learning to optimize tensor programs*; docs/paper.md shows
 them beside what the paper says. Searches that RESULTS has are not run again; it is written after
 every one, so a run that was cut goes on. What needs a table that is not there is left out: those
-of GPUs are not in this repository (see `loopwright.measure.replay.load_brute_forced`).
+of GPUs are not in this repository (see `loopwright.measure.tabular.load_brute_forced`).
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 
-from loopwright.costmodel.representation import Numbers, Representation, resized
-from loopwright.explore.points import Mask, Points
-from loopwright.measure.replay import ReplayedDevice
-from loopwright.schedule.sketch import Sketch
+from loopwright.costmodel.features.representation import Numbers, Representation, resized
+from loopwright.explore.strategies.encoded_space import Mask, Points
+from loopwright.measure.tabular import ReplayedDevice
+from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.space import Space
 
 MOST = 1 << 17  # configs of a sketch whose features are kept

@@ -19,11 +19,15 @@ from typing import Any
 import numpy as np
 from points import every_number, places
 
-from loopwright.costmodel.representation import Numbers, Representation, make_representation
+from loopwright.costmodel.features.representation import (
+    Numbers,
+    Representation,
+    make_representation,
+)
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
-from loopwright.measure.replay import ReplayedDevice
-from loopwright.schedule.sketch import Config, Knob, Sketch
+from loopwright.measure.tabular import ReplayedDevice
+from loopwright.schedule.sketch.sketch import Config, Knob, Sketch
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
 

@@ -12,16 +12,17 @@ import numpy as np
 from points import Legal, Remembered, every_number
 from recorded import Recorded
 
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.ensemble import Ensemble
-from loopwright.costmodel.file import StoredModel
-from loopwright.costmodel.gbt import GBTModel
+from loopwright.costmodel.features.representation import joined, make_representation
 from loopwright.costmodel.model import CostModel, Floats
-from loopwright.costmodel.representation import joined, make_representation
-from loopwright.explore.annealing import Schedule, programs
+from loopwright.costmodel.models.ensemble import Ensemble
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.registry import make_model
+from loopwright.explore.strategies.annealing import Schedule, programs
+from loopwright.explore.strategies.encoded_space import Domain
 from loopwright.explore.tuner import MODELLED, Tuner
-from loopwright.measure.replay import ReplayedDevice, load_brute_forced
-from loopwright.schedule.sketch import Config
+from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
+from loopwright.schedule.sketch.sketch import Config
 
 TRIALS = 128
 FEW = Schedule(chains=256, steps=8, advice=False)
@@ -92,7 +93,7 @@ def sources(setting: Setting, table: Path) -> tuple[Path, ...]:
 def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     space = opened(table).space
     if setting.strategy not in MODELLED:
-        return Tuner(space, setting.strategy, seed=seed, legal=legal)
+        return Tuner(Domain(space, legal), setting.strategy, seed=seed)
     others = sources(setting, table)
     begin = None
     if setting.strategy == "probing" and others:  # tables of GPUs have one sketch
@@ -102,13 +103,12 @@ def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     base = global_model(setting.model, reads, others, width) if others else None
     schedule = FEW if legal.size < Schedule().chains else Schedule()
     return Tuner(
-        space,
+        Domain(space, legal),
         setting.strategy,
         model=new_model(setting.model, reads, seed, base),
         seed=seed,
         representation=features(table, reads, width),
         schedule=replace(schedule, candidates=setting.candidates, acquisition=setting.acquisition),
-        legal=legal,
         begin=begin,
     )
 

@@ -6,7 +6,7 @@ import math
 import string
 from dataclasses import replace
 
-from loopwright.schedule.sketch import Knob, Sketch
+from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.space import Space
 
 SKETCHES = 6

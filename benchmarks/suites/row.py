@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import loopwright as lw
-from loopwright.cli_workload import Request, read_workload
+from loopwright.cli.workload import Request, read_workload
 from loopwright.dsl.index import Index
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.workload import tensor_shape

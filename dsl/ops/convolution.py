@@ -35,7 +35,7 @@ T = TypeVar("T")
 WEIGHTS = {"NCW": "OIW", "NWC": "WIO", "NCHW": "OIHW", "NHWC": "HWIO"}
 
 
-def conv1d(
+def conv1d(  # noqa: PLR0913 - the terms of the operator
     x: Tensor,
     w: Tensor,
     stride: PerAxis = 1,
@@ -63,7 +63,7 @@ def conv1d(
     return _convolve(options, x, w, bias, accumulate)
 
 
-def conv2d(
+def conv2d(  # noqa: PLR0913 - the terms of the operator
     x: Tensor,
     w: Tensor,
     stride: PerAxis = 1,

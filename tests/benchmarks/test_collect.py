@@ -10,7 +10,7 @@ from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.transfer.records.store import Record, RecordStore
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 

@@ -4,7 +4,7 @@ import math
 import sys
 from pathlib import Path
 
-from loopwright.measure.peak import Peak
+from loopwright.measure.roofline import Peak
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 

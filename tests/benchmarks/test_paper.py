@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.representation import ConfigVector, ContextRelation, make_representation
-from loopwright.measure.replay import ReplayedDevice
+from loopwright.costmodel.features.representation import (
+    ConfigVector,
+    ContextRelation,
+    make_representation,
+)
+from loopwright.measure.tabular import ReplayedDevice
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 

@@ -13,8 +13,8 @@ import tvm
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from loopwright.codegen.library import Library
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.signature import Parameter, Signature
 
 AARCH64 = "aarch64-linux-gnu"
 PANEL = 8

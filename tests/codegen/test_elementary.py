@@ -18,10 +18,10 @@ from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
 from tvm.tirx import ForKind
 
-from loopwright.codegen import elementary
-from loopwright.codegen.bindings import Scratch, with_lets
-from loopwright.codegen.convert import convert
-from loopwright.codegen.elementary import ELEMENTARY, apply, apply_scaling
+from loopwright.codegen.tir import elementary
+from loopwright.codegen.tir.bindings import Scratch, with_lets
+from loopwright.codegen.tir.convert import convert
+from loopwright.codegen.tir.elementary import ELEMENTARY, apply, apply_scaling
 from loopwright.dsl.errors import NotationError
 
 HOST = llvm_get_system_cpu()
@@ -327,7 +327,7 @@ def test_unknown_functions_and_types_are_refused():
 
 
 def test_the_coefficients_are_those_of_the_script(monkeypatch):
-    path = Path(elementary.__file__).parents[1] / "tools" / "minimax.py"
+    path = Path(elementary.__file__).parents[2] / "tools" / "minimax.py"
     if not path.exists():
         pytest.skip("installed without its tools")
     spec = importlib.util.spec_from_file_location("minimax", path)

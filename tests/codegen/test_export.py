@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.export import load
-from loopwright.codegen.header import header, wrapper
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.library.header import header, wrapper
+from loopwright.codegen.library.signature import Parameter, Signature
+from loopwright.codegen.load import load
 from loopwright.dsl.errors import BuildError, LibraryError, TargetError
 from tests.codegen import kernels
 from tests.codegen.kernels import AARCH64, matrices
@@ -43,7 +43,7 @@ def test_what_is_exported_loads_and_computes(exported):
 def test_it_loads_where_there_is_no_compiler_and_no_tuner(exported):
     script = (
         "import sys, numpy as np\n"
-        "from loopwright.codegen.export import load\n"
+        "from loopwright.codegen.load import load\n"
         f"lib = load({str(exported)!r})\n"
         "C = lib(np.ones((24, 12), 'f4'), np.ones((12, 16), 'f4'))\n"
         "assert (C == 12).all()\n"
@@ -146,7 +146,7 @@ def test_the_header_compiles_as_c_and_as_cpp(tmp_path):
     (tmp_path / "f.c").write_text('#include "f.h"\nint use(void) { return f_threads(); }\n')
     (tmp_path / "f.cc").write_text('#include "f.h"\nint use() { return f_threads(); }\n')
     (tmp_path / "w.c").write_text('#include "f.h"\n' + wrapper("f", signature))
-    runtime = Path(__file__).parents[2] / "codegen/runtime"
+    runtime = Path(__file__).parents[2] / "codegen/library/runtime"
     for compiler, file in (("cc", "f.c"), ("c++", "f.cc"), ("cc", "w.c")):
         if not shutil.which(compiler):
             pytest.skip(f"no {compiler} here")

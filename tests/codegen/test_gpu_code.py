@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from loopwright.codegen import nvidia
-from loopwright.codegen.gpu_code import GpuCode, Launch, Plan, Resources, resources
-from loopwright.codegen.nvidia import read_resources
+from loopwright.codegen.devices import nvidia
+from loopwright.codegen.devices.code import GpuCode, Launch, Plan, Resources, resources
+from loopwright.codegen.devices.nvidia import read_resources
 from loopwright.dsl.errors import BuildError, LibraryError
 
 CODE = GpuCode(

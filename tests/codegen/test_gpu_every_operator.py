@@ -16,11 +16,11 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.build import compile_program, program
-from loopwright.codegen.gpu_code import resources
+from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
-from loopwright.explore.legality import legal_points
-from loopwright.explore.points import Domain, Seen
+from loopwright.explore.strategies.encoded_space import Domain, Seen
+from loopwright.explore.strategies.legality import legal_points
 from loopwright.measure.checking import difference
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target

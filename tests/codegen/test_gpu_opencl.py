@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen import opencl
-from loopwright.codegen.gpu_compile import compile_gpu
-from loopwright.codegen.gpu_library import load_code
-from loopwright.codegen.gpu_source import gpu_program
-from loopwright.codegen.nvidia import compile_cuda
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.devices import opencl
+from loopwright.codegen.devices.nvidia import compile_cuda
+from loopwright.codegen.gpu.compile import compile_gpu
+from loopwright.codegen.gpu.library import load_code
+from loopwright.codegen.gpu.source import gpu_program
+from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
 from loopwright.dsl.expr import Binary, Const
 from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.schedule.target import Gpu, Target
-from loopwright.schedule.tree import (
+from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -35,7 +35,7 @@ from loopwright.schedule.tree import (
     Tree,
     Var,
 )
-from loopwright.schedule.verify import verify
+from loopwright.schedule.tree.verifier import verify
 
 OPENCL = Target("opencl", gpu=Gpu(tensor_cores=True, async_copies=True))
 CUDA = Target(

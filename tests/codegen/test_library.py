@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.errors import ConfigError, LibraryError, LoopwrightError, ShapeError
 from tests.codegen import kernels
 from tests.codegen.kernels import matrices

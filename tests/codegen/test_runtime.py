@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from tvm import tirx
 
-from loopwright.codegen import linker
-from loopwright.codegen.export import load
-from loopwright.codegen.library import Library
+from loopwright.codegen.library import linker
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.load import load
 from loopwright.dsl.errors import BuildError, LibraryError, TargetError
 from tests.codegen import kernels
 from tests.codegen.kernels import matrices
@@ -90,7 +90,7 @@ STARVED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from loopwright.codegen.export import load
+from loopwright.codegen.load import load
 from loopwright.dsl.errors import LibraryError
 
 greedy = load(sys.argv[1])
@@ -154,7 +154,7 @@ def test_a_library_that_is_dropped_is_unloaded():
 def test_a_process_with_sleeping_threads_ends_at_once(tmp_path):
     path = kernels.matmul().export(tmp_path / "mm.so")
     script = (
-        "import sys, numpy as np, loopwright.codegen.export as e\n"
+        "import sys, numpy as np, loopwright.codegen.library.export as e\n"
         f"lib = e.load({str(path)!r}); lib.threads = 4\n"
         "lib(np.ones((24, 12), 'f4'), np.ones((12, 16), 'f4'))\n"
     )

@@ -3,9 +3,9 @@
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.emit import emit
+from loopwright.codegen.tir.emit import emit
 from loopwright.dsl import ops
-from loopwright.schedule.lower import lower
+from loopwright.schedule.lowering import lower
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.schedule.test_edges import tensor
 from tests.targets import narrow

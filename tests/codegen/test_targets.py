@@ -10,7 +10,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen import target as machine
-from loopwright.codegen.linker import architecture
+from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.target import cpu_features, resolve
 from loopwright.dsl.errors import LibraryError, TargetError
 from loopwright.dsl.oracle import random_inputs

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.emit import emit
+from loopwright.codegen.tir.emit import emit
 from loopwright.dsl.oracle import evaluate, random_inputs
-from loopwright.schedule.lower import lower
+from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
-from loopwright.schedule.tree import Loop
+from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_equals_oracle
 from tests.targets import HERE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loopwright.dsl.expr import Binary, Expr
 from loopwright.schedule.target import Gpu, Target
-from loopwright.schedule.tree import (
+from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCommit,
     AsyncCopy,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from loopwright.costmodel.context import names, text_names
-from loopwright.schedule.tree import KINDS
+from loopwright.costmodel.features.context import names, text_names
+from loopwright.schedule.tree.grammar import KINDS
 
 LOOPS = 6
 

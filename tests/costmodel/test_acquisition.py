@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from loopwright.costmodel.acquisition import (
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.acquisition import (
     ACQUISITIONS,
     KAPPA,
     acquired,
     check_acquisition,
     expected_improvement,
 )
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.registry import make_model
 from tests.costmodel.records import data
 
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.alike import likeness
-from loopwright.costmodel.column import rows
-from loopwright.costmodel.context import contexts
-from loopwright.costmodel.inner import Inner, inner
-from loopwright.costmodel.relation import relations
-from loopwright.costmodel.representation import ContextRelation
-from loopwright.costmodel.summary import summary, totals
+from loopwright.costmodel.features.batch_arithmetic import rows
+from loopwright.costmodel.features.inner_loop import Inner, inner
+from loopwright.costmodel.features.relation import relations
+from loopwright.costmodel.features.representation import ContextRelation
+from loopwright.costmodel.features.structural_key import likeness
+from loopwright.costmodel.features.summary import summary, totals
+from loopwright.costmodel.features.walk import contexts
 from loopwright.dsl import ops
-from loopwright.schedule.lower import lower
-from loopwright.schedule.tree import Loop, Var
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.tree.grammar import Loop, Var
 from tests.costmodel.trees import TARGET, buffer, copy, nest
 from tests.targets import HERE
 
@@ -52,7 +52,7 @@ def test_bounds_matter():
     def within(bound):
         return Loop(outer, 4, "serial", (replace(loop, bound=bound),))
 
-    from loopwright.schedule.tree import Linear
+    from loopwright.schedule.tree.grammar import Linear
 
     bounded = within(Linear(((outer, -8),), 30))
     assert likeness(within(None)) != likeness(bounded)

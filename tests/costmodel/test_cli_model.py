@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from loopwright.cli_model import model
-from loopwright.costmodel.gbt import GBTModel
+from loopwright.cli.model import model
+from loopwright.costmodel.models.gbt import GBTModel
 from tests.costmodel.records import data
 
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.column import rows
-from loopwright.costmodel.context import LoopContext, contexts, loops, names, vector
-from loopwright.schedule.lower import lower
-from loopwright.schedule.tree import Let, Linear, Loop, Quotient, Remainder, Var
+from loopwright.costmodel.features.batch_arithmetic import rows
+from loopwright.costmodel.features.context import LoopContext, loops, names, vector
+from loopwright.costmodel.features.walk import contexts
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.tree.grammar import Let, Linear, Loop, Quotient, Remainder, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, nest, tree
 from tests.targets import HERE
 

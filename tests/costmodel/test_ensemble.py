@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from loopwright.costmodel.choice import make_model
-from loopwright.costmodel.ensemble import MEMBERS, Ensemble
-from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import ModelError, RandomModel
-from loopwright.costmodel.treegru import TreeGRU
+from loopwright.costmodel.models.ensemble import MEMBERS, Ensemble
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.registry import make_model
+from loopwright.costmodel.models.treegru import TreeGRU
 from tests.costmodel.records import data
 
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.context import contexts, loops, text_names
-from loopwright.costmodel.forest import Forest
+from loopwright.costmodel.features.context import loops, text_names
+from loopwright.costmodel.features.representation import FlattenedTree, TreeText, resized
+from loopwright.costmodel.features.walk import contexts
 from loopwright.costmodel.model import ModelError
-from loopwright.costmodel.representation import FlattenedTree, TreeText, resized
+from loopwright.costmodel.models.tree_batch import Forest
 from loopwright.dsl import ops
-from loopwright.schedule.lower import lower
+from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 

@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from loopwright.costmodel.file import read_model, write_model
-from loopwright.costmodel.gbt import GBTModel
-from loopwright.costmodel.metrics import pairwise_accuracy, spearman
+from loopwright.costmodel.features.representation import EARLIER, ContextRelation
 from loopwright.costmodel.model import ModelError, RandomModel
-from loopwright.costmodel.representation import EARLIER, ContextRelation
+from loopwright.costmodel.models.file import read_model, write_model
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.metrics import pairwise_accuracy, spearman
 from loopwright.dsl.errors import LoopwrightError
 
 MODELS = {

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.gpu_summary import gpu_summary_names
-from loopwright.costmodel.lanes import CHOSEN, apart, spread
-from loopwright.costmodel.relation import relation_names
-from loopwright.costmodel.representation import (
+from loopwright.costmodel.features.gpu_memory import CHOSEN, apart, spread
+from loopwright.costmodel.features.gpu_summary import gpu_summary_names
+from loopwright.costmodel.features.relation import relation_names
+from loopwright.costmodel.features.representation import (
     ContextRelation,
     FlattenedTree,
 )
-from loopwright.schedule.lower import lower
+from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
 from tests.costmodel import gpu_trees
 from tests.costmodel.gpu_trees import TARGET

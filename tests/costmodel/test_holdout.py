@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loopwright.costmodel.holdout import split
+from loopwright.costmodel.models.holdout import split
 
 
 def parts(features, groups, seed=0):

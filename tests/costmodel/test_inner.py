@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from loopwright.costmodel.column import rows
-from loopwright.costmodel.context import contexts
-from loopwright.costmodel.inner import Inner, inner, inner_names
-from loopwright.costmodel.summary import totals
-from loopwright.schedule.tree import Var
+from loopwright.costmodel.features.batch_arithmetic import rows
+from loopwright.costmodel.features.inner_loop import Inner, inner, inner_names
+from loopwright.costmodel.features.summary import totals
+from loopwright.costmodel.features.walk import contexts
+from loopwright.schedule.tree.grammar import Var
 from tests.costmodel.trees import TARGET, buffer, copy, multiply_add, nest, tree
 
 

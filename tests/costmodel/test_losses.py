@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from loopwright.costmodel.losses import RankLoss, SquaredLoss, relative
+from loopwright.costmodel.models.losses import RankLoss, SquaredLoss, relative
 
 COSTS = np.array([3.0, 1.0, np.inf, 2.0, 5.0, np.inf, 4.0])
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from loopwright.costmodel.metrics import pairwise_accuracy, spearman, top_k_recall
+from loopwright.costmodel.models.metrics import pairwise_accuracy, spearman, top_k_recall
 
 COSTS = np.array([1.0, 2.0, 3.0, np.inf])
 

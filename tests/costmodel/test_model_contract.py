@@ -7,14 +7,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from loopwright.costmodel import choice
-from loopwright.costmodel.choice import MODELS, make_model
-from loopwright.costmodel.ensemble import Ensemble
-from loopwright.costmodel.file import load_model, read_model, write_model
-from loopwright.costmodel.gbt import GBTModel
-from loopwright.costmodel.mlp import MLP
 from loopwright.costmodel.model import CostModel, ModelError, RandomModel
-from loopwright.costmodel.treegru import TreeGRU
+from loopwright.costmodel.models import registry as choice
+from loopwright.costmodel.models.ensemble import Ensemble
+from loopwright.costmodel.models.file import load_model, read_model, write_model
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.mlp import MLP
+from loopwright.costmodel.models.registry import MODELS, make_model
+from loopwright.costmodel.models.treegru import TreeGRU
 from loopwright.dsl.errors import LoopwrightError
 from tests.costmodel.records import data
 
@@ -39,7 +39,7 @@ def make(name, monkeypatch):
     monkeypatch.setattr(choice, "GBTModel", partial(GBTModel, rounds=12))
     monkeypatch.setattr(choice, "MLP", partial(MLP, nets=2, width=12, epochs=60))
     if "treegru" in name:
-        from loopwright.costmodel.tree_training import Training
+        from loopwright.costmodel.models.tree_training import Training
 
         few = Training(epochs=6)
 

@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
-from loopwright.costmodel.column import rows
-from loopwright.costmodel.context import contexts
-from loopwright.costmodel.relation import BETAS, COLUMNS, relation_names, relations, traffic
-from loopwright.schedule.tree import Var
+from loopwright.costmodel.features.batch_arithmetic import rows
+from loopwright.costmodel.features.relation import (
+    BETAS,
+    COLUMNS,
+    relation_names,
+    relations,
+    traffic,
+)
+from loopwright.costmodel.features.walk import contexts
+from loopwright.schedule.tree.grammar import Var
 from tests.costmodel.trees import TARGET, buffer, fill, matmul, nest, tree
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel import trace
-from loopwright.costmodel.model import ModelError
-from loopwright.costmodel.representation import (
+from loopwright.costmodel.features import trace
+from loopwright.costmodel.features.representation import (
     ConfigVector,
     ContextRelation,
     FlattenedTree,
     TreeText,
 )
+from loopwright.costmodel.model import ModelError
 from loopwright.dsl import ops
-from loopwright.schedule.lower import lower
-from loopwright.schedule.sketch import Knob, Sketch
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 
@@ -116,7 +116,7 @@ def test_large_batches_are_cut_and_joined_again(representation, monkeypatch):
     points = space_of(matmul)
     numbers = drawn(points, 0, 50)
     whole = representation.features(points, 0, numbers)
-    monkeypatch.setattr("loopwright.costmodel.trace._CHUNK", 16)
+    monkeypatch.setattr("loopwright.costmodel.features.trace._CHUNK", 16)
     assert np.array_equal(representation.features(points, 0, numbers), whole)
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopwright.costmodel.column import rows
-from loopwright.costmodel.context import contexts
-from loopwright.costmodel.summary import summary, summary_names, totals
+from loopwright.costmodel.features.batch_arithmetic import rows
+from loopwright.costmodel.features.summary import summary, summary_names, totals
+from loopwright.costmodel.features.walk import contexts
 from loopwright.dsl.expr import Unary
-from loopwright.schedule.tree import Allocate, Load, Store, Var
+from loopwright.schedule.tree.grammar import Allocate, Load, Store, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, multiply_add, nest, tree
 
 

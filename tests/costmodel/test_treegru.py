@@ -5,13 +5,13 @@ import sys
 import numpy as np
 import pytest
 
-from loopwright.costmodel.context import names, text_names
-from loopwright.costmodel.forest import Forest
-from loopwright.costmodel.gbt import GBTModel
-from loopwright.costmodel.metrics import pairwise_accuracy
+from loopwright.costmodel.features.context import names, text_names
+from loopwright.costmodel.features.representation import resized
 from loopwright.costmodel.model import ModelError
-from loopwright.costmodel.representation import resized
-from loopwright.costmodel.treegru import TreeGRU
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.costmodel.models.tree_batch import Forest
+from loopwright.costmodel.models.treegru import TreeGRU
 from tests.costmodel.records import LOOPS, data
 
 pytestmark = pytest.mark.torch
@@ -94,7 +94,7 @@ def test_the_network_is_that_of_the_paper():
     """One tree, loop by loop, with the slots of Figure 3d written out."""
     import torch
 
-    from loopwright.costmodel.tree_network import Batch, TreeNetwork
+    from loopwright.costmodel.models.tree_network import Batch, TreeNetwork
 
     torch.manual_seed(0)
     network = TreeNetwork(len(names()), 0, 8, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loopwright.dsl.expr import Binary, Const, Expr
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import Buffer, Linear, Load, Loop, Stmt, Store, Tree, Var
+from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Loop, Stmt, Store, Tree, Var
 
 TARGET = Target(vector_bytes=32, vector_registers=16, threads=2)
 

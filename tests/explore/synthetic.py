@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import loopwright as lw
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Device, Failure, Measurement, Stop, never
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 

@@ -10,7 +10,14 @@ import pytest
 from rich.console import Console
 
 from loopwright.explore.budget import Budget
-from loopwright.explore.callbacks import LiveDisplay, PlainLines, Progress, clock, display, speed
+from loopwright.explore.report.callbacks import (
+    LiveDisplay,
+    PlainLines,
+    Progress,
+    clock,
+    display,
+    speed,
+)
 
 P = Progress(
     doing="measuring",

@@ -5,39 +5,24 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from loopwright.cli_records import devices
-from loopwright.cli_tune import replay, tune
+from loopwright.cli.devices import devices
+from loopwright.cli.inspect import inspect
+from loopwright.cli.replay import replay
+from loopwright.cli.tune import tune
 
 MATMUL = ["matmul", "a=40,24", "b=24,36"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--arch", "sm_90"], "--target cuda"),
-        (["--arch", "sm_90", "--target", "opencl"], "--target cuda"),
-        (["--compile-only"], "--target cuda"),
-        (["--target", "metal"], "metal"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(options, message):
-    result = CliRunner().invoke(tune, [*MATMUL, *options])
-    assert result.exit_code == 2
-    assert message in result.output
-
-
 @pytest.mark.parametrize(("arch", "message"), [("sm_35", "too old"), ("hopper", "sm_90")])
 def test_an_architecture_that_is_none_or_too_old_is_an_error_with_a_remedy(arch, message):
-    options = ["--target", "cuda", "--arch", arch, "--compile-only"]
-    result = CliRunner().invoke(tune, [*MATMUL, *options])
+    result = CliRunner().invoke(inspect, [*MATMUL, "--arch", arch])
     assert result.exit_code == 1
     assert message in result.output
 
 
 @pytest.mark.nvcc
-def test_compiling_alone_tells_what_programs_use():
-    options = ["--target", "cuda", "--arch", "sm_90", "--compile-only", "--trials", "3"]
-    result = CliRunner().invoke(tune, [*MATMUL, *options])
+def test_inspecting_tells_what_programs_use():
+    result = CliRunner().invoke(inspect, [*MATMUL, "--arch", "sm_90", "--count", "3"])
     assert result.exit_code == 0, result.output
     lines = [line.split("\t") for line in result.stdout.splitlines()]
     head = next(n for n, line in enumerate(lines) if line[0] == "kernels")

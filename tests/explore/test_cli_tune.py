@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import loopwright as lw
-from loopwright.cli_peers import called_seconds, compare_peer, peer_seconds
-from loopwright.cli_tune import bench, replay, tune
-from loopwright.cli_workload import read_workload
+from loopwright.__main__ import main
+from loopwright.cli.bench import bench
+from loopwright.cli.peers import called_seconds, compare_peer, peer_seconds
+from loopwright.cli.replay import replay
+from loopwright.cli.tune import tune
+from loopwright.cli.workload import read_workload
 from loopwright.dsl.errors import LoopwrightError, NotationError
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.store import RecordStore
 
 
 def test_an_operator_is_named_with_its_shapes():
@@ -100,41 +105,82 @@ def test_errors_end_a_command_with_a_message():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("relu x=4 --seed -1", "--seed"),
-        ("relu x=4 --report nowhere/r.html", "there is no folder nowhere; make it first"),
-        ("relu x=4 --plot nowhere/p.png", "there is no folder nowhere; make it first"),
-        ("relu x=4 --records nowhere/t.db", "there is no folder nowhere; make it first"),
-        ("net.onnx --records nowhere/t.db", "there is no folder nowhere; make it first"),
-        ("net.onnx --trials 0", "are for single operators"),
-        ("relu x=4 -o nowhere/k.so", "there is no folder nowhere; make it first"),
-        ("relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
-        ("relu x=4 --plot p", "the name of a plot ends in one of"),
-        ("relu x=4 -o my-relu.so", "cannot be one; try my_relu.so"),
-        ("relu x=4 --share 0.5", "--share is for the file of a model"),
-        ("relu x=4 --tasks 1 --shape x=4", "--tasks, --shape are for the file of a model"),
-        ("relu x=4 --target cuda --compile-only --plot p.png", "--plot is for programs that are"),
-        ("net.onnx --plot p.png --growth 1", "--growth, --plot are for single operators"),
-        ("net.onnx --report r.html --arch sm_90", "--arch, --report are for single operators"),
-        ("net.onnx --target opencl", "--target opencl: a model is tuned for cpu"),
-        ("net.onnx x=7,13", "x=7,13: the shape of a model's input goes to --shape"),
-        ("net.onnx --tasks 1 --share 0.5", "give one of them"),
-        ("net.onnx -o net.lib", "ends in .so"),
+        ("tune", "Missing argument 'WHAT'"),
+        ("tune relu x=4 --seed -1", "--seed"),
+        ("tune relu x=4 --report nowhere/r.html", "there is no folder nowhere; make it first"),
+        ("tune relu x=4 --plot nowhere/p.png", "there is no folder nowhere; make it first"),
+        ("tune relu x=4 --records nowhere/t.db", "there is no folder nowhere; make it first"),
+        ("tune relu x=4 -o nowhere/k.so", "there is no folder nowhere; make it first"),
+        ("tune relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
+        ("tune relu x=4 --plot p", "the name of a plot ends in one of"),
+        ("tune relu x=4 -o my-relu.so", "cannot be one; try my_relu.so"),
+        ("tune relu x=4 --target opencl -o k.so", "the name of a library ends in .cl"),
+        ("tune net.onnx", "is a network: `loopwright tune-model` tunes networks"),
+        ("inspect net.onnx", "is a network: `loopwright tune-model` tunes networks"),
+        ("tune-model net.onnx --records nowhere/t.db", "there is no folder nowhere"),
+        ("tune-model net.onnx --trials 0", "--trials"),
+        ("tune-model net.onnx --effort instant", "--effort"),
+        ("tune-model net.onnx --tasks 1 --share 0.5", "give one of them"),
+        ("tune-model net.onnx -o net.lib", "ends in .so"),
+        ("tune-model net.onnx x=7,13", "unexpected extra argument"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(tune, words.split())
+    result = CliRunner().invoke(main, words.split())
     assert result.exit_code in (1, 2)
     assert isinstance(result.exception, SystemExit)
     assert said in result.output
     assert not list(tmp_path.iterdir())
 
 
-def test_the_help_shows_one_example_on_each_line():
-    lines = CliRunner().invoke(tune, ["--help"]).output.splitlines()
-    examples = [line for line in lines if line.startswith("    loopwright tune ")]
-    assert len(examples) == 5
-    assert not any("\\b" in line or "\b" in line for line in lines)
+_OF_NETWORKS = "--tasks --share --shape --layout --sparse --no-sparse --check --no-check"
+_OF_SEARCHES = "--strategy --model --acquisition --transfer --trials --minutes --effort --records"
+_OF_WORKLOADS = "--strategy --model --acquisition --growth --target --plot --report"
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("tune", f"{_OF_NETWORKS} --arch --count --compile-only"),
+        ("tune-model", f"{_OF_WORKLOADS} --arch --count --compile-only"),
+        (
+            "inspect",
+            f"{_OF_NETWORKS} {_OF_SEARCHES} --target --plot --report --threads",
+        ),
+    ],
+)
+def test_an_option_that_does_not_apply_is_unknown_to_a_command(command, options):
+    for option in options.split():
+        result = CliRunner().invoke(main, [command, "relu", option])
+        assert result.exit_code == 2
+        assert re.search(f"No such option:? '?{option}", result.output), option
+
+
+def commands(group=main, words=()):
+    """Every command with the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+        yield (*words, name), command
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [pytest.param(*c, id=" ".join(c[0])) for c in commands()]
+)
+def test_the_help_of_every_command_begins_with_an_imperative_and_explains_all_options(
+    words, command
+):
+    result = CliRunner().invoke(main, [*words, "--help"])
+    assert result.exit_code == 0
+    said = result.output.split("\n\n")[1]
+    assert said.split()[0] in {
+        "Add", "Build,", "Call", "Compile", "Find", "Judge", "Learn", "List", "Look", "Say",
+        "Show", "Time", "Train", "Write",
+    }  # fmt: skip
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    assert all(p.help for p in options), [p.name for p in options if not p.help]
+    assert not any(c in result.output for c in ("\\b", "\b"))
 
 
 def test_another_library_and_ours_are_both_called_from_python():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from loopwright.explore.finalists import chance, judge
-from loopwright.schedule.sketch import Config
+from loopwright.explore.significance import chance, judge
+from loopwright.schedule.sketch.sketch import Config
 
 A, B, C = (Config(name, ()) for name in "ABC")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from loopwright.costmodel.model import CostModel, ModelError
-from loopwright.explore.annealing import Schedule
-from loopwright.explore.features import Features
+from loopwright.explore.strategies.annealing import Schedule
+from loopwright.explore.strategies.features import Features
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
-from loopwright.measure.replay import load_brute_forced
+from loopwright.measure.tabular import load_brute_forced
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
 
 FEW = {"chains": 64, "steps": 2}

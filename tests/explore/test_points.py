@@ -9,7 +9,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl.errors import ConfigError
-from loopwright.explore.points import Domain, Seen, distinct, hashes
+from loopwright.explore.strategies.encoded_space import Domain, Seen, distinct, hashes
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, matmul, matmul_space, tiny
 from tests.targets import HERE

@@ -6,19 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopwright.costmodel.representation import ConfigVector
+from loopwright.costmodel.features.representation import ConfigVector
 from loopwright.dsl.errors import ConfigError
-from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import TuningError
-from loopwright.explore.callbacks import Callback
-from loopwright.explore.features import Features
-from loopwright.explore.points import Domain
-from loopwright.explore.probing import Probing
+from loopwright.explore.report.callbacks import Callback
+from loopwright.explore.strategies.annealing import Schedule
+from loopwright.explore.strategies.encoded_space import Domain
+from loopwright.explore.strategies.features import Features
+from loopwright.explore.strategies.transfer_search import Probing
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
-from loopwright.measure.replay import load_brute_forced
-from loopwright.transfer.record import Record
-from loopwright.transfer.records import RecordStore
+from loopwright.measure.tabular import load_brute_forced
+from loopwright.transfer.records.record import Record
+from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
 
 SMALL = Schedule(chains=16, steps=2)

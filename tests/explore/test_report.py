@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from loopwright.explore.budget import TuningError
-from loopwright.explore.plot import curve, roofline
+from loopwright.explore.report.plot import curve, roofline
 from loopwright.explore.tune import tune
-from loopwright.measure.peak import Peak
+from loopwright.measure.roofline import Peak
 from tests.explore.synthetic import MadeUp, matmul
 
 
@@ -20,7 +20,7 @@ def tuned():
 
 
 def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr("loopwright.measure.peak.peak", lambda target: Peak(1e12, 1e10, 2))
+    monkeypatch.setattr("loopwright.measure.roofline.peak", lambda target: Peak(1e12, 1e10, 2))
     path = tuned.report(tmp_path / "report.html")
     text = path.read_text(encoding="utf-8")
     for part in ("Tuning curve", "Roofline", "Finalists", "Failures", "Where the time went"):

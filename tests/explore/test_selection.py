@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from loopwright.explore.selection import select
+from loopwright.explore.strategies.selection import select
 
 
 def objective(scores, components, chosen, alpha):

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.gbt import GBTModel
-from loopwright.costmodel.representation import ConfigVector
-from loopwright.explore.annealing import Annealing, Schedule
-from loopwright.explore.features import Features
-from loopwright.explore.genetic import Genetic
-from loopwright.explore.grid import GridSearch
-from loopwright.explore.points import Domain, distinct
-from loopwright.explore.probing import Probing
-from loopwright.explore.random_search import RandomSearch
+from loopwright.costmodel.features.representation import ConfigVector
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.explore.strategies.annealing import Annealing, Schedule
+from loopwright.explore.strategies.encoded_space import Domain, distinct
+from loopwright.explore.strategies.features import Features
+from loopwright.explore.strategies.genetic import Genetic
+from loopwright.explore.strategies.grid import GridSearch
+from loopwright.explore.strategies.random_search import RandomSearch
+from loopwright.explore.strategies.transfer_search import Probing
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, cost, matmul_space, tiny
 

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import ModelError
-from loopwright.explore.annealing import Schedule
+from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.explore.budget import TuningError
-from loopwright.explore.callbacks import Callback
-from loopwright.explore.instant import Instant
-from loopwright.explore.points import Domain
+from loopwright.explore.report.callbacks import Callback
+from loopwright.explore.strategies.annealing import Schedule
+from loopwright.explore.strategies.encoded_space import Domain
 from loopwright.explore.tune import tune
+from loopwright.explore.zero_shot import Instant
 from loopwright.measure.device import Device, Failure, Measurement, never
 from loopwright.schedule.space import space
-from loopwright.transfer.dataset import read_groups
-from loopwright.transfer.records import Record, RecordStore
-from loopwright.transfer.training import train
+from loopwright.transfer.pretrained.dataset import read_groups
+from loopwright.transfer.pretrained.training import train
+from loopwright.transfer.records.store import Record, RecordStore
 from tests.transfer.examples import MACHINE, matmul
 from tests.transfer.learned import AVX2, costs, filled, points
 

@@ -10,21 +10,21 @@ import zlib
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.gbt import GBTModel
 from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.dsl.errors import LoopwrightError, NotationError
-from loopwright.explore.annealing import Schedule
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
-from loopwright.explore.callbacks import Callback
-from loopwright.explore.outcome import LONGEST
+from loopwright.explore.finalize import LONGEST
+from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
+from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Measurement, never
-from loopwright.measure.replay import ReplayedDevice, load_brute_forced
+from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
 from loopwright.schedule.space import space
-from loopwright.transfer.record import RecordError
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.transfer.records.record import RecordError
+from loopwright.transfer.records.store import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
 
 QUICK = Schedule(chains=64, steps=2)

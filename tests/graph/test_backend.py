@@ -5,9 +5,9 @@ import weakref
 
 import pytest
 
-from loopwright.graph.backend import backend
-from loopwright.graph.model import build_model
-from loopwright.graph.tune import tune_model
+from loopwright.graph.compile.model import build_model
+from loopwright.graph.torch_compile import backend
+from loopwright.graph.tuning.tune import tune_model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -64,7 +64,7 @@ def built(monkeypatch):
         models.append(build_model(*args, **options))
         return models[-1]
 
-    monkeypatch.setattr("loopwright.graph.model.build_model", keeping)
+    monkeypatch.setattr("loopwright.graph.compile.model.build_model", keeping)
     return models
 
 
@@ -119,7 +119,7 @@ def test_tensors_that_are_no_parameters_are_noticed_where_they_are_replaced(buil
 
 
 def test_models_of_a_class_beyond_a_bound_are_left_to_torch_with_a_warning(built, monkeypatch):
-    monkeypatch.setattr("loopwright.graph.backend._MOST", 1)
+    monkeypatch.setattr("loopwright.graph.torch_compile._MOST", 1)
     first, second, x = _Layer().eval(), _Layer().eval(), torch.randn(5, 24)
     with torch.no_grad():
         torch.compile(first, backend=backend)(x)

@@ -12,10 +12,11 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.transfer.records.store import Record, RecordStore
 
 pytestmark = pytest.mark.onnx
+_TUNE = ["tune-model", "net.onnx", "--shape", "x=7,13"]
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def _call(*words, code=0):
 
 def test_a_model_is_tuned_built_and_run(here):
     said = _call(
-        "tune", "net.onnx", "--shape", "x=7,13", "--trials", "20", "--tasks", "1",
+        "tune-model", "net.onnx", "--shape", "x=7,13", "--trials", "20", "--tasks", "1",
         "--threads", "1", "-o", "tuned.so",
     )  # fmt: skip
     assert "1 of 2 tasks, 20 trials" in said
@@ -68,7 +69,7 @@ def test_a_model_is_tuned_built_and_run(here):
     said = _call("build", "net.onnx", "--shape", "x=7,13", "--threads", "1", "-o", "net.so")
     assert "1 of 2 tasks" in said
     assert "has no record" in said
-    assert "loopwright tune net.onnx --shape x=7,13 --threads 1\n" in said
+    assert "loopwright tune-model net.onnx --shape x=7,13 --threads 1\n" in said
     said = _call("run", "net.so", "--input", "x.npy", "-o", "y.npy")
     assert "y: float32[7, 5]" in said
     np.testing.assert_allclose(np.load("y.npy"), here, rtol=1e-4, atol=1e-5)
@@ -84,10 +85,10 @@ def test_a_model_is_tuned_built_and_run(here):
 
 def test_a_share_of_the_time_is_tuned_and_the_end_compares_estimate_and_measurement(here):
     options = ("--shape", "x=7,13", "--threads", "1", "--layout", "given")
-    said = _call("tune", "net.onnx", *options, "--share", "0.01", "--trials", "2")
+    said = _call("tune-model", "net.onnx", *options, "--share", "0.01", "--trials", "2")
     assert "1 of 2 tasks, 2 trials" in said
     assert "estimate   none: 1 of 2 tasks without a record" in said
-    said = _call("tune", "net.onnx", *options, "--share", "1", "--trials", "32")
+    said = _call("tune-model", "net.onnx", *options, "--share", "1", "--trials", "32")
     assert "2 of 2 tasks" in said
     assert "the sum of the tasks' records" in said
 
@@ -107,7 +108,7 @@ def test_a_model_of_the_virtual_machine_is_listed_tuned_and_built(here):
     said = _call("tasks", "top.onnx", *options)
     assert "it runs on TVM's virtual machine" in said
     assert "2 of 2 tasks" in said
-    said = _call("tune", "top.onnx", *options, "--trials", "4", "--tasks", "1")
+    said = _call("tune-model", "top.onnx", *options, "--trials", "4", "--tasks", "1")
     assert "saved      top.so" in said
     assert "1 of 2 tasks" in _call("build", "top.onnx", *options)
     said = _call("profile", "top.onnx", *options, code=1)
@@ -124,13 +125,13 @@ def test_a_strict_build_fails_where_a_record_is_missing(here):
     said = _call("build", "net.onnx", *options, "--strict", code=1)
     assert "2 tasks have no record" in said
     assert "there is no record store my records.db yet" in said
-    assert "loopwright tune net.onnx --shape x=7,13 --records 'my records.db'" in said
+    assert "loopwright tune-model net.onnx --shape x=7,13 --records 'my records.db'" in said
 
 
 def test_a_strict_build_fails_where_a_record_does_not_fit(here):
     """One of another version of the rules, say."""
     options = ("--shape", "x=7,13", "--threads", "1", "--records", "r.db")
-    from loopwright.graph.model import import_model
+    from loopwright.graph.compile.model import import_model
 
     target = resolve("cpu", 1)
     measured = Measurement(Config("of old", ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
@@ -158,17 +159,17 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
     ("words", "said"),
     [
         (["tasks", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
-        (["tune", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
+        (["tune-model", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
         (["build", "net.onnx", "-o", "nowhere/net.so"], "there is no folder nowhere"),
         (["tasks", "missing.onnx"], "no such file"),
-        (["tune", "net.onnx", "-o", "my-net.so"], "cannot be one; try my_net.so"),
+        (["tune-model", "net.onnx", "-o", "my-net.so"], "cannot be one; try my_net.so"),
         (["build", "net.onnx", "--shape", "x=7,13", "-o", "net.lib"], "ends in .so"),
         (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=7,,13"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=0,13"], "extents from 1 up"),
-        (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "3"], "tasks 1 to 2"),
-        (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", "1-"], "write numbers as 1,3-5"),
-        (["tune", "net.onnx", "--shape", "x=7,13", "--tasks", ""], "write numbers as 1,3-5"),
+        ([*_TUNE, "--tasks", "3"], "tasks 1 to 2"),
+        ([*_TUNE, "--tasks", "1-"], "write numbers as 1,3-5"),
+        ([*_TUNE, "--tasks", ""], "write numbers as 1,3-5"),
     ],
 )
 def test_a_mistake_ends_with_a_message(here, words, said):

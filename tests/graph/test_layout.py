@@ -5,8 +5,8 @@ import pytest
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.graph.compile.model import build_model, import_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.model import build_model, import_model
 from loopwright.schedule.space import space
 from tests.targets import HERE
 

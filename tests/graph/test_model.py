@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.linker import RUNTIME
+from loopwright.codegen.library.linker import RUNTIME
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError, ShapeError, TargetError
-from loopwright.graph.compose import compose
+from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.model import build_model, import_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.model import build_model, import_model
 from loopwright.graph.network import MOST_ARGUMENTS
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.transfer.records.store import Record, RecordStore
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
 
@@ -259,7 +259,7 @@ def test_weights_are_laid_out_here_for_any_processor(net, target):
 
 
 def test_a_step_whose_images_were_turned_is_none_of_tvms(net, monkeypatch):
-    import loopwright.graph.compose as composing
+    import loopwright.graph.compile.link as composing
 
     model, x = net
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from loopwright.__main__ import main
+from loopwright.graph.compile.model import build_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.model import build_model
-from loopwright.graph.tune import tune_model
+from loopwright.graph.tuning.tune import tune_model
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.onnx

@@ -4,7 +4,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.build import program
-from loopwright.graph.parts import in_order
+from loopwright.graph.tuning.thread_locality import in_order
 from tests.targets import HERE
 
 

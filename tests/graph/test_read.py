@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from loopwright.codegen.export import load
+from loopwright.codegen.load import load
+from loopwright.graph.compile.model import build_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.model import build_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from loopwright.graph.compile.model import build_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.model import build_model
-from loopwright.graph.reference import Reference
-from loopwright.graph.tune import tune_model
+from loopwright.graph.importers.reference import Reference
+from loopwright.graph.tuning.tune import tune_model
 from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")

@@ -7,16 +7,16 @@ from tvm import relax, tirx
 
 import loopwright as lw
 from loopwright.codegen.target import resolve, tvm_target
-from loopwright.graph.model import import_model
-from loopwright.graph.read import read_model
-from loopwright.graph.relax_pass import apply, lower
-from loopwright.graph.tir import import_function
+from loopwright.graph.compile.model import import_model
+from loopwright.graph.compile.relax_pass import apply, lower
+from loopwright.graph.importers.read import read_model
+from loopwright.graph.importers.tir import import_function
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
-from loopwright.transfer.record import RecordError
-from loopwright.transfer.records import Record, RecordStore
+from loopwright.transfer.records.record import RecordError
+from loopwright.transfer.records.store import Record, RecordStore
 from tests.targets import HERE
 
 

@@ -5,9 +5,9 @@ import pytest
 from tvm import relax
 
 from loopwright.codegen.target import resolve
-from loopwright.graph.model import build_model
-from loopwright.graph.passes import fused
-from loopwright.graph.read import read_model
+from loopwright.graph.compile.model import build_model
+from loopwright.graph.importers.passes import fused
+from loopwright.graph.importers.read import read_model
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

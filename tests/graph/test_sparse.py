@@ -9,13 +9,13 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.graph.candidates import VARIANTS, contenders
-from loopwright.graph.compose import compose
-from loopwright.graph.model import TunedModel, build_model
-from loopwright.graph.tune import tune_model
+from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.model import TunedModel, build_model
+from loopwright.graph.tuning.candidates import VARIANTS, contenders
+from loopwright.graph.tuning.tune import tune_model
 from loopwright.schedule.space import space
-from loopwright.transfer.record import NETWORK
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.record import NETWORK
+from loopwright.transfer.records.store import RecordStore
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ from tvm import relax, te, tirx, topi
 import loopwright as lw
 from loopwright.codegen.target import resolve, tvm_target
 from loopwright.graph.errors import NotSayable
-from loopwright.graph.tir import from_tir, import_function
+from loopwright.graph.importers.tir import from_tir, import_function
 
 
 def _data(shape, dtype, rng):

@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import pytest
 
+from loopwright.graph.compile.model import build_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.model import build_model
 from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")

@@ -12,18 +12,18 @@ from rich.console import Console
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.graph.candidates import VARIANTS, contenders
-from loopwright.graph.ending import ending
+from loopwright.graph.compile.model import build_model, build_work, import_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.live import LiveTasks
-from loopwright.graph.model import build_model, build_work, import_model
-from loopwright.graph.tune import BATCH, TaskState, search, tune_model
+from loopwright.graph.tuning.candidates import VARIANTS, contenders
+from loopwright.graph.tuning.live_table import LiveTasks
+from loopwright.graph.tuning.summary import ending
+from loopwright.graph.tuning.tune import BATCH, SearchOptions, TaskState, search, tune_model
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
-from loopwright.transfer.record import NETWORK, Record
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.record import NETWORK, Record
+from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp
 
 torch = pytest.importorskip("torch")
@@ -156,8 +156,8 @@ def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
     def check(built, target, tuned):
         import_model(model, (x,), target).source.reference.check(built, tuned)
 
-    monkeypatch.setattr("loopwright.graph.tune.build_work", wrong)
-    monkeypatch.setattr("loopwright.graph.tune.check_results", check)
+    monkeypatch.setattr("loopwright.graph.tuning.tune.build_work", wrong)
+    monkeypatch.setattr("loopwright.graph.tuning.tune.check_results", check)
     with pytest.raises(ModelError, match="by records, the model gives other results than in"):
         tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1)
     with RecordStore(tmp_path / "r.db") as store:
@@ -169,8 +169,9 @@ def test_a_search_in_which_nothing_worked_is_an_error_that_says_why(net, tmp_pat
     device = MadeUp(fails=frozenset(range(8)))
     work = import_model(model, (x,), device.target)
     budget = Budget(trials=2 * BATCH)
+    options = SearchOptions(device=device, transfer=None)
     with pytest.raises(TuningError, match=r"none of 32 candidates worked(.|\n)*never works"):
-        search(work, device.target, budget, tmp_path / "r.db", device=device, transfer=None)
+        search(work, device.target, budget, tmp_path / "r.db", options)
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store) == 2 * BATCH
 
@@ -179,8 +180,8 @@ def test_tasks_that_were_not_reached_are_told(net, tmp_path):
     model, x = net
     device, lines = MadeUp(), []
     work = import_model(model, (x,), device.target)
-    options = {"device": device, "transfer": None, "tell": lines.append}
-    search(work, device.target, Budget(trials=BATCH), tmp_path / "r.db", **options)
+    options = SearchOptions(device=device, transfer=None, tell=lines.append)
+    search(work, device.target, Budget(trials=BATCH), tmp_path / "r.db", options)
     assert f"the budget ended before {work.tasks[1].name}: by default schedules" in lines
 
 
@@ -235,9 +236,9 @@ def test_a_search_that_goes_on_knows_how_fast_it_improved(net, tmp_path):
     model, x = net
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
-    options = {"only": [0], "transfer": None}
-    (first,) = search(work, target, Budget(trials=3 * BATCH), tmp_path / "r.db", **options)
-    (again,) = search(work, target, Budget(trials=1), tmp_path / "r.db", **options)
+    options = SearchOptions(only=[0], transfer=None)
+    (first,) = search(work, target, Budget(trials=3 * BATCH), tmp_path / "r.db", options)
+    (again,) = search(work, target, Budget(trials=1), tmp_path / "r.db", options)
     assert again.curve[:3] == first.curve
 
 
@@ -282,7 +283,8 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
     assert [t.count for t in work.tasks] == [3, 1]
     lines = []
     budget = Budget(trials=2 * BATCH)
-    states = search(work, target, budget, tmp_path / "r.db", transfer=None, tell=lines.append)
+    options = SearchOptions(transfer=None, tell=lines.append)
+    states = search(work, target, budget, tmp_path / "r.db", options)
     assert sum("trials" in line for line in lines) == 2
     assert all(math.isfinite(s.best) for s in states)
     with RecordStore(tmp_path / "r.db") as store:
@@ -290,7 +292,7 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
         assert len(alone) == 2 * BATCH
         assert 2 <= len(store) - len(alone) <= 2 * VARIANTS
         assert store.best(work.tasks[0].workload, target, "any").cache == "warm"
-    again = search(work, target, Budget(trials=1), tmp_path / "r.db", only=[1])
+    again = search(work, target, Budget(trials=1), tmp_path / "r.db", SearchOptions(only=[1]))
     assert len(again[0].session.history) == BATCH + 1
     built = build_work(work, target, tmp_path / "r.db")
     assert {r.cache for r in built.records.values()} == {"network"}
@@ -308,7 +310,8 @@ def test_a_terminal_shows_a_table_of_the_tasks(net, tmp_path):
     budget = Budget(trials=BATCH + 1)
     with LiveTasks(console) as live:
         live.note("[not markup]")
-        states = search(work, target, budget, tmp_path / "r.db", watch=live.update, transfer=None)
+        options = SearchOptions(watch=live.update, transfer=None)
+        states = search(work, target, budget, tmp_path / "r.db", options)
     text = console.file.getvalue()
     assert "[not markup]" in text
     assert f"{BATCH} trials" in text
@@ -326,7 +329,8 @@ def test_a_table_that_has_no_room_for_all_tasks_says_how_many_are_missing(net, t
     work = import_model(model, (x,), target)
     console = Console(file=io.StringIO(), force_terminal=True, width=120, height=7)
     with LiveTasks(console) as live:
-        search(work, target, Budget(trials=1), tmp_path / "r.db", watch=live.update, transfer=None)
+        options = SearchOptions(watch=live.update, transfer=None)
+        search(work, target, Budget(trials=1), tmp_path / "r.db", options)
     assert "and 1 more" in console.file.getvalue()
 
 
@@ -335,7 +339,7 @@ def test_when_time_is_up_a_batch_ends(net, tmp_path):
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     budget = Budget(minutes=1e-6)
-    states = search(work, target, budget, tmp_path / "r.db", transfer=None)
+    states = search(work, target, budget, tmp_path / "r.db", SearchOptions(transfer=None))
     assert sum(s.measured for s in states) == 0
 
 

@@ -10,9 +10,9 @@ from tvm import relax, te, tirx
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
-from loopwright.graph.model import build_model, import_model
-from loopwright.graph.tune import tune_model
-from loopwright.graph.virtual import VirtualModel, VirtualWork
+from loopwright.graph.compile.model import build_model, import_model
+from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork
+from loopwright.graph.tuning.tune import tune_model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.graph import whole
-from loopwright.graph.candidates import Compared, expected, fastest
-from loopwright.graph.whole import Change, lighter
+from loopwright.graph.tuning import network_ab as whole
+from loopwright.graph.tuning.candidates import Compared, expected, fastest
+from loopwright.graph.tuning.network_ab import Change, lighter
 from tests.targets import HERE
 
 TARGET = HERE

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 
 import loopwright as lw
-from loopwright.codegen.linker import find_compiler, link, scratch
-from loopwright.codegen.signature import Parameter, Signature
+from loopwright.codegen.library.linker import find_compiler, link, scratch
+from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.measure.builder import Built
 

@@ -15,12 +15,12 @@ from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.measure.local import LocalDevice
-from loopwright.measure.replay import load_brute_forced
+from loopwright.measure.tabular import load_brute_forced
 from loopwright.measure.timing import Timing
-from loopwright.schedule.lower import lower
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
-from loopwright.schedule.verify import legal
+from loopwright.schedule.tree.verifier import legal
 
 TABLE = """tile,unroll,time_ms
 1,1,4.0

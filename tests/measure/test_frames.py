@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.measure.device import DeviceError
-from loopwright.measure.frames import MAGIC, Decoder, Frame, encode
+from loopwright.measure.workers.messages import MAGIC, Decoder, Frame, encode
 
 
 def joined(frame: Frame) -> bytes:

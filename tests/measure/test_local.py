@@ -14,13 +14,13 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.measure.builder import Builder, Built
 from loopwright.measure.device import DeviceError, Failure
-from loopwright.measure.frames import Frame
 from loopwright.measure.local import LocalDevice
-from loopwright.measure.nursery import Kind
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Reply
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
+from loopwright.measure.workers.fork_server import Kind
+from loopwright.measure.workers.messages import Frame
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Reply
 from loopwright.schedule.space import space
 from tests.measure import faults
 

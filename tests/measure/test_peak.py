@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopwright.codegen.target import resolve
-from loopwright.measure.peak import Peak, peak, reader
+from loopwright.measure.roofline import Peak, peak, reader
 
 
 def test_the_peak_is_measured_once_and_plausible():

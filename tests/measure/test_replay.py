@@ -10,7 +10,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.measure.device import DeviceError
-from loopwright.measure.replay import load_brute_forced
+from loopwright.measure.tabular import load_brute_forced
 
 TABLE = """tile,unroll,time_ms
 1,1,4.0

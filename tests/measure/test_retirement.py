@@ -9,10 +9,10 @@ import pytest
 
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import Failure
-from loopwright.measure.frames import Frame
-from loopwright.measure.process import Reply
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
+from loopwright.measure.workers.messages import Frame
+from loopwright.measure.workers.process import Reply
 from loopwright.schedule.target import Gpu, Target
 from tests.measure import faults
 

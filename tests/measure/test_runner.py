@@ -19,13 +19,13 @@ import pytest
 from loopwright.dsl.oracle import tolerance
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure
-from loopwright.measure.frames import CandidateError, Decoder, Frame
-from loopwright.measure.nursery import Kind
-from loopwright.measure.pool import Pool
-from loopwright.measure.process import Job
 from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
-from loopwright.measure.worker import answer
+from loopwright.measure.workers.fork_server import Kind
+from loopwright.measure.workers.messages import CandidateError, Decoder, Frame
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Job
+from loopwright.measure.workers.worker import answer
 from loopwright.schedule.target import Target
 from tests.measure import faults
 
@@ -173,7 +173,7 @@ def test_a_worker_starts_under_limits_that_are_there_already(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
         resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 
-    command = [sys.executable, "-m", "loopwright.measure.worker", "run", str(1 << 40)]
+    command = [sys.executable, "-m", "loopwright.measure.workers.worker", "run", str(1 << 40)]
     done = subprocess.run(
         command, preexec_fn=limited, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
@@ -343,12 +343,12 @@ def parent_of(pid: int) -> int:
 _PARENT = """
 import sys
 from pathlib import Path
-from loopwright.measure.pool import Pool
-from loopwright.measure.nursery import Kind
-from loopwright.measure.process import Job
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.fork_server import Kind
+from loopwright.measure.workers.process import Job
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
-from loopwright.measure.worker import answer
+from loopwright.measure.workers.worker import answer
 from tests.measure import faults, test_runner
 
 pool = Pool(Kind("run", 2 << 30, Path(sys.argv[1])), 1)
@@ -392,7 +392,7 @@ def running(pid: int) -> bool:
 
 def test_a_worker_that_runs_does_not_import_tvm():
     code = (
-        "import sys; import loopwright.measure.worker, loopwright.measure.worker_run\n"
+        "import sys; from loopwright.measure.workers import worker, worker_run\n"
         "assert not {'tvm', 'tvm_ffi', 'scipy', 'xgboost', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import is_float, numpy_dtype
-from loopwright.schedule import tree as t
+from loopwright.schedule.tree import grammar as t
 
 Array = np.ndarray[Any, Any]
 

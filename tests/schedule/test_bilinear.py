@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from loopwright.schedule.bilinear import bilinear
+from loopwright.schedule.rewrites.bilinear.matrices import bilinear
 
 
 def times(matrix, vector):

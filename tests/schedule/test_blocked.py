@@ -7,8 +7,8 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.blocked import blocked, rows_of_blocks
-from loopwright.schedule.plan import even_blocks
+from loopwright.schedule.program.plan import even_blocks
+from loopwright.schedule.rewrites.padding_at_blocks import blocked, rows_of_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import random_configs
 from tests.targets import HERE, narrow

@@ -8,9 +8,9 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
+from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, whole
 from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
-from loopwright.schedule.whole_axis import Axis, whole
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import default_configs, random_configs
 from tests.targets import HERE, narrow

@@ -7,9 +7,9 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.index import Index
-from loopwright.schedule.edges import edges
-from loopwright.schedule.lower import lower
-from loopwright.schedule.tree import Loop
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.rewrites.boundary_peeling import edges
+from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import random_configs
 from tests.targets import narrow

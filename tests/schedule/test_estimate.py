@@ -5,7 +5,7 @@ import math
 import pytest
 
 import loopwright as lw
-from loopwright.schedule.estimate import estimate
+from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from tests.collection import WORKLOADS

@@ -6,11 +6,11 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
-from loopwright.schedule.lower import lower
-from loopwright.schedule.show import show
+from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Gpu, Target
-from loopwright.schedule.verify import legal, verify
+from loopwright.schedule.tree.printer import show
+from loopwright.schedule.tree.verifier import legal, verify
 from tests.collection import WORKLOADS
 from tests.schedule.gpu_interpreter import run
 

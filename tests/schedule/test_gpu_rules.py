@@ -6,11 +6,11 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.gpu_sketch import Flat, Matrix, Rows, Tiled
-from loopwright.schedule.lower import lower
-from loopwright.schedule.show import show
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.kernel import Flat, Matrix, Rows, Tiled
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Gpu, Target
+from loopwright.schedule.tree.printer import show
 
 H100 = Gpu("sm_90", multiprocessors=132, tensor_cores=True, async_copies=True)
 CUDA = Target("cuda", gpu=H100)

@@ -6,7 +6,7 @@ import pytest
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Const
 from loopwright.schedule.target import Gpu
-from loopwright.schedule.tree import (
+from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -25,7 +25,7 @@ from loopwright.schedule.tree import (
     Tree,
     Var,
 )
-from loopwright.schedule.verify import legal, verify
+from loopwright.schedule.tree.verifier import legal, verify
 
 GPU = Gpu("sm_80", tensor_cores=True, async_copies=True)
 OUT = Buffer("C", (1024,), "float32", "argument")

@@ -4,7 +4,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.kn2row import kn2row
+from loopwright.schedule.rewrites.kn2row import kn2row
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import random_configs
 from tests.targets import HERE

@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.emit import emit_tree
+from loopwright.codegen.tir.emit import emit_tree
 from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Const
-from loopwright.schedule.lower import lower
-from loopwright.schedule.show import show
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import (
+from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
     Let,
@@ -25,7 +24,8 @@ from loopwright.schedule.tree import (
     Tree,
     Var,
 )
-from loopwright.schedule.verify import legal, verify
+from loopwright.schedule.tree.printer import show
+from loopwright.schedule.tree.verifier import legal, verify
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
 from tests.targets import HERE

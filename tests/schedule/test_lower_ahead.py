@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from loopwright.schedule.lower_ahead import prefetches
-from loopwright.schedule.tree import Buffer, Linear, Quotient, Var
+from loopwright.schedule.cpu.prefetch import prefetches
+from loopwright.schedule.tree.grammar import Buffer, Linear, Quotient, Var
 
 LINE = 16  # elements
 

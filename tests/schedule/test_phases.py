@@ -5,7 +5,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.plan import fused
+from loopwright.schedule.program.plan import fused
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.schedule.test_rewrite import text
 from tests.targets import HERE

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from loopwright.codegen.emit import emit_tree
+from loopwright.codegen.tir.emit import emit_tree
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.schedule.context import NestContext
-from loopwright.schedule.lower import lower
-from loopwright.schedule.nest import extent
-from loopwright.schedule.register_tile import free_registers
+from loopwright.schedule.cpu.register_tile import free_registers
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.program.footprint import NestContext
+from loopwright.schedule.program.nest import extent
 from loopwright.schedule.space import space
-from loopwright.schedule.tree import Allocate, Loop, Stmt
-from loopwright.schedule.verify import verify
+from loopwright.schedule.tree.grammar import Allocate, Loop, Stmt
+from loopwright.schedule.tree.verifier import verify
 from tests.collection import WORKLOADS
 from tests.targets import TARGETS
 

@@ -4,7 +4,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.plan import combined
+from loopwright.schedule.program.plan import combined
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.targets import HERE
 

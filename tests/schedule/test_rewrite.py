@@ -2,12 +2,12 @@
 
 import loopwright as lw
 from loopwright.dsl.show import show_expr
-from loopwright.schedule.fill import split_fill
-from loopwright.schedule.fuse import can_inline, fuse_epilogue, inline
-from loopwright.schedule.nest import nests
-from loopwright.schedule.plan import has_reuse, plan
-from loopwright.schedule.rewrite import drop_units, merge_axes, split_divisions
-from loopwright.schedule.split import split_reduction
+from loopwright.schedule.program.canonical import drop_units, merge_axes, split_divisions
+from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
+from loopwright.schedule.program.nest import nests
+from loopwright.schedule.program.padding import split_fill
+from loopwright.schedule.program.plan import has_reuse, plan
+from loopwright.schedule.rewrites.rfactor import split_reduction
 from tests.collection import WORKLOADS, T
 
 

@@ -5,9 +5,9 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule import settle
 from loopwright.schedule import space as spaces
-from loopwright.schedule.nest import in_place
+from loopwright.schedule.program import buffer_reuse as settle
+from loopwright.schedule.program.nest import in_place
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.targets import HERE
 

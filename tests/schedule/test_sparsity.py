@@ -9,10 +9,10 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.oracle import evaluate
-from loopwright.schedule.lower import lower
+from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
-from loopwright.schedule.verify import verify
+from loopwright.schedule.tree.verifier import verify
 from tests.codegen.test_build import assert_equals_oracle, random_inputs
 from tests.targets import ALONE, AVX2_SMALL, HERE
 

@@ -8,8 +8,8 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
+from loopwright.schedule.rewrites.bilinear.strassen import ALGORITHM
 from loopwright.schedule.space import space as space_on
-from loopwright.schedule.strassen import ALGORITHM
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import default_configs, random_configs

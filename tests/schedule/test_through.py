@@ -9,9 +9,9 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.edges import edges
+from loopwright.schedule.rewrites.boundary_peeling import edges
+from loopwright.schedule.rewrites.producer_at_blocks import rows_through, through
 from loopwright.schedule.space import space
-from loopwright.schedule.through import rows_through, through
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import random_configs
 from tests.targets import narrow

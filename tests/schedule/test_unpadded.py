@@ -3,13 +3,13 @@
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.emit import emit_tree
+from loopwright.codegen.tir.emit import emit_tree
 from loopwright.dsl import ops
-from loopwright.schedule.edges import unpadded
-from loopwright.schedule.guard import share
-from loopwright.schedule.lower import lower
-from loopwright.schedule.plan import plan
-from loopwright.schedule.show import show
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.program.plan import plan
+from loopwright.schedule.program.predicates import share
+from loopwright.schedule.rewrites.boundary_peeling import unpadded
+from loopwright.schedule.tree.printer import show
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import random_configs
 from tests.schedule.test_edges import narrow, tensor

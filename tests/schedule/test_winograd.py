@@ -7,10 +7,10 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
-from loopwright.schedule.lower import lower
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.rewrites.bilinear.winograd import blocks_of
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree import Allocate, Loop
-from loopwright.schedule.winograd import blocks_of
+from loopwright.schedule.tree.grammar import Allocate, Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.configs import default_configs, random_configs
 from tests.targets import HERE

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import loopwright as lw
 from loopwright.measure.device import FAILURES, Failure, Measurement
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.record import Record
+from loopwright.transfer.records.record import Record
 
 AVX512 = Target(
     mcpu="skylake-avx512", features=("+sse3", "+avx2", "+avx512f", "+lzcnt"), threads=2

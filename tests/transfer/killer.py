@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import failed, record
 from tests.transfer.test_schema import write_schema_0
 

@@ -6,14 +6,14 @@ import functools
 
 import numpy as np
 
-from loopwright.costmodel.representation import ContextRelation
+from loopwright.costmodel.features.representation import ContextRelation
 from loopwright.measure.device import Measurement
-from loopwright.schedule.sketch import Config
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.dataset import features_of
-from loopwright.transfer.record import Record
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.pretrained.dataset import features_of
+from loopwright.transfer.records.record import Record
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import MACHINE, matmul
 
 AVX2 = Target(mcpu="znver3", features=("+avx2", "+fma"), threads=2)

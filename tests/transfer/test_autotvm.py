@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from loopwright.transfer.autotvm import import_autotvm
-from loopwright.transfer.record import RecordError
+from loopwright.transfer.records.autotvm import import_autotvm
+from loopwright.transfer.records.record import RecordError
 
 
 def line(**changes):

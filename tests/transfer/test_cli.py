@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from loopwright.cli_command import replay_command
-from loopwright.cli_records import devices, records
+from loopwright.cli.command import replay_command
+from loopwright.cli.devices import devices
+from loopwright.cli.records import records
+from loopwright.cli.workload import read_workload
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError
 from loopwright.measure.device import DeviceError
-from loopwright.transfer.records import RecordStore
+from loopwright.measure.machine import fingerprint
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import failed, matmul, record
+from tests.transfer.test_autotvm import line
 
 
 @pytest.fixture
@@ -146,6 +150,33 @@ def test_mistakes_are_told_with_an_exit_code(run, tmp_path, args, code, message)
     assert run(*args)[0] == code
     assert message in run(*args)[1]
     assert not (tmp_path / "none.db").exists()
+
+
+def test_explain_says_what_serves_and_why_nothing_does(run):
+    words = ("explain", "ik,kj->ij", "i=16", "j=16", "k=16", "--threads", "1")
+    code, output = run(*words)
+    assert code == 0
+    assert "tuning.db has none of" in output
+    assert "To get one: tune it." in output
+    workload = read_workload(words[1], words[2:5]).workload
+    with RecordStore() as store:
+        store.add([record(0, 2.0, workload, resolve("cpu", 1), fingerprint())])
+    code, output = run(*words)
+    assert code == 0
+    assert "record 5 serves, 2 ms: " in output
+    assert "again: loopwright replay 5" in output
+    assert "policy 'exact' allows none" in run(*words[:-1], "2")[1]
+    assert "record 5 serves" in run(*words[:-1], "2", "--policy", "any")[1]
+
+
+def test_lines_of_an_autotvm_log_are_listed_and_those_that_are_damaged_counted(run, tmp_path):
+    Path("tvm.log").write_text(f"{line()}\nbroken\n")
+    code, output = run("show-autotvm", "tvm.log")
+    assert code == 0
+    assert column(output, "task") == ["conv2d.x86"]
+    assert column(output, "ms") == ["2"]
+    assert "1 line; skipped 1: not JSON" in output
+    assert run("show-autotvm", "none.log")[0] == 1
 
 
 def test_devices_tells_what_this_machine_is():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.transfer.records import RecordError, RecordStore
+from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import config, record
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def test_many_killed_writers_lose_nothing_that_was_reported(tmp_path):
 
 ADD = """
 import sys
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import record
 with RecordStore(sys.argv[1]) as store:
     for n in range(100):
@@ -87,7 +87,7 @@ def test_a_reader_does_not_block_a_writer_nor_wait_for_it(path):
 
 
 def test_a_writer_that_never_ends_is_named_in_the_end(path, monkeypatch):
-    monkeypatch.setattr("loopwright.transfer.database.PATIENCE", 0.1)
+    monkeypatch.setattr("loopwright.transfer.records.database.PATIENCE", 0.1)
     with RecordStore(path) as store, RecordStore(path) as other:
         store.add([record(0)])
         busy = pytest.raises(RecordError, match="another process has kept it locked")
@@ -144,7 +144,7 @@ def test_threads_share_a_store(path):
 
 FORK = """
 import os, sys, threading
-from loopwright.transfer.records import RecordStore
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import record
 store = RecordStore(sys.argv[1])
 store.add([record(0, session="parent")])
@@ -206,5 +206,5 @@ def test_a_batch_that_fails_halfway_leaves_nothing(path):
 
 
 def test_importing_the_store_takes_no_compiler():
-    heavy = "import sys; import loopwright.transfer.records; print('tvm' in sys.modules)"
+    heavy = "import sys; import loopwright.transfer.records.store; print('tvm' in sys.modules)"
     assert output(python(heavy)) == "False\n"

@@ -3,8 +3,8 @@
 import pytest
 
 import loopwright as lw
-from loopwright.transfer.compare import differences
-from loopwright.transfer.records import RecordError, RecordStore
+from loopwright.transfer.records.compare import differences
+from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import AVX512, MACHINE, OTHER, failed, matmul, record
 from tests.transfer.test_lookup import ARM, AVX2, FOUR, NEWER
 

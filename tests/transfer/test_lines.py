@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loopwright.transfer.records import RecordError, RecordStore
+from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import MACHINE, OTHER, failed, matmul, record
 
 SOME = [record(0, 3.0), failed(1), record(2, machine=OTHER, seed=None, cache="cold")]

@@ -3,9 +3,9 @@
 import pytest
 
 from loopwright.schedule.target import Target
-from loopwright.transfer.lookup import comparable, family
-from loopwright.transfer.record import FINALS
-from loopwright.transfer.records import RecordError, RecordStore
+from loopwright.transfer.records.lookup import comparable, family
+from loopwright.transfer.records.record import FINALS
+from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import AVX512, MACHINE, OTHER, config, matmul, record
 
 NEWER = Target(mcpu="icelake-server", features=("+avx512f", "+avx2", "+sse3", "+movbe"), threads=2)

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 
 from loopwright.measure.device import Failure, Measurement
-from loopwright.transfer.record import SCHEMA, Record, RecordError, canonical, current_versions
-from loopwright.transfer.rows import to_record, to_row
+from loopwright.transfer.records.record import (
+    SCHEMA,
+    Record,
+    RecordError,
+    canonical,
+    current_versions,
+)
+from loopwright.transfer.records.rows import to_record, to_row
 from tests.transfer.examples import AVX512, MACHINE, config, failed, matmul, record, records
 
 

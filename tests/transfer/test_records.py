@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loopwright.measure.device import Failure
-from loopwright.transfer import schema
-from loopwright.transfer.record import FINALS, NETWORK
-from loopwright.transfer.records import RecordError, RecordStore
+from loopwright.transfer.records import schema
+from loopwright.transfer.records.record import FINALS, NETWORK
+from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import (
     AVX512,
     MACHINE,
@@ -102,7 +102,7 @@ def test_queries_agree_with_everything_given(store):
 
 
 def test_queries_page_through_many(store, monkeypatch):
-    monkeypatch.setattr("loopwright.transfer.records._PAGE", 7)
+    monkeypatch.setattr("loopwright.transfer.records.store._PAGE", 7)
     store.add(record(n) for n in range(20))
     assert [r.config for r in store] == [config(n) for n in range(20)]
     assert [r.id for r in store.query(newest=True)] == list(range(20, 0, -1))

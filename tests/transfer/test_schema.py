@@ -6,9 +6,9 @@ import sqlite3
 
 import pytest
 
-from loopwright.transfer import rows, schema
-from loopwright.transfer.record import SCHEMA
-from loopwright.transfer.records import RecordError, RecordStore
+from loopwright.transfer.records import rows, schema
+from loopwright.transfer.records.record import SCHEMA
+from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import AVX512, MACHINE, OTHER, config, failed, matmul, record
 
 SOME = [record(0, 3.0), record(1, 1.0), failed(2), record(3, machine=OTHER), record(4, seed=None)]

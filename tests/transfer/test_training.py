@@ -10,20 +10,26 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from loopwright import cli_model
+from loopwright.cli.model import model as model_command
 from loopwright.codegen.target import resolve
-from loopwright.costmodel.file import load_model
-from loopwright.costmodel.gbt import GBTModel
-from loopwright.costmodel.metrics import pairwise_accuracy
+from loopwright.costmodel.features.fingerprint import probe, same_features
+from loopwright.costmodel.features.representation import EARLIER
 from loopwright.costmodel.model import ModelError, RandomModel
-from loopwright.costmodel.probe import probe, same_features
-from loopwright.costmodel.representation import EARLIER
-from loopwright.transfer import base as choice
-from loopwright.transfer.base import find_base, shipped_path
-from loopwright.transfer.dataset import read_groups
-from loopwright.transfer.evaluation import Score, Summary, cross_validated, judged, table
-from loopwright.transfer.records import RecordStore
-from loopwright.transfer.training import load_global, train
+from loopwright.costmodel.models.file import load_model
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.transfer.pretrained import base as choice
+from loopwright.transfer.pretrained.base import find_base, shipped_path
+from loopwright.transfer.pretrained.dataset import read_groups
+from loopwright.transfer.pretrained.evaluation import (
+    Score,
+    Summary,
+    cross_validated,
+    judged,
+    table,
+)
+from loopwright.transfer.pretrained.training import load_global, train
+from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import AVX512, matmul
 from tests.transfer.learned import AVX2, SIZES, filled
 
@@ -233,14 +239,14 @@ def test_the_shipped_models_are_small_and_of_these_features():
 
 def test_the_command_line_trains_and_judges(store, tmp_path):
     def called(*args):
-        result = CliRunner().invoke(cli_model.model, [str(a) for a in args])
+        result = CliRunner().invoke(model_command, [str(a) for a in args])
         assert result.exit_code == 0, result.output
         return result.output
 
     options = ("--records", store.path, "--targets", "all")
     path = tmp_path / "m.json"
     other = ("train", "--records", str(store.path), "-o", str(path))
-    left = CliRunner().invoke(cli_model.model, other)
+    left = CliRunner().invoke(model_command, other)
     assert "the records are of other targets" in left.output
     said = called("train", *options, "-o", path, "--note", "a test")
     assert f"{len(SIZES)} workloads" in said
@@ -248,7 +254,7 @@ def test_the_command_line_trains_and_judges(store, tmp_path):
     new = filled(tmp_path / "new.db", [NEW])
     assert "1" in called("eval", path, "--records", new, "--targets", "all").splitlines()[-1]
     kind = ("--targets", "all", "--hold-out", "kind")
-    known = CliRunner().invoke(cli_model.model, ["eval", str(path), "--records", str(new), *kind])
+    known = CliRunner().invoke(model_command, ["eval", str(path), "--records", str(new), *kind])
     assert "nothing to judge by" in known.output  # its workload is new, its kind is not
-    seen = CliRunner().invoke(cli_model.model, ["eval", str(path), *map(str, options)])
+    seen = CliRunner().invoke(model_command, ["eval", str(path), *map(str, options)])
     assert "nothing to judge by" in seen.output

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen import cuda_driver, gpu_compile
 from loopwright.codegen.build import compile_program, program, signature
-from loopwright.codegen.gpu_library import GpuLibrary, load_code
+from loopwright.codegen.devices import cuda_driver
+from loopwright.codegen.gpu import compile as gpu_compile
+from loopwright.codegen.gpu.library import GpuLibrary, load_code
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import DeviceLostError, LibraryError, ShapeError
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance

@@ -8,7 +8,7 @@ from pathlib import Path
 import loopwright.codegen as codegen
 
 HERE = Path(__file__).parent
-PTX = Path(codegen.__file__).parent / "prelude/cuda_ptx.cu"
+PTX = Path(codegen.__file__).parent / "gpu/prelude/cuda_ptx.cu"
 
 
 def fake_driver(folder):

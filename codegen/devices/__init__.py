@@ -1,0 +1,1 @@
+"""GPUs as devices: their code, drivers, memory and calls."""

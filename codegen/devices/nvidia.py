@@ -1,0 +1,162 @@
+"""NVIDIA's compilers: nvcc, or the library nvrtc where there is no nvcc."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import glob
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from loopwright.codegen.devices.code import Resources
+from loopwright.codegen.library.linker import scratch
+from loopwright.dsl.errors import BuildError
+
+_TIMEOUT = 300.0  # seconds; a compiler that needs more hangs
+_NO_COMPILER = (
+    "found neither nvcc nor the library nvrtc: install the CUDA toolkit and put nvcc on the PATH "
+    "(or set CUDA_HOME), or pip install nvidia-cuda-nvrtc"
+)
+
+
+def compile_cuda(source: str, arch: str, portable: bool) -> tuple[bytes, tuple[Resources, ...]]:
+    """CUDA source compiled for an architecture, and what its kernels need, where the compiler
+    tells: nvrtc does not.
+
+    A portable image has PTX beside the machine code, for GPUs that are newer (not from nvrtc).
+    Raises `BuildError`.
+    """
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return _nvrtc(source, arch, "CUBIN"), ()
+    options = [f"-arch={arch}", "-cubin"]
+    if portable:
+        virtual = arch.replace("sm_", "compute_")
+        options = ["-gencode", f"arch={virtual},code=[{arch},{virtual}]", "-fatbin"]
+    output, log = _nvcc(nvcc, source, *options, "-Xptxas", "-v")
+    return output, read_resources(log)
+
+
+def compile_ptx(source: str, arch: str) -> str:
+    """The PTX of CUDA source. Raises `BuildError`."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return _nvrtc(source, arch, "PTX").rstrip(b"\0").decode()
+    return _nvcc(nvcc, source, f"-arch={arch}", "-ptx")[0].decode()
+
+
+def find_nvcc() -> str | None:
+    """The path of nvcc: of $CUDA_HOME, or else on the PATH."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home and (found := shutil.which("nvcc", path=os.path.join(home, "bin"))):
+        return found
+    return shutil.which("nvcc")
+
+
+def read_resources(log: str) -> tuple[Resources, ...]:
+    """What `ptxas -v` says of every kernel.
+
+    Of each it prints a line "Compiling entry function 'NAME'", one with "bytes stack frame, …
+    bytes spill stores, … bytes spill loads", and one with "Used … registers", in which "bytes
+    smem" is left out where there are none.
+    """
+    found = []
+    for part in re.split(r"Compiling entry function '", log)[1:]:
+        name = part.split("'", 1)[0]
+        registers = re.search(r"Used (\d+) registers", part)
+        if registers is None:
+            continue
+        found.append(
+            Resources(
+                name,
+                int(registers[1]),
+                _bytes(part, "stack frame"),
+                _bytes(part, "spill stores") + _bytes(part, "spill loads"),
+                _bytes(part, "smem"),
+            )
+        )
+    return tuple(found)
+
+
+def _bytes(text: str, what: str) -> int:
+    match = re.search(rf"(\d+) bytes {what}", text)
+    return int(match[1]) if match else 0
+
+
+def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
+    with scratch() as folder:
+        text, output = folder / "kernels.cu", folder / "kernels.out"
+        text.write_text(source)
+        command = [nvcc, "-std=c++17", "-O3", *options, "-o", str(output), str(text)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildError(f"could not run nvcc: {error}") from error
+        if done.returncode:
+            advice = ""
+            if "gpu architecture" in done.stderr:
+                advice = "\ninstall a CUDA toolkit that knows this architecture"
+            raise BuildError(
+                f"nvcc failed with status {done.returncode}\n{done.stderr.strip()[-4000:]}{advice}"
+            )
+        return output.read_bytes(), done.stderr
+
+
+def _nvrtc(source: str, arch: str, kind: str) -> bytes:
+    """What nvrtc makes of a source: its "CUBIN" or "PTX"."""
+    library = _nvrtc_library()
+    if library is None:
+        raise BuildError(_NO_COMPILER)
+    program = ctypes.c_void_p()
+    _checked(library, "nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"kernels.cu",
+             0, None, None)  # fmt: skip
+    try:
+        options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+        array = (ctypes.c_char_p * len(options))(*options)
+        if library.nvrtcCompileProgram(program, len(options), array):
+            log = (
+                _nvrtc_text(library, program, "ProgramLog")
+                .rstrip(b"\0")
+                .decode("utf-8", "replace")
+            )
+            raise BuildError(f"nvrtc could not compile for {arch}\n{log.strip()[-4000:]}")
+        return _nvrtc_text(library, program, kind)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _nvrtc_text(library: Any, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _checked(library, f"nvrtcGet{what}Size", program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    _checked(library, f"nvrtcGet{what}", program, text)
+    return text.raw
+
+
+def _checked(library: Any, function: str, *arguments: Any) -> None:
+    status = getattr(library, function)(*arguments)
+    if status:
+        raise BuildError(f"{function} of nvrtc failed with status {status}")
+
+
+@functools.cache
+def _nvrtc_library() -> Any:
+    """The library: of the system, or of the package that torch brings along."""
+    names = [ctypes.util.find_library("nvrtc") or ""]
+    package = importlib.util.find_spec("nvidia")
+    for folder in package.submodule_search_locations or () if package else ():
+        names += sorted(glob.glob(str(Path(folder) / "*" / "lib" / "libnvrtc.so.*[0-9]")))
+    for name in filter(None, names):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,1 @@
+"""Emission for GPUs, and the libraries that hold their kernels."""

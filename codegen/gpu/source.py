@@ -1,0 +1,175 @@
+"""From the loop tree of a GPU program to source text and the plan of its launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from loopwright.codegen.devices.code import Launch, Plan
+from loopwright.codegen.gpu.emit import emit_kernel, used_buffers, written_buffers
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import BuildError
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.gpu_verifier import SHARED_BLOCK
+from loopwright.schedule.tree.grammar import Allocate, Buffer, Loop, Stmt, Tree
+
+_PRELUDES = Path(__file__).parent / "prelude"
+_STATIC_BYTES = 48 << 10
+"""Shared memory that CUDA gives to static arrays; more has to be asked for at the launch."""
+
+_DEVICE_KERNEL = 2  # TVM's calling convention of kernels
+
+
+@dataclass(frozen=True)
+class GpuProgram:
+    """Kernels as TIR and as source text, and what launches them."""
+
+    tir: Mapping[str, Any]
+    source: str
+    plans: Mapping[str, Plan]
+
+
+def gpu_program(tree: Tree, target: Target) -> GpuProgram:
+    """The kernels of a tree of one config. Raises `BuildError` where it cannot be one."""
+    made = [("main", (*tree.inputs, *tree.prepared, *tree.outputs), tree.body)]
+    if tree.prepared:
+        made.append(("prepare", (*tree.constants, *tree.prepared), tree.prepare))
+    functions: dict[str, Any] = {}
+    texts: list[str] = []
+    plans: dict[str, Plan] = {}
+    for name, arguments, body in made:
+        plans[name] = _function(name, arguments, body, target, functions, texts)
+    preludes = [(_PRELUDES / name).read_text() for name in _PRELUDE[target.kind]]
+    source = "\n".join([_pragmas(texts), *preludes, *texts])
+    return GpuProgram(functions, source, plans)
+
+
+_PRELUDE = {"cuda": ("cuda_ptx.cu", "cuda.cu"), "opencl": ("opencl.cl",)}
+
+
+def _function(
+    name: str,
+    arguments: tuple[Buffer, ...],
+    body: tuple[Stmt, ...],
+    target: Target,
+    functions: dict[str, Any],
+    texts: list[str],
+) -> Plan:
+    known = {b.name: b for b in arguments}
+    # Arguments keep their numbers; workspaces follow, as they are allocated.
+    workspaces: list[int] = []
+    launches: list[Launch] = []
+    for stmt in body:
+        if isinstance(stmt, Allocate):
+            b = known[stmt.buffer.name] = stmt.buffer
+            workspaces.append(int(b.size) * item_bytes(b.dtype))
+            continue
+        kernel = f"lw_{name}_{len(launches)}"
+        used = used_buffers(stmt)
+        names = [name for name in known if name in used]
+        made = emit_kernel(kernel, stmt, [known[name] for name in names], target.kind)
+        functions[kernel] = made.function
+        written = written_buffers(stmt)
+        text = _with_const(
+            _text(kernel, made.function, target.kind), kernel, [n in written for n in names]
+        )
+        dynamic = 0
+        if target.kind == "cuda":
+            text, dynamic = _with_dynamic_memory(text, _shared_buffers(stmt))
+        else:
+            size = f"__attribute__((reqd_work_group_size({made.block}, 1, 1)))"
+            text = text.replace("__kernel void", f"__kernel {size} void")
+        texts.append(text)
+        numbers = tuple(list(known).index(name) for name in names)
+        launches.append(Launch(kernel, numbers, made.grid, made.block, dynamic))
+    return Plan(len(arguments), tuple(launches), tuple(workspaces))
+
+
+def _text(name: str, function: Any, kind: str) -> str:
+    """What TVM's code generator writes for a kernel, without the head that it puts before."""
+    target = _tvm_target(kind)
+    function = function.with_attr("target", target).with_attr("calling_conv", _DEVICE_KERNEL)
+    function = function.with_attr("tirx.is_global_func", True)
+    try:
+        module = tirx.transform.LowerIntrin()(tvm.IRModule({name: function}))
+        built = tvm.get_global_func(f"target.build.{kind}")(module, target)
+    except Exception as error:  # TVM's errors have no root of their own
+        raise BuildError(f"TVM could not write {name} as {kind}: {error}") from error
+    text = str(built.inspect_source())
+    if kind == "opencl":
+        return text
+    head = 'extern "C" __global__'
+    return head + text.rsplit(head, 1)[1]
+
+
+def _tvm_target(kind: str) -> Any:
+    # The architecture makes no difference to the text that we let TVM write.
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if kind == "cuda" else kind)
+
+
+def _with_const(text: str, kernel: str, written: list[bool]) -> str:
+    """`const` for the parameters that a kernel only reads: these may go through the read-only
+    cache of the GPU."""
+
+    def signature(match: re.Match[str]) -> str:
+        parameters = [
+            each if stays else re.sub(r"^(__global )?", r"\1const ", each, count=1)
+            for each, stays in zip(match[2].split(", "), written, strict=True)
+        ]
+        return f"{match[1]}({', '.join(parameters)})"
+
+    return re.sub(rf"(\b{kernel})\(([^)]*)\)", signature, text)
+
+
+def _whole(size: int) -> int:
+    """Bytes of the shared memory that so many take."""
+    return -(-size // SHARED_BLOCK) * SHARED_BLOCK
+
+
+def _with_dynamic_memory(text: str, shared: list[Buffer]) -> tuple[str, int]:
+    """Shared arrays as parts of one block, where they are too large for static ones: the text,
+    and the bytes to ask for."""
+    total = sum(_whole(int(b.size) * item_bytes(b.dtype)) for b in shared)
+    if total <= _STATIC_BYTES:
+        return text, 0
+    offset = 0
+
+    def pointer(match: re.Match[str]) -> str:
+        nonlocal offset
+        dtype, name, count = match[1], match[2], int(match[3])
+        place, size = offset, count * _C_BYTES[dtype]
+        offset += _whole(size)
+        return f"{dtype}* {name} = ({dtype}*)(lw_shared + {place});"
+
+    array = r"__shared__ (?:alignas\(\d+\) )?([\w ]+) (\w+)\[(\d+)\];"
+    text = re.sub(array, pointer, text)
+    declared = f"extern __shared__ __align__({SHARED_BLOCK}) unsigned char lw_shared[];\n"
+    head, body = text.split(") {\n", 1)
+    return f"{declared}{head}) {{\n{body}", offset
+
+
+_C_BYTES = {
+    "signed char": 1, "char": 1, "uchar": 1, "unsigned char": 1, "ushort": 2, "int": 4, "uint": 4,
+    "float": 4, "double": 8, "int64_t": 8, "long long": 8,
+}  # fmt: skip
+
+
+def _shared_buffers(stmt: Stmt) -> list[Buffer]:
+    if isinstance(stmt, Allocate):
+        return [stmt.buffer] if stmt.buffer.scope == "shared" else []
+    if isinstance(stmt, Loop):
+        return [b for inner in stmt.body for b in _shared_buffers(inner)]
+    return []
+
+
+def _pragmas(texts: list[str]) -> str:
+    """OpenCL before version 2 wants to be told that kernels use doubles."""
+    if any("__kernel" in t and re.search(r"\bdouble\b", t) for t in texts):
+        return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
+    return ""

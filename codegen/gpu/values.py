@@ -1,0 +1,78 @@
+"""Element expressions as TIR for GPUs: scalar code, with the functions of the device.
+
+What the languages lack or say differently (halves above all, which are stored as 16-bit integers)
+is in the preludes, under names that begin with `lw_`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+
+from loopwright.codegen.tir.bindings import Bind, dtype_of
+from loopwright.codegen.tir.values import ValueEmitter, by_bits, storage_type
+from loopwright.dsl.expr import Const
+
+_ONE_CALL = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt", "floor")
+
+
+def gpu_storage_type(dtype: str) -> str:
+    """The type of a buffer's elements in TIR: halves are bits, which every device can move."""
+    return "uint16" if dtype == "float16" else storage_type(dtype)
+
+
+class Names:
+    """Binds values by naming them, one statement each: `t = value`."""
+
+    def __init__(self) -> None:
+        self.statements: list[Any] = []
+
+    def __call__(self, value: Any) -> Any:
+        variable = tirx.Var("t", dtype_of(value))
+        self.statements.append(tirx.Bind(variable, value))
+        return variable
+
+
+class GpuValues(ValueEmitter):
+    """Emits element expressions for "cuda" or "opencl", which have their own functions."""
+
+    language: str
+
+    def of_half(self, stored: Any, dtype: str) -> Any:
+        return tirx.call_pure_extern("float32", f"lw_of_{dtype}", stored)
+
+    def to_half(self, value: Any, dtype: str, bind: Bind) -> Any:
+        value = value if dtype_of(value) == "float32" else tirx.Cast("float32", value)
+        return tirx.call_pure_extern("uint16", f"lw_to_{dtype}", value)
+
+    def function(self, op: str, value: Any, bind: Bind) -> Any:
+        dtype = dtype_of(value)
+        if op == "sigmoid":
+            one = tirx.FloatImm(dtype, 1.0)
+            return one / (one + self.function("exp", -value, bind))
+        assert op in _ONE_CALL or op == "abs", op
+        name = "fabs" if op == "abs" else op
+        if self.language == "cuda" and dtype == "float32":
+            name += "f"  # OpenCL's names are for all types
+        return tirx.call_pure_extern(dtype, name, value)
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        """C's conditional operator: OpenCL's `select` wants conditions as wide as the values."""
+        return tirx.if_then_else(condition, yes, no)
+
+    def binary(self, op: str, parts: list[Any], bind: Bind) -> Any:
+        """min and max are comparisons: the languages' own drop NaN, which must come through
+        from the left, or do not say what they do."""
+        if op not in ("min", "max"):
+            return super().binary(op, parts, bind)
+        x, y = bind(parts[0]), bind(parts[1])
+        return tirx.if_then_else(y < x if op == "min" else y > x, y, x)
+
+    def number(self, x: Const) -> Any:
+        """TVM writes seven digits of a constant into OpenCL: others go as bits."""
+        if self.language != "opencl" or not math.isfinite(float(x.value)):
+            return super().number(x)
+        bits = by_bits(x, "as")
+        return super().number(x) if bits is None else bits

@@ -1,0 +1,1 @@
+"""Compiled libraries: loaded, called, linked, exported."""

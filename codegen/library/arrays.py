@@ -1,0 +1,115 @@
+"""NumPy arrays as a compiled kernel sees them: addresses, alignment, foreign arrays taken in."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.signature import Parameter
+from loopwright.dsl.dtypes import is_float, numpy_dtype
+from loopwright.dsl.errors import ShapeError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector."""
+
+
+def empty(parameter: Parameter) -> Array:
+    """A new array for `parameter`, aligned to `ALIGNMENT` bytes, not initialised."""
+    return aligned(parameter.shape, numpy_dtype(parameter.dtype), parameter.nbytes)[0]
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> tuple[Array, int]:
+    """A new array of `nbytes` that begins at a multiple of `ALIGNMENT`, and where."""
+    buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+    at = address(buffer)
+    start = -at % ALIGNMENT
+    return np.ndarray(shape, dtype, buffer, start), at + start
+
+
+def as_array(value: Any, parameter: Parameter) -> Array:
+    """`value` as a NumPy array that shares its memory where it can, of any shape and dtype.
+
+    Takes NumPy arrays, what speaks DLPack (on the CPU), and for convenience whatever
+    `np.asarray` makes an array of. Raises `ShapeError` where that fails.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if hasattr(value, "__dlpack__"):
+            return _from_dlpack(value, parameter.dtype)
+        found = np.asarray(value)
+        takes = "biuf" if is_float(parameter.dtype) else "biu"
+        if found.dtype.kind in "fc" and found.dtype.kind not in takes and found.size:
+            raise TypeError(f"its elements are {found.dtype}, and must be {parameter.dtype}")
+        return np.asarray(value, numpy_dtype(parameter.dtype))
+    except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ShapeError(
+            f"{parameter.name}: cannot read a {type(value).__name__} as an array: {error}"
+        ) from error
+
+
+def _from_dlpack(value: Any, dtype: str) -> Array:
+    torch = sys.modules.get("torch")  # never imported for this
+    if torch is not None and isinstance(value, torch.Tensor) and dtype == "bfloat16":
+        # NumPy knows no bfloat16 of DLPack's.
+        if value.dtype == torch.bfloat16:
+            bits: Array = np.from_dlpack(value.view(torch.int16))
+            return bits.view(numpy_dtype(dtype))
+    return np.from_dlpack(value)
+
+
+def check(array: Array, parameter: Parameter) -> None:
+    """Raises `ShapeError` unless dtype and shape are those of `parameter`."""
+    if array.dtype != numpy_dtype(parameter.dtype):
+        raise ShapeError(
+            f"{parameter.name} has dtype {array.dtype}; it must be {parameter.dtype} "
+            f"(convert it with .astype)"
+        )
+    if array.shape != parameter.shape:
+        raise ShapeError(
+            f"{parameter.name} has shape {array.shape}; the library was built for "
+            f"{parameter.shape}"
+        )
+
+
+def dense(array: Array) -> Array:
+    """`array` itself if it is dense, in C order and aligned to its element; else a copy."""
+    if array.flags.c_contiguous and not address(array) % array.itemsize:
+        return array
+    copy = np.empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def _portable_address(array: Array) -> int:
+    return array.ctypes.data
+
+
+def _field_address(array: Array) -> int:
+    value: int | None = _pointer_at(id(array) + _HEAD).value
+    return value or 0
+
+
+_pointer_at = ctypes.c_void_p.from_address
+_HEAD = object.__basicsize__
+
+
+def _fastest_address() -> Callable[[Array], int]:
+    """Six times as fast as `array.ctypes.data`: the pointer is the first field of CPython's
+    array object, as NumPy's C interface has promised since 1.0. Checked before it is trusted.
+    """
+    if sys.implementation.name != "cpython":
+        return _portable_address
+    probe = np.arange(8, dtype=np.int8)
+    same = all(_field_address(a) == _portable_address(a) for a in (probe, probe[3:], probe[::-2]))
+    return _field_address if same else _portable_address
+
+
+address: Callable[[Array], int] = _fastest_address()
+"""Where an array's first element lies, in bytes."""

@@ -1,0 +1,204 @@
+"""A shared object of ours in this process: its table of entry points, its threads, its end."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loopwright.codegen.library.linker import TABLE, link, scratch
+from loopwright.codegen.library.signature import Parameter
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import BuildError, ConfigError, LibraryError, LoopwrightError
+
+ABI = 1
+"""LW_ABI of runtime.h."""
+
+MAX_THREADS = 256
+"""LW_MAX_THREADS of runtime.h."""
+
+# Kinds of DLPack types.
+DTYPE_CODES = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), 0),
+    "uint8": 1,
+    **dict.fromkeys(("float16", "float32", "float64"), 2),
+    "bfloat16": 4,
+    "bool": 6,
+}
+
+_STATUS = {
+    1: "a pointer is null",
+    2: "a pointer is not aligned to the size of its element type",
+    3: "no memory for the temporary arrays of the kernel",
+    4: "a number is out of range",
+}
+
+
+class _Parameter(ctypes.Structure):
+    _fields_ = (
+        ("elements", ctypes.c_int64),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint32),
+    )
+
+
+class _Function(ctypes.Structure):
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("parameters", ctypes.POINTER(_Parameter)),
+        ("count", ctypes.c_int32),
+    )
+
+
+class _Table(ctypes.Structure):
+    _fields_ = (
+        ("abi", ctypes.c_uint32),
+        ("max_arguments", ctypes.c_uint32),
+        ("main", ctypes.c_void_p),
+        ("prepare", ctypes.c_void_p),
+        ("call", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
+        (
+            "repeat",
+            ctypes.CFUNCTYPE(
+                ctypes.c_int,
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+                ctypes.c_int64,
+                ctypes.POINTER(ctypes.c_int64),
+                ctypes.POINTER(ctypes.c_int64),
+            ),
+        ),
+        ("set_threads", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)),
+        ("threads", ctypes.CFUNCTYPE(ctypes.c_int)),
+        ("pool", ctypes.c_void_p),
+        ("borrow", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    )
+
+
+class Binary:
+    """A loaded shared object; unloaded when nothing refers to it any more.
+
+    The first one of a process lends its thread pool and its cache of workspaces to all later
+    ones, and stays loaded for good: many libraries in one process share their threads, and a
+    library that is loaded, run once and dropped starts none.
+    """
+
+    def __init__(self, path: Path, functions: dict[str, Sequence[Parameter]]) -> None:
+        """Loads `path`. `functions` are the parameters of "main" and, if it has one, "prepare".
+
+        Raises `LibraryError` where it cannot be loaded or is not ours.
+        """
+        try:
+            library = ctypes.CDLL(str(path.absolute()))
+        except OSError as error:
+            raise LibraryError(f"{path}: the system cannot load it: {error}") from error
+        try:
+            self.table = _read_table(library, path)
+            self._functions = {
+                name: self._function(name, parameters, path)
+                for name, parameters in functions.items()
+            }
+            self.addresses = {name: ctypes.addressof(f) for name, f in self._functions.items()}
+            """What the table's `call` and `repeat` take, for "main" and "prepare"."""
+            self.call = self.table.call
+            _share_threads(self)
+        except LoopwrightError:
+            _dlclose(library._handle)
+            raise
+        if _pool_host is not self:
+            weakref.finalize(self, _dlclose, library._handle).atexit = False
+
+    def _function(self, name: str, parameters: Sequence[Parameter], path: Path) -> _Function:
+        kernel = getattr(self.table, name)
+        if not kernel:
+            raise LibraryError(f"{path}: it has no function {name!r}, though its signature does")
+        if len(parameters) > self.table.max_arguments:
+            raise BuildError(
+                f"{name} has {len(parameters)} arguments; {self.table.max_arguments} are allowed"
+            )
+        packed = (_Parameter * len(parameters))(
+            *(
+                _Parameter(p.elements, DTYPE_CODES[p.dtype], bits(p.dtype), 1, 0)
+                for p in parameters
+            )
+        )
+        return _Function(kernel, packed, len(parameters))
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses, the caller's included."""
+        return int(self.table.threads())
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        whole = isinstance(count, int) and not isinstance(count, bool)
+        if not whole or not 1 <= count <= MAX_THREADS or self.table.set_threads(count):
+            raise ConfigError(
+                f"threads is {count!r}; it must be an integer from 1 to {MAX_THREADS}"
+            )
+
+
+def bits(dtype: str) -> int:
+    """Bits of one element in memory."""
+    return 8 * item_bytes(dtype)
+
+
+def raise_for(status: int) -> None:
+    """Raises `LibraryError` unless a call's status is 0."""
+    if status:
+        raise LibraryError(f"the call failed: {_STATUS.get(status, f'status {status}')}")
+
+
+def load_objects(
+    objects: Sequence[bytes], name: str, functions: dict[str, Sequence[Parameter]]
+) -> Binary:
+    """Links object files for this machine and loads the result; leaves no file behind.
+
+    Raises `BuildError`.
+    """
+    with scratch() as folder:
+        path = folder / f"{name}.so"
+        link(objects, path)
+        try:
+            return Binary(path, functions)
+        except LibraryError:
+            # A symbol that this process has not got. The slow way brings what libc and libm
+            # have, and fails with the linker's own message for anything else.
+            path = folder / f"{name}-complete.so"
+            link(objects, path, complete=True)
+            return Binary(path, functions)
+
+
+def _read_table(library: ctypes.CDLL, path: Path) -> Any:
+    try:
+        table = _Table.in_dll(library, TABLE)
+    except ValueError:
+        raise LibraryError(f"{path}: it was not made by Loopwright") from None
+    if table.abi != ABI:
+        raise LibraryError(
+            f"{path}: its run-time has version {table.abi}, this one reads {ABI}; "
+            "export it anew with this version of Loopwright"
+        )
+    return table
+
+
+_pool_host: Binary | None = None
+_pool_lock = threading.Lock()
+
+
+def _share_threads(binary: Binary) -> None:
+    global _pool_host
+    with _pool_lock:
+        if _pool_host is None:
+            _pool_host = binary
+        else:
+            binary.table.borrow(_pool_host.table.pool)
+
+
+_dlclose = ctypes.CDLL(None).dlclose
+_dlclose.argtypes = (ctypes.c_void_p,)

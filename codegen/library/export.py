@@ -1,0 +1,152 @@
+"""Libraries as files: a shared object, its C header, and a manifest that says what it is.
+
+NAME.so needs libc alone. NAME.h declares its functions. NAME.json, the manifest, is what `load`
+goes by; it carries the hash of NAME.so, so that a damaged or mistaken file is not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loopwright.codegen.library.header import MADE_BY, check_name, header, public_symbols, wrapper
+from loopwright.codegen.library.linker import architecture, link, scratch
+from loopwright.codegen.library.signature import Origin, Signature
+from loopwright.dsl.errors import LibraryError
+
+FORMAT = "loopwright-library"
+SCHEMA = 1
+"""The version of the manifest's layout; `load` refuses any other."""
+_BEGINNING = f'{{"format":"{FORMAT}"'
+"""Of every manifest, spaces left out."""
+
+
+
+def export(signature: Signature, origin: Origin, path: Path) -> Path:
+    """Writes NAME.so, NAME.h and NAME.json, where `path` is …/NAME.so; returns `path`.
+
+    Each file appears whole or not at all, the manifest last. Raises `LibraryError` for a bad
+    name or place, `BuildError` where the toolchain fails.
+    """
+    check_place(path)
+    if not origin.objects:
+        raise LibraryError(
+            f"{signature.name} was loaded from a file, which is an export already: copy its "
+            ".so, .h and .json instead"
+        )
+    name = path.stem
+    with scratch() as folder:
+        built = folder / path.name
+        link(
+            origin.objects,
+            built,
+            triple=origin.triple,
+            wrapper=wrapper(name, signature),
+            public=public_symbols(name, signature),
+            complete=True,
+        )
+        code = built.read_bytes()
+    manifest = describe(path.name, signature, origin, code)
+    write_library(path, code, header(name, signature), manifest)
+    return path
+
+
+def check_place(path: Path) -> None:
+    """Raises `LibraryError` where no library can have this name: one that C has no function for,
+    or one whose manifest would take the place of another file."""
+    if path.suffix != ".so":
+        raise LibraryError(f"{path}: the name of a library ends in .so")
+    check_name(path.stem)
+    beside = path.with_suffix(".h")
+    with contextlib.suppress(OSError):  # as when there is none
+        if MADE_BY not in beside.read_text(errors="replace").partition("\n")[0]:
+            raise LibraryError(
+                f"{beside} is there, and is no library's header, for which {path.name} needs that "
+                "name: move it, or give the library another name"
+            )
+    where = path.with_suffix(".json")
+    try:
+        found = where.read_text(errors="replace")
+    except OSError:  # there is none
+        return
+    begins = "".join(found[: 2 * len(_BEGINNING)].split())[: len(_BEGINNING)]
+    if not _BEGINNING.startswith(begins):  # as one that was cut short does
+        raise LibraryError(
+            f"{where} is there, and is no library's manifest, for which {path.name} needs that "
+            "name: move it, or give the library another name"
+        )
+
+
+def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any]) -> None:
+    """Writes a shared object, its header and its manifest, the manifest last. Raises
+    `LibraryError`."""
+    write_together(
+        {
+            path: code,
+            path.with_suffix(".h"): text.encode(),
+            path.with_suffix(".json"): (json.dumps(manifest, indent=1) + "\n").encode(),
+        }
+    )
+
+
+def describe(name: str, signature: Signature, origin: Origin, code: bytes) -> dict[str, Any]:
+    """The manifest of a library."""
+    from loopwright import __version__
+
+    return {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "version": __version__,
+        "library": name,
+        "sha256": hashlib.sha256(code).hexdigest(),
+        "signature": signature.to_json(),
+        "target": {
+            "triple": origin.triple,
+            "architecture": architecture(origin.triple),
+            "description": origin.target,
+            "cpu_features": list(origin.cpu_features),
+        },
+        "extra": dict(origin.extra),
+    }
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Writes files in their order, each whole or not at all. Raises `LibraryError`."""
+    temporary: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            temporary[path] = Path(name)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o755 if path.suffix == ".so" else 0o644)
+        for path in files:
+            os.replace(temporary.pop(path), path)
+    except OSError as error:
+        raise LibraryError(f"cannot write the library: {error}") from error
+    finally:
+        for left in temporary.values():
+            left.unlink(missing_ok=True)
+
+
+
+
+
+
+
+
+
+
+
+
+
+

@@ -1,0 +1,260 @@
+"""A compiled computation, callable from Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loopwright.codegen.library import arrays, calls
+from loopwright.codegen.library.arrays import Array
+from loopwright.codegen.library.binary import MAX_THREADS, Binary, load_objects, raise_for
+from loopwright.codegen.library.calls import Call, Located, Slot
+from loopwright.codegen.library.header import as_identifier
+from loopwright.codegen.library.linker import is_native
+from loopwright.codegen.library.signature import Origin, Parameter, Signature, functions_of
+from loopwright.codegen.processors import missing_features, usable_processors
+from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+
+Sources = Mapping[str, Callable[[], str]]
+
+
+
+
+class Library:
+    """A compiled computation: call it with arrays, give it weights, export it.
+
+    ::
+
+        lib(A, W)                 # a new array, or a tuple of them
+        lib(A, W=W, out=C)        # into C
+        lib.bind(W=W)(A)          # W laid out for the kernel once, not at every call
+        lib.export("mm.so")       # for C, C++ and `load`: needs libc alone
+
+    Arguments are NumPy arrays, or anything that speaks DLPack on the CPU. Inputs that are not
+    dense are copied, and so is an output that overlaps an input. Calls may come from several
+    threads at once; one kernel at a time runs on the threads.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        binary: Binary | None,
+        origin: Origin,
+        sources: Sources | None = None,
+        bound: Mapping[str, Array] | None = None,
+    ) -> None:
+        """Use `from_object`, `load` or `bind`. `binary` is None where it cannot run here;
+        `bound` holds arrays for inputs and, once they could be made, all prepared ones."""
+        self.signature = signature
+        self.origin = origin
+        self._binary = binary
+        self._sources = dict(sources or {})
+        self._bound = dict(bound or {})
+        self._inputs = tuple(
+            Slot.of(p)
+            for p in signature.inputs
+            if p.name not in self._bound and not self._is_prepared(p)
+        )
+        self._outputs = tuple(map(Slot.of, signature.outputs))
+        self._names = tuple(s.name for s in self._inputs)
+        self._plan = calls.Plan.of(signature, self._names, self._bound)
+
+    @classmethod
+    def from_object(
+        cls,
+        code: bytes | Sequence[bytes],
+        signature: Signature,
+        *,
+        target_triple: str | None = None,
+        target: str = "",
+        cpu_features: Sequence[str] = (),
+        sources: Sources | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Library:
+        """Links and loads the object file (or files) that TVM made, with its asserts off.
+
+        `target_triple` is LLVM's (None: this machine); code for another processor, or for one with
+        `cpu_features` that this one lacks, can only be exported. `target` describes it in the
+        manifest. `sources` compute the texts that `source` shows, when asked.
+        `extra` is kept in the manifest. Raises `BuildError`, `TargetError`.
+        """
+        objects = (code,) if isinstance(code, bytes) else tuple(code)
+        origin = Origin(target_triple, target, tuple(cpu_features), objects, dict(extra or {}))
+        binary = None
+        if is_native(target_triple) and not missing_features(cpu_features):
+            name = as_identifier(signature.name)
+            binary = load_objects(objects, name, functions_of(signature))
+            binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
+        return cls(signature, binary, origin, sources)
+
+    def _is_prepared(self, parameter: Parameter) -> bool:
+        """Whether `bind` has already used this constant up."""
+        done = self.signature.prepared and self.signature.prepared[0].name in self._bound
+        return bool(done) and parameter.name in self.signature.constants
+
+    @property
+    def inputs(self) -> tuple[Parameter, ...]:
+        """What a call takes, in order: the signature's inputs without those bound."""
+        return tuple(p for p in self.signature.inputs if p.name in self._names)
+
+    @property
+    def _loaded(self) -> Binary:
+        if self._binary is None:
+            missing = missing_features(self.origin.cpu_features)
+            lacks = f"lacks {', '.join(missing)} and " if missing else ""
+            raise TargetError(
+                f"{self.signature.name} was built for {self.origin.triple}; this machine {lacks}"
+                "cannot run it: export it and call it there"
+            )
+        return self._binary
+
+    # ---- calling ----
+
+    def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
+        """Computes. Inputs go by position, in the order of `inputs`, or by name.
+
+        Returns the output, or a tuple where there are several; `out` gives arrays to write to
+        (they are returned), else new ones are made, aligned to 64 bytes. Where an input has that
+        name and is not given by position, `out` is that. Raises `ShapeError` for a wrong count,
+        dtype, shape or layout, `LibraryError` when memory runs out.
+        """
+        if named or len(inputs) != len(self._inputs):
+            inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+        taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
+        if out is not None:
+            return self._into(out, taken)
+        made = [slot.make() for slot in self._outputs]
+        pointers, keep = self._pointers(taken, made)
+        self._run("main", pointers)
+        del keep  # the arrays prepared for this call, until now
+        return made[0][0] if len(made) == 1 else tuple(a for a, _, _ in made)
+
+    def _into(self, out: Any, taken: list[Located]) -> Any:
+        wanted = calls.take_outputs(out, self._outputs)
+        written = calls.place_outputs(wanted, self._outputs, taken)
+        pointers, keep = self._pointers(taken, written)
+        self._run("main", pointers)
+        del keep
+        for one, other in zip(wanted, written):
+            if one is not other:
+                one[0][...] = other[0]
+        return out
+
+    def prepare_call(self, /, *inputs: Any, out: Any = None, **named: Any) -> Call:
+        """The same call, made ready to be repeated with next to no overhead.
+
+        Constants are prepared now, outside of what is repeated. The arrays are kept and read
+        anew each time, so they must be of a kind that a kernel can use as they are: `ShapeError`
+        where a copy would be needed.
+        """
+        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+        taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
+        for slot, value, (array, _, _) in zip(self._inputs, inputs, taken):
+            if not slot.shares(value, array):
+                raise ShapeError(f"{slot.name} is not a dense, aligned array: copy it first")
+        wanted = calls.take_outputs(out, self._outputs)
+        written = calls.place_outputs(wanted, self._outputs, taken)
+        if any(one is not other for one, other in zip(wanted, written)):
+            raise ShapeError("an output overlaps an input or is misaligned; give another array")
+        pointers, keep = self._pointers(taken, written)
+        outputs = tuple(a for a, _, _ in wanted)
+        return Call(self._loaded, pointers, outputs, (taken, keep, self._bound))
+
+    def _pointers(self, taken: list[Located], written: list[Located]) -> tuple[bytes, list[Array]]:
+        """The arguments of `main`, and arrays made for it that must live as long."""
+        plan = self._plan
+        values = [at for _, at, _ in taken]
+        keep: list[Array] = []
+        if plan.unprepared:
+            keep = self._prepare({s.name: a[0] for s, a in zip(self._inputs, taken)})
+            values += map(arrays.address, keep)
+        values += plan.fixed
+        values += [at for _, at, _ in written]
+        if plan.order is not None:
+            values = [values[i] for i in plan.order]
+        return plan.pointers(*values), keep
+
+    def _run(self, name: str, pointers: bytes | ctypes.Array[ctypes.c_void_p]) -> None:
+        binary = self._binary or self._loaded
+        status = binary.call(binary.addresses[name], pointers)
+        if status:
+            raise_for(status)
+
+    # ---- weights ----
+
+    def bind(self, **values: Any) -> Library:
+        """A library with these inputs fixed, to be called with the remaining ones.
+
+        The arrays are copied now. Once all of the signature's constants are bound they are laid
+        out for the kernel, and later calls are spared that. Raises `ShapeError`.
+        """
+        known = {s.name: s for s in self._inputs}
+        for name in values:
+            if name not in known:
+                raise ShapeError(
+                    f"there is no unbound input {name!r}; these are: {', '.join(known) or 'none'}"
+                )
+        bound = dict(self._bound)
+        for name, value in values.items():
+            parameter = known[name].parameter
+            copy = arrays.empty(parameter)
+            copy[...] = known[name].read(value)[0]
+            bound[name] = copy
+        constants = self.signature.constants
+        if constants and all(name in bound for name in constants):
+            made = self._prepare(bound)
+            bound = {name: a for name, a in bound.items() if name not in constants}
+            bound.update(zip((p.name for p in self.signature.prepared), made))
+        return Library(self.signature, self._binary, self.origin, self._sources, bound)
+
+    def _prepare(self, values: Mapping[str, Array]) -> list[Array]:
+        """Lays the constants out anew, from `values` and from what is bound."""
+        sources = [values[n] if n in values else self._bound[n] for n in self.signature.constants]
+        made = [arrays.empty(p) for p in self.signature.prepared]
+        addresses = [arrays.address(a) for a in (*sources, *made)]
+        self._run("prepare", (ctypes.c_void_p * len(addresses))(*addresses))
+        return made
+
+    # ---- the rest ----
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses, the caller's included; for all that share this code."""
+        return self.signature.threads if self._binary is None else self._binary.threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        self._loaded.threads = count
+
+    def source(self, kind: str) -> str:
+        """The text of the program as `kind`: what there is depends on the builder.
+
+        Raises `LibraryError` for a kind that is not there, naming those that are.
+        """
+        if kind not in self._sources:
+            kinds = ", ".join(sorted(self._sources))
+            why = f"there are: {kinds}" if kinds else "none are kept in an exported library"
+            raise LibraryError(f"{self.signature.name}: no source of kind {kind!r}; {why}")
+        return self._sources[kind]()
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Write `path` (NAME.so), NAME.h and NAME.json; see `export.py`."""
+        from loopwright.codegen.library.export import export
+
+        if self._bound:
+            raise LibraryError(
+                "a library with bound inputs cannot be exported: export the one that bind was "
+                f"called on, and prepare the weights there ({', '.join(self._bound)})"
+            )
+        return export(self.signature, self.origin, Path(path))
+
+    def __repr__(self) -> str:
+        bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
+        numerics = self.origin.extra.get("numerics")
+        kept = f", {numerics} numerics" if numerics else ""
+        return f"<Library {self.signature}{kept}{bound}>"
+
+

@@ -1,0 +1,235 @@
+"""From an object file to a shared object: finds the C compiler, keeps the run-time compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopwright.dsl.errors import BuildError, TargetError
+
+RUNTIME = Path(__file__).parent / "runtime"
+TABLE = "loopwright_runtime"
+"""The one symbol that every library has: the table that `binary.py` reads."""
+
+_COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections")
+_LAUNCHER_LIBRARIES = ("-ldl", "-pthread")
+_TIMEOUT = 120.0  # seconds; a compiler that needs more hangs
+_ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def architecture(triple: str | None = None) -> str:
+    """The processor family of a target triple, or of this machine: "x86_64", "aarch64", …"""
+    name = triple.split("-")[0] if triple else platform.machine()
+    return _ALIASES.get(name.lower(), name.lower())
+
+
+def is_native(triple: str | None) -> bool:
+    """Whether code for `triple` (None: this machine) can be loaded into this process.
+
+    Raises `TargetError` for a system other than Linux.
+    """
+    if triple and "linux" not in triple:
+        raise TargetError(f"libraries are made for Linux only; the target is {triple}")
+    return architecture(triple) == architecture()
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler driver: the command that starts it, and what makes this build of it unique."""
+
+    command: tuple[str, ...]
+    identity: str
+
+    def run(self, *arguments: str | Path) -> str:
+        """Runs it; returns what it prints. Raises `BuildError` with its messages on failure."""
+        return _run([*self.command, *map(str, arguments)])
+
+    @functools.cached_property
+    def linker(self) -> str | None:
+        """The linker that it would start, for starting that directly, in half the time; None
+        where the command says more than a name and so may choose between several."""
+        if len(self.command) > 1:
+            return None
+        return shutil.which(self.run("-print-prog-name=ld").strip())
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"could not run the C compiler: {error}") from error
+    if done.returncode:
+        raise BuildError(
+            f"the C compiler failed with status {done.returncode}\n"
+            f"command: {shlex.join(command)}\n{done.stderr.strip()[-4000:]}"
+        )
+    return done.stdout
+
+
+def find_compiler(triple: str | None = None) -> Compiler:
+    """The C compiler for `triple` (None: this machine).
+
+    Here: $CC, then cc, gcc, clang. For another machine: <triple>-gcc, with and without the
+    vendor part. Raises `BuildError` where there is none.
+    """
+    if triple is None or is_native(triple):
+        wanted = [os.environ.get("CC", ""), "cc", "gcc", "clang"]
+        advice = "install one (Debian: apt-get install gcc libc6-dev) or set CC to it"
+    else:
+        short = "-".join((triple.split("-")[0], *triple.split("-")[-2:]))
+        wanted = [f"{triple}-gcc", f"{short}-gcc"]
+        advice = f"install one (Debian: apt-get install gcc-{short})"
+    for name in wanted:
+        command = tuple(shlex.split(name))
+        if command and (path := shutil.which(command[0])):
+            return _compiler(command, f"{shlex.join(command)} {_identity(path)}")
+    tried = ", ".join(dict.fromkeys(name for name in wanted if name))
+    raise BuildError(f"no C compiler found: looked for {tried} on the PATH; {advice}")
+
+
+@functools.cache
+def _compiler(command: tuple[str, ...], identity: str) -> Compiler:
+    return Compiler(command, identity)  # one object, for what it remembers
+
+
+def _identity(path: str) -> str:
+    real = os.path.realpath(path)
+    status = os.stat(real)
+    return f"{real} {status.st_size} {status.st_mtime_ns}"
+
+
+def runtime_object(compiler: Compiler) -> Path:
+    """The run-time, compiled; from the user's cache after the first time.
+
+    The cache is $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright; a temporary folder
+    where that cannot be written. Several processes may do this at once.
+    """
+    return _cached_object(compiler, "runtime.c")
+
+
+def launcher(output: Path) -> None:
+    """Links the launcher of CUDA programs into the shared object `output`, from the same cache.
+    Raises `BuildError`."""
+    compiler = find_compiler()
+    compiler.run("-shared", _cached_object(compiler, "cuda.c"), "-o", output, *_LAUNCHER_LIBRARIES)
+
+
+def link_launcher(source: str, output: Path) -> None:
+    """The same with C source that sees cuda.h, into a file that stands alone. Raises
+    `BuildError`."""
+    compiler = find_compiler()
+    with scratch() as folder:
+        text, built = folder / "library.c", folder / "library.o"
+        text.write_text(source)
+        compiler.run(*_COMPILE, "-I", RUNTIME, "-c", text, "-o", built)
+        objects = (built, _cached_object(compiler, "cuda.c"))
+        options = f"-Wl,-S,-soname,{output.name},-z,defs"
+        compiler.run("-shared", options, *objects, "-o", output, *_LAUNCHER_LIBRARIES)
+
+
+@functools.cache
+def _sources() -> str:
+    return "\0".join(p.read_text() for p in sorted(RUNTIME.glob("*.[ch]")))
+
+
+def _cached_object(compiler: Compiler, source: str) -> Path:
+    parts = (compiler.identity, *_COMPILE, source, _sources())
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    for folder in _cache_folders():
+        path = folder / f"{key}.o"
+        if path.is_file():
+            return path
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=folder, suffix=".o")
+        except OSError:
+            continue
+        os.close(descriptor)
+        try:
+            compiler.run(*_COMPILE, "-c", RUNTIME / source, "-o", name)
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+        return path
+    raise BuildError("found no folder to write to: neither the user's cache nor a temporary one")
+
+
+def _cache_folders() -> Iterator[Path]:
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    with contextlib.suppress(RuntimeError):  # this user may have no home
+        yield (
+            Path(root) if os.path.isabs(root) else Path.home() / ".cache"
+        ) / "loopwright/runtime"
+    yield Path(_own_temporary().name)
+
+
+@functools.cache
+def _own_temporary() -> tempfile.TemporaryDirectory[str]:
+    # Private to this process: in a shared folder, somebody else could plant an object.
+    return tempfile.TemporaryDirectory(prefix="loopwright-")
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A temporary folder. Raises `BuildError` where none can be made."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="loopwright-")
+    except OSError as error:
+        raise BuildError(f"cannot make a temporary folder: {error}") from error
+    with folder as name:
+        yield Path(name)
+
+
+def link(
+    objects: Sequence[bytes],
+    output: Path,
+    *,
+    triple: str | None = None,
+    wrapper: str | None = None,
+    public: Sequence[str] = (),
+    complete: bool = False,
+) -> None:
+    """Links object files with the run-time into the shared object `output`.
+
+    `wrapper` is C source that goes in too, and sees runtime.h. `public` are the symbols to show
+    beside `TABLE`; all others are hidden. `complete` names libc and libm as dependencies and
+    fails on symbols that they lack, for files that must stand alone; without it the link is
+    three times as fast, and such symbols are looked up when the file is loaded into a process.
+    Raises `BuildError`.
+    """
+    compiler = find_compiler(triple)
+    with scratch() as folder:
+        files = []
+        for number, code in enumerate(objects):
+            files.append(folder / f"{number}.o")
+            files[-1].write_bytes(code)
+        if wrapper is not None:
+            source, built = folder / "wrapper.c", folder / "wrapper.o"
+            source.write_text(wrapper)
+            compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
+            files.append(built)
+        files.append(runtime_object(compiler))
+        script = folder / "symbols.map"
+        script.write_text(f"{{ global: {'; '.join((TABLE, *public))}; local: *; }};\n")
+        options = ["-S", f"--version-script={script}", "-soname", output.name, "--eh-frame-hdr"]
+        target = ["-shared", "-o", str(output), *map(str, files)]
+        if complete:
+            options += ["-z", "defs", "--as-needed"]
+            compiler.run(f"-Wl,{','.join(options)}", *target, "-lm", "-pthread")
+        elif compiler.linker:
+            _run([compiler.linker, *options, *target])
+        else:
+            compiler.run("-nostdlib", f"-Wl,{','.join(options)}", *target)

@@ -1,0 +1,152 @@
+"""`load`: a library that was exported, back into this process."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from loopwright.codegen.library.binary import MAX_THREADS, Binary
+from loopwright.codegen.library.export import FORMAT, SCHEMA
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import architecture, scratch
+from loopwright.codegen.library.signature import Origin, Signature, functions_of
+from loopwright.codegen.processors import missing_features, usable_processors
+from loopwright.dsl.errors import LibraryError
+
+# e_machine of ELF.
+_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+
+
+def load(path: str | os.PathLike[str]) -> Library:
+    """The library that `Library.export` wrote to `path`, a file NAME.so with NAME.json beside.
+
+    Needs neither TVM nor a compiler. Raises `LibraryError` where a file is missing, damaged, of
+    another version, not ours, or made for another processor.
+    """
+    path = Path(path)
+    manifest = _read_manifest(path)
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot read the library: {error.strerror}") from error
+    _check_architecture(path, code, manifest)
+    if hashlib.sha256(code).hexdigest() != manifest["sha256"]:
+        raise LibraryError(
+            f"{path} is damaged, or is not the file that {path.with_suffix('.json').name} was "
+            "written for: export or copy all three files anew"
+        )
+    signature = Signature.from_json(manifest["signature"])
+    features = tuple(manifest["target"]["cpu_features"])
+    _check_features(path, features)
+    target, extra = manifest["target"], dict(manifest["extra"])
+    origin = Origin(target["triple"], target["description"], features, (), extra)
+    if "gpu" in manifest:
+        with _loadable(path, code) as file:
+            return _load_gpu(file, signature, origin, manifest["gpu"])
+    with _loadable(path, code) as file:
+        binary = Binary(file, functions_of(signature))
+    binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
+    return Library(signature, binary, origin, _kept_sources(extra))
+
+
+def _load_gpu(
+    path: Path, signature: Signature, origin: Origin, gpu: dict[str, str]
+) -> Library:
+    """The library of a file that `export` wrote.
+
+    Raises `TargetError` where this machine has no GPU or no driver for it, `LibraryError` where
+    it has another GPU than the file was made for.
+    """
+    from loopwright.codegen.devices.code import GpuCode
+    from loopwright.codegen.devices.cuda import CudaProgram
+    from loopwright.codegen.devices.cuda_driver import Launcher
+    from loopwright.codegen.gpu.library import GpuLibrary
+
+    code = GpuCode(gpu["language"], gpu["arch"], b"", {})
+    return GpuLibrary(signature, code, CudaProgram(code, Launcher(path)), origin)
+
+
+_loaded: set[Path] = set()
+
+
+@contextmanager
+def _loadable(path: Path, code: bytes) -> Iterator[Path]:
+    """A file with `code` to load: `path` itself the first time, then a copy that soon goes.
+
+    The system's loader goes by name: asked for the same path again, it would hand out the
+    library that it has loaded already, though the file may have been replaced since.
+    """
+    path = path.absolute()
+    if path not in _loaded:
+        _loaded.add(path)
+        yield path
+        return
+    with scratch() as folder:
+        copy = folder / path.name
+        copy.write_bytes(code)
+        yield copy
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if path.suffix != ".so":
+        raise LibraryError(f"{path}: give the file that ends in .so")
+    where = path.with_suffix(".json")
+    try:
+        manifest = json.loads(where.read_text())
+    except FileNotFoundError:
+        what = "its manifest is missing" if path.exists() else "there is no such library"
+        raise LibraryError(
+            f"{path}: {what}; a library is loaded from the .so with the .json of the same name "
+            "beside it, as Library.export writes them"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise LibraryError(f"{where} is damaged: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise LibraryError(f"{where} is not the manifest of a Loopwright library")
+    if manifest.get("schema") != SCHEMA:
+        raise LibraryError(
+            f"{where} has schema {manifest.get('schema')}, this version of Loopwright reads "
+            f"{SCHEMA}; it was written by version {manifest.get('version')}: export it anew"
+        )
+    target = manifest.get("target")
+    keys = {"triple", "description", "cpu_features", "architecture"}
+    if not {"sha256", "signature", "extra"} <= manifest.keys() or not (
+        isinstance(target, dict)
+        and keys <= target.keys()
+        and isinstance(target["cpu_features"], list)
+        and isinstance(manifest["extra"], dict)
+    ):
+        raise LibraryError(f"{where} is damaged: fields are missing, or are what they cannot be")
+    return manifest
+
+
+def _check_architecture(path: Path, code: bytes, manifest: dict[str, Any]) -> None:
+    here, made_for = architecture(), manifest["target"]["architecture"]
+    if code[:4] == b"\x7fELF" and len(code) > 20:
+        machine = int.from_bytes(code[18:20], "little" if code[5] == 1 else "big")
+        made_for = _MACHINES.get(machine, made_for)
+    if made_for != here:
+        raise LibraryError(f"{path} was made for {made_for}; this machine is {here}")
+
+
+def _check_features(path: Path, features: tuple[str, ...]) -> None:
+    missing = missing_features(features)
+    if missing:
+        raise LibraryError(
+            f"{path} needs processor features that this machine lacks: {', '.join(missing)}; "
+            "build it for this machine, or for a more general one"
+        )
+
+
+def _kept_sources(extra: Mapping[str, Any]) -> dict[str, Callable[[], str]]:
+    """The texts that the builder put into the manifest's `extra`, under "sources"."""
+    kept = extra.get("sources")
+    if not isinstance(kept, dict):
+        return {}
+    return {str(kind): functools.partial(str, text) for kind, text in kept.items()}

@@ -1,0 +1,1 @@
+"""Emission for processors: loop trees as TIR, and TVM's compiler."""

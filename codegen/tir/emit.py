@@ -1,0 +1,400 @@
+"""Emission: the loop tree of one config, written as TIR statements.
+
+Buffers become flat, since the tree's views of one storage differ in shape; parallel loops that
+stand directly inside each other become one; `Let`s that cannot clip lose their `min`. TVM then
+vectorizes, unrolls, parallelizes and compiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+from loopwright.codegen.target import has_avx512
+from loopwright.codegen.tir import strided
+from loopwright.codegen.tir.bindings import Scratch
+from loopwright.codegen.tir.elementary import apply, apply_scaling, libm
+from loopwright.codegen.tir.indices import ZERO, Indices, Known, expression, flat, number
+from loopwright.codegen.tir.loops import decides, overflows, reads_back, stored
+from loopwright.codegen.tir.sparse import BitLoops
+from loopwright.codegen.tir.transposed import Group, Tile, together, transposes
+from loopwright.codegen.tir.values import CValues, ValueEmitter, storage_type
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import BuildError
+from loopwright.schedule.program.footprint import LINE
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Buffer,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Prefetch,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+    variables,
+)
+
+_KINDS = {
+    "serial": ForKind.SERIAL,
+    "parallel": ForKind.PARALLEL,
+    "unrolled": ForKind.UNROLLED,
+    "vectorized": ForKind.VECTORIZED,
+}
+
+
+_MOST_ELEMENTS = 2**31 - 1
+_ALIGNMENT = 64  # bytes, of what we allocate: of every vector
+_SHARES = 32  # of each thread, as in runtime.c, where a turn reverses them
+_MOST_ROWS = 32  # of vectors that are written out to be transposed
+
+
+def emit(
+    name: str,
+    arguments: tuple[Buffer, ...],
+    body: tuple[Stmt, ...],
+    target: Target,
+    vectors: bool = True,
+    own: bool = True,
+) -> Any:
+    """A TIR function over flat arrays, `arguments` in order.
+
+    With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
+    and elementary functions to the C library. Without `own`, or without `vectors`, it needs
+    nothing of our run-time but what TVM's has too.
+    """
+    emitter = _Emitter(arguments, target, vectors, own)
+    stmt = emitter.thread(body)
+    parameters = [emitter.buffers[b.name] for b in arguments]
+    function = tirx.PrimFunc(parameters, stmt)
+    return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
+
+
+def emit_tree(tree: Tree, target: Target, vectors: bool = True) -> dict[str, Any]:
+    """The functions of a tree of one config: "main", and "prepare" if it has anything to do."""
+    arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
+    functions = {"main": emit("main", arguments, tree.body, target, vectors)}
+    if tree.prepared:
+        functions["prepare"] = emit_preparation("prepare", tree, target, vectors)
+    return functions
+
+
+def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True) -> Any:
+    """The function that lays the constants of a tree out, on one thread."""
+    arguments = (*tree.constants, *tree.prepared)
+    return emit(name, arguments, tree.prepare, replace(target, threads=1), vectors)
+
+
+class _Emitter:
+    def __init__(
+        self, arguments: tuple[Buffer, ...], target: Target, vectors: bool, own: bool
+    ) -> None:
+        self.threads, self.vectors = target.threads, vectors
+        self.own, self.caches = own and vectors, target.l2_bytes * target.threads
+        self.registers = target.vector_registers * target.vector_bytes
+        self.stack: list[Any] = []  # what the code of the thread at hand begins with
+        self.at = Indices()
+        self.buffers: dict[str, Any] = {}
+        self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
+        self.group: Group | None = None  # of neighbouring rows, where they are stored together
+        functions = (apply_scaling if has_avx512(target) else apply) if vectors else libm
+        self.values = (ValueEmitter if vectors else CValues)(
+            self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
+        )
+        self.bit_loops = BitLoops(self.at, self.buffers, target if vectors else None)
+        for b in arguments:  # the caller's, who may have put them anywhere
+            self.buffers[b.name] = self._declare(b, item_bytes(b.dtype))
+
+    def thread(self, body: tuple[Stmt, ...]) -> Any:
+        """The code of a thread, behind what lays its stack out."""
+        around, self.stack = self.stack, []
+        code = self.block(body)
+        begin, self.stack = self.stack, around
+        return _sequence([*begin, code])
+
+    def block(self, body: tuple[Stmt, ...]) -> Any:
+        return _sequence(self.statements(body))
+
+    def statements(self, body: tuple[Stmt, ...]) -> list[Any]:
+        stmts: list[Any] = []
+        for stmt in body:
+            if isinstance(stmt, Loop):
+                stmts += self.loop(stmt)
+            elif isinstance(stmt, Let):
+                stmts += self.let(stmt)
+            elif isinstance(stmt, Allocate):
+                stmts += self.allocate(stmt.buffer)
+            elif isinstance(stmt, Prefetch):
+                stmts += self.prefetch(stmt)
+            else:
+                assert isinstance(stmt, Store), stmt
+                stmts.append(self.store(stmt))
+        return stmts
+
+    def loop(self, loop: Loop) -> list[Any]:
+        if loop.kind == "parallel" and self.threads > 1:
+            return self.parallel(loop)
+        if loop.kind == "vectorized" and self.vectors:
+            return [self.vector(loop)]
+        if loop.extent == 1 and not self._whole(loop):
+            return self.guarded(loop)
+        if loop.extent == 1 or self.group is not None or decides(loop):
+            return [stmt for at in range(int(loop.extent)) for stmt in self.iteration(loop, at)]
+        if self.vectors and (grouped := self.transposed(loop)) is not None:
+            return grouped
+        kind = _KINDS[loop.kind]
+        if loop.kind in ("parallel", "vectorized"):
+            kind = ForKind.SERIAL
+        var = tirx.Var(_free(loop.var.name), "int32")
+        if self.bit_loops.has(loop):
+            return self.bit_loops.loop(loop, var, self.statements)
+        before, first = self.bit_loops.ahead(loop, var, self.let)
+        self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
+        body = self.statements(loop.body)
+        if not body:  # hints, which no C source has
+            return []
+        loops = tirx.For(var, number(0), self.extent(loop), kind, _sequence([*first, *body]))
+        return [*before, loops]
+
+    def guarded(self, loop: Loop) -> list[Any]:
+        """A loop of at most one iteration."""
+        assert loop.bound is not None
+        if self.at.range(loop.bound)[1] < 1:
+            return []
+        body = self.iteration(loop, 0)
+        if not body:
+            return []
+        return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, _sequence(body), None)]
+
+    def iteration(self, loop: Loop, at: int) -> list[Any]:
+        self.at.known[loop.var] = Known(at, at, at, at)
+        return self.statements(loop.body)
+
+    def vector(self, loop: Loop) -> Any:
+        """A loop over the lanes of one store; what the store uses twice is kept per lane."""
+        store, lanes = stored(loop), int(loop.extent)
+        tile = None if self.group is None else self.tile(loop, self.group)
+        lane = tirx.Var(loop.var.name, "int32")
+        self.at.known[loop.var] = Known(lane if lanes > 1 else 0, 0, lanes - 1)
+        scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
+        self.lanes = (loop.var, lanes, scratch) if lanes > 1 else None
+        value = self.values.stored(store.value, store.buffer.dtype, scratch)
+        write = self._store(store, value) if tile is None else tile.write(value, lane)
+        body = scratch.statements([write])
+        self.lanes = None
+        if lanes > 1:
+            body = tirx.For(lane, number(0), number(lanes), ForKind.VECTORIZED, body)
+        return scratch.around(body)
+
+    def transposed(self, loop: Loop) -> list[Any] | None:
+        """A loop over neighbours in memory around stores whose lanes stand apart: several at a
+        time, transposed in registers. None for any other loop."""
+        if not 2 <= int(loop.extent) <= _MOST_ROWS or not self._whole(loop):
+            return None
+        stores = self._vector_stores(loop.body)
+        if not stores or not all(self._apart(loop.var, s) for s in stores) or reads_back(stores):
+            return None
+        stmts: list[Any] = []
+        start, count = 0, int(loop.extent)
+        while start < count:
+            size = together(count - start)
+            group, rows = Group(size), []
+            self.group = group if size > 1 else None
+            for row in range(size):
+                group.begin(row)
+                rows += self.iteration(loop, start + row)
+            self.group = None
+            if not group.neighbours():
+                return None
+            stmts += (*group.declarations(), *rows, *group.stores())
+            start += size
+        return stmts
+
+    def tile(self, loop: Loop, group: Group) -> Tile:
+        """Where a vector loop writes what is stored with other rows of the group."""
+        store = stored(loop)
+        self.at.known[loop.var] = ZERO
+        place = self.at.flat(store.buffer, store.index)
+        base, step = expression(self.at.linear(place)), int(dict(place.terms)[loop.var])
+        return group.tile(self.buffers[store.buffer.name], base, step, int(loop.extent))
+
+    def _whole(self, loop: Loop) -> bool:
+        """Whether the loop runs over all of its extent."""
+        return loop.bound is None or self.at.range(loop.bound)[0] >= int(loop.extent)
+
+    def _vector_stores(self, body: tuple[Stmt, ...]) -> list[Loop]:
+        """The vector loops of a body; none if it has stores elsewhere, or loops that stay."""
+        found: list[Loop] = []
+        for stmt in body:
+            if isinstance(stmt, Let):
+                continue
+            if not isinstance(stmt, Loop):
+                return []
+            if stmt.kind == "vectorized":
+                found.append(stmt)
+                continue
+            inner = self._vector_stores(stmt.body)
+            straight = stmt.bound is None if stmt.extent == 1 else stmt.kind == "unrolled"
+            if not inner or not straight:
+                return []
+            found += inner
+        return found
+
+    def _apart(self, row: Var, loop: Loop) -> bool:
+        """Whether the lanes of a vector loop's store stand apart, those of other rows perhaps
+        between them, and can be transposed."""
+        store = stored(loop)
+        steps = dict(flat(store.buffer, store.index).terms)
+        divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
+        between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
+        if any(loop.var in variables(term) for term in divided) or not between:
+            return False
+        lanes, step = int(loop.extent), int(steps.get(loop.var, 0))
+        return step > 1 and transposes(store.buffer.dtype, lanes)
+
+    def extent(self, loop: Loop) -> Any:
+        """min(extent, bound), the bound left out where it never clips."""
+        if loop.bound is None or self._whole(loop):
+            return number(int(loop.extent))
+        return tirx.Min(number(int(loop.extent)), self.at.linear(loop.bound))
+
+    def parallel(self, loop: Loop) -> list[Any]:
+        """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
+        chain = [loop]
+        while len(body := chain[-1].body) == 1 and isinstance(inner := body[0], Loop):
+            if inner.kind != "parallel":
+                break
+            chain.append(inner)
+        total = rest = math.prod(int(each.extent) for each in chain)
+        name = ".".join(each.var.name for each in chain if each.extent != 1)
+        counter = tirx.Var(_free(name), "int32")
+        for each in chain:
+            size = int(each.extent)
+            rest //= size
+            # The outermost one needs no remainder, but without it LLVM's strength reduction takes
+            # so many registers for what counts with that loop that inner ones spill theirs.
+            at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
+            self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
+        each_thread = self.thread(body)
+        return [each_thread] if total == 1 else self.dealt(counter, total, each_thread, loop)
+
+    def dealt(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
+        """A parallel loop as one over the shares of all threads: share s of S begins with
+        iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
+
+        One that reads more than the caches hold goes through the shares of each thread forwards in
+        one call and backwards in the next, to begin with what the last one has left there."""
+        shares = self.threads * _SHARES
+        if total * (shares + 1) > _MOST_ELEMENTS:
+            return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
+        share = at = tirx.Var("share", "int32")
+        before = []
+        if self.own and overflows(loop, self.caches):
+            turn = tirx.Var("turn", "int32")
+            before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
+            at = tirx.bitwise_xor(share, turn)
+        # A power of two for each thread, so that those of the loop divide evenly, and as few as
+        # hold one iteration each at most: empty ones cost, too.
+        enough = 1 << (-(-total // self.threads) - 1).bit_length()
+        if self.own and enough < _SHARES:
+            dealt = tirx.call_extern("int32", "lw_deal", number(self.threads * enough))
+            before.append(tirx.Evaluate(dealt))
+
+        def begin(at: Any) -> Any:
+            return tirx.floordiv(at * total + (shares - 1), number(shares))
+
+        first = begin(at)
+        own = tirx.For(counter, first, begin(at + 1) - first, ForKind.SERIAL, body)
+        return [*before, tirx.For(share, number(0), number(shares), ForKind.PARALLEL, own)]
+
+    def let(self, let: Let) -> list[Any]:
+        named = self.at.let(let)
+        return [] if named is None else [tirx.Bind(*named)]
+
+    def allocate(self, buffer: Buffer) -> list[Any]:
+        """On the stack for what is meant for registers, or small, else from the run-time's
+        workspaces (TVM would take the former from there too, at a call for every tile)."""
+        size = int(buffer.size) * item_bytes(buffer.dtype)
+        if buffer.scope == "register" and size > self.registers and self.own:
+            return self.on_stack(buffer)
+        self.buffers[buffer.name] = self._declare(buffer)
+        return [tirx.AllocBuffer(self.buffers[buffer.name], _annotations(buffer))]
+
+    def on_stack(self, buffer: Buffer) -> list[Any]:
+        """An array on the stack, which TVM aligns to no more than 16 bytes: a vector in two cache
+        lines takes twice as long, one in two pages several hundred cycles. So it begins at the
+        first line in a larger one."""
+        item = item_bytes(buffer.dtype)
+        whole = replace(buffer, shape=(int(buffer.size) + (LINE - 1) // item,))
+        self.buffers[buffer.name] = declared = self._declare(whole)
+        address = tirx.address_of(tirx.BufferLoad(declared, [number(0)]))
+        start = tirx.Var(f"{buffer.name}.start", "int32")
+        skip = tirx.call_extern("int32", "lw_to_line", address)
+        self.at.begin(buffer, start, (LINE - 1) // item)
+        self.stack.append(tirx.AllocBuffer(declared, _annotations(buffer)))
+        self.stack.append(tirx.Bind(start, tirx.truncdiv(skip, number(item))))
+        return []
+
+    def store(self, store: Store) -> Any:
+        scratch = Scratch()
+        value = self.values.stored(store.value, store.buffer.dtype, scratch)
+        return scratch.around(scratch.statements([self._store(store, value)]))
+
+    def prefetch(self, hint: Prefetch) -> list[Any]:
+        """Read soon, and again: into the second-level cache and beyond."""
+        if not self.vectors:
+            return []
+        at = expression(self.at.offset(hint.buffer, hint.index, clamped=True))
+        address = tirx.address_of(tirx.BufferLoad(self.buffers[hint.buffer.name], [at]))
+        settings = (number(0), number(2), number(1))  # reading, the locality, data
+        return [tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *settings))]
+
+    def _store(self, store: Store, value: Any) -> Any:
+        at = expression(self.at.offset(store.buffer, store.index))
+        return tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
+
+    def shuffled(self, x: Load) -> Any:
+        """A load whose lanes stand a few elements apart, out of contiguous ones; else None."""
+        if self.lanes is None or x.clamped:
+            return None
+        var, lanes, scratch = self.lanes
+        place = self.at.flat(x.buffer, x.index)
+        step = dict(place.terms).get(var, 0)
+        rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
+        if not 2 <= step <= strided.MOST or var in variables(rest):
+            return None
+        base, buffer = expression(self.at.linear(rest)), self.buffers[x.buffer.name]
+        value = strided.strided_load(buffer, base, int(step), lanes)
+        return scratch.vector(value, storage_type(x.dtype))
+
+    def _declare(self, b: Buffer, alignment: int = _ALIGNMENT) -> Any:
+        size = int(b.size)
+        if size > _MOST_ELEMENTS:
+            raise BuildError(
+                f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
+                f"of at most {_MOST_ELEMENTS}"
+            )
+        name, dtype = _free(b.name), storage_type(b.dtype)
+        return tirx.decl_buffer((size,), dtype, name, data_alignment=alignment)
+
+
+def _free(name: str) -> str:
+    """A name that is no macro of the C that TVM writes (see `codegen.build`)."""
+    return f"{name}_" if name in ("half", "inf", "inff") else name
+
+
+def _annotations(buffer: Buffer) -> dict[str, Any] | None:
+    return (
+        {"disable_lower_builtin": tirx.IntImm("bool", 1)} if buffer.scope == "register" else None
+    )
+
+
+def _sequence(stmts: list[Any]) -> Any:
+    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)

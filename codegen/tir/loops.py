@@ -1,0 +1,54 @@
+"""What emission asks about a loop of the tree before it writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import walk
+from loopwright.schedule.tree.grammar import Load, Loop, Prefetch, Store, statements, variables
+
+_MOST = 4  # times the caches; what is kept of more is less than a quarter
+
+
+def overflows(loop: Loop, caches: int) -> bool:
+    """Whether the arrays that a loop touches are larger than the caches, but not so much that what
+    is left there does not matter, and it reads at least half of that: what is only written gains
+    nothing. Not where it has hints of what comes next, which take it that iterations follow each
+    other."""
+    inside = list(statements(loop.body))
+    if any(isinstance(s, Prefetch) for s in inside):
+        return False
+    stores = [s for s in inside if isinstance(s, Store)]
+    loads = [x for s in stores for x in walk(s.value) if isinstance(x, Load)]
+    read, touched = _bytes(loads), _bytes([*loads, *stores])
+    return caches < touched <= _MOST * caches and 2 * read >= touched
+
+
+def decides(loop: Loop) -> bool:
+    """Whether what is written out repeatedly is not the same each time, for a guard inside."""
+    if loop.kind != "unrolled":
+        return False
+    guards = (s for s in statements(loop.body) if isinstance(s, Loop) and s.bound is not None)
+    return any(loop.var in variables(guard.bound) for guard in guards if guard.bound is not None)
+
+
+def _bytes(accesses: Sequence[Load | Store]) -> int:
+    """The bytes of all arrays that are accessed, registers left out."""
+    arrays = {x.buffer.name: x.buffer for x in accesses if x.buffer.scope != "register"}
+    return sum(int(b.size) * item_bytes(b.dtype) for b in arrays.values())
+
+
+def stored(loop: Loop) -> Store:
+    """The store of a vector loop."""
+    (store,) = loop.body
+    assert isinstance(store, Store), store
+    return store
+
+
+def reads_back(loops: list[Loop]) -> bool:
+    """Whether some of the stores read what others write."""
+    stores = [stored(loop) for loop in loops]
+    written = {store.buffer.name for store in stores}
+    loads = (x for store in stores for x in walk(store.value) if isinstance(x, Load))
+    return any(x.buffer.name in written for x in loads)

@@ -1,0 +1,252 @@
+"""Element expressions as TIR.
+
+float16 and bfloat16 are computed in float32 and rounded after every operation, which is what the
+notation means and what every target can do; truth values are stored as bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from loopwright.codegen.tir.bindings import Bind, dtype_of
+from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
+from loopwright.codegen.tir.elementary import Functions
+from loopwright.dsl.dtypes import is_float, numpy_dtype
+from loopwright.dsl.expr import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    children,
+)
+from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Position
+
+_HALVES = ("float16", "bfloat16")
+_WIDER = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "int32": "int64"}
+_WRAPPING = ("add", "sub", "mul")
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    # Python's operators would take floats for reals: x * 0 for 0, whatever x is.
+    "add": tirx.Add,
+    "sub": tirx.Sub,
+    "mul": tirx.Mul,
+    "div": tirx.Div,
+    # TVM gives the second operand where the comparison fails: so NaN on the left comes through,
+    # and relu(NaN) is NaN.
+    "min": lambda x, y: tirx.Min(y, x),
+    "max": lambda x, y: tirx.Max(y, x),
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "eq": tirx.EQ,
+    "ne": lambda x, y: tirx.Not(tirx.EQ(x, y)),  # TVM's own is false for NaN
+    "and": tirx.And,
+    "or": tirx.Or,
+}
+
+
+def storage_type(dtype: str) -> str:
+    """The type of a buffer's elements in TIR: bits for those that TVM handles badly."""
+    return {"bool": "uint8", "bfloat16": "uint16"}.get(dtype, dtype)
+
+
+class ValueEmitter:
+    """Emits element expressions; the caller says where elements and variables are."""
+
+    def __init__(
+        self,
+        offset: Callable[[Buffer, tuple[Linear, ...], bool], Any],
+        linear: Callable[[Linear], Any],
+        buffers: Mapping[str, Any],
+        shuffled: Callable[[Load], Any],
+        functions: Functions,
+    ) -> None:
+        """`shuffled` gives loads that are better made otherwise, None for all others."""
+        self.offset, self.linear, self.buffers = offset, linear, buffers
+        self.shuffled, self.functions = shuffled, functions
+
+    # ---- how a machine computes; a GPU's differs ----
+
+    def of_half(self, stored: Any, dtype: str) -> Any:
+        """The float32 of a float16 or bfloat16 as its buffer holds it."""
+        return of_bfloat16(stored) if dtype == "bfloat16" else convert(stored, "float32")
+
+    def to_half(self, value: Any, dtype: str, bind: Bind) -> Any:
+        """A floating value rounded to float16 or bfloat16, as a buffer holds it."""
+        if dtype == "bfloat16":
+            return to_bfloat16(value, bind)
+        return convert(value, dtype, bind)
+
+    def function(self, op: str, value: Any, bind: Bind) -> Any:
+        """An elementary function, or "abs", of a float32 or float64."""
+        return self.functions(op, value, bind)
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        """One of two values."""
+        return tirx.Select(condition, yes, no)
+
+    def binary(self, op: str, parts: list[Any], bind: Bind) -> Any:
+        """An operator of two values of one type."""
+        return _BINARY[op](*parts)
+
+    def number(self, x: Const) -> Any:
+        """A constant, in the type that it is computed in."""
+        return _const(x)
+
+    # ---- what they mean, which is the same everywhere ----
+
+    def stored(self, x: Expr, dtype: str, bind: Bind) -> Any:
+        """A value as its buffer holds it; `bind` names what is used more than once."""
+        if isinstance(x, Load) and x.dtype == dtype:
+            return self._element(x)
+        value = self._emit(x, bind)
+        if dtype == "bool":
+            return tirx.Cast("uint8", value)
+        return self.to_half(value, dtype, bind) if dtype in _HALVES else value
+
+    def _emit(self, x: Expr, bind: Bind) -> Any:
+        """A value in the type that it is computed in: float32 for the halves."""
+        if isinstance(x, Const):
+            return self.number(x)
+        if isinstance(x, Load):
+            return self._load(x)
+        if isinstance(x, Position):
+            value = self.linear(x.value)
+            return tirx.IntImm("int32", value) if isinstance(value, int) else value
+        parts = [self._emit(child, bind) for child in children(x)]
+        if isinstance(x, Select):
+            return self.choose(*parts)
+        if isinstance(x, Cast):
+            return self._cast(parts[0], x.x.dtype, x.type, bind)
+        if isinstance(x, Unary):
+            return self._rounded(self._unary(x.op, parts[0], x.dtype, bind), x.dtype, bind)
+        assert isinstance(x, Binary), x
+        if x.op in COMPARISONS and x.x.dtype == "bool":
+            parts = [tirx.Cast("uint8", part) for part in parts]
+        if x.op in _WRAPPING and x.dtype in _WIDER:
+            return _wrapped(x.op, parts, x.dtype)
+        if x.op in ("floordiv", "mod"):
+            return self._floored(x.op, bind(parts[0]), parts[1])
+        value = self.binary(x.op, parts, bind)
+        exact = x.dtype == "bool" or x.op in ("min", "max")
+        return value if exact else self._rounded(value, x.dtype, bind)
+
+    def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
+        if op == "not":
+            return tirx.Not(value)
+        if op == "neg":
+            if dtype not in _WIDER:
+                return -value
+            return _wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
+        if not is_float(dtype):
+            assert op == "abs", op
+            if dtype == "uint8":
+                return value
+            negative = self._unary("neg", value, dtype, bind)
+            return self.choose(value < 0, negative, value)
+        return self.function(op, value, bind)
+
+    def _floored(self, op: str, value: Any, divisor: Any) -> Any:
+        """⌊value / divisor⌋ of integers, or what remains, by the division that cuts off. TVM's own
+        trusts that arithmetic before it has not wrapped."""
+        quotient, rest = tirx.truncdiv(value, divisor), tirx.truncmod(value, divisor)
+        dtype = dtype_of(value)
+        if dtype == "uint8":
+            return quotient if op == "floordiv" else rest
+        zero, one = (tirx.IntImm(dtype, n) for n in (0, 1))
+        beyond = (tirx.LT if int(divisor) > 0 else tirx.GT)(rest, zero)
+        if op == "mod":
+            return self.choose(beyond, tirx.Add(rest, divisor), rest)
+        return self.choose(beyond, tirx.Sub(quotient, one), quotient)
+
+    def _element(self, x: Load) -> Any:
+        """A value as its buffer holds it."""
+        if (value := self.shuffled(x)) is not None:
+            return value
+        at = self.offset(x.buffer, x.index, x.clamped)
+        at = tirx.IntImm("int32", at) if isinstance(at, int) else at
+        return tirx.BufferLoad(self.buffers[x.buffer.name], [at])
+
+    def _load(self, x: Load) -> Any:
+        value = self._element(x)
+        if x.dtype == "bool":
+            return tirx.NE(value, tirx.IntImm("uint8", 0))
+        return self.of_half(value, x.dtype) if x.dtype in _HALVES else value
+
+    def _cast(self, value: Any, source: str, dtype: str, bind: Bind) -> Any:
+        if source == "bool":
+            value = tirx.Cast("int32", value)
+        if dtype in _HALVES:
+            return self._rounded(tirx.Cast("float32", value), dtype, bind)
+        if is_float(source) and _WIDER.get(dtype) == "int32":
+            value = tirx.Cast("int32", value)  # then wrap, as NumPy does
+        return tirx.Cast(dtype, value)
+
+    def _rounded(self, value: Any, dtype: str, bind: Bind) -> Any:
+        if dtype not in _HALVES:
+            return value
+        half = self.to_half(value, dtype, bind)
+        return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
+
+
+class CValues(ValueEmitter):
+    """Emits element expressions for C, for which TVM writes NaN by a name that is none."""
+
+    def number(self, x: Const) -> Any:
+        bits = by_bits(x, "lw_as")
+        return super().number(x) if bits is None else bits
+
+
+def by_bits(x: Const, function: str) -> Any:
+    """A constant as a call of `function`_float or `function`_double with its bits, where seven
+    digits, which is what TVM writes, do not say it; None for others."""
+    if not is_float(x.type):
+        return None
+    dtype = "float64" if x.type == "float64" else "float32"
+    value = _of_type(x)
+    bits, seen = _bits(value, dtype), float(f"{value:e}")
+    if math.isfinite(seen) and _bits(seen, dtype) == bits:
+        return None
+    kind, size = ("double", "int64") if dtype == "float64" else ("float", "int32")
+    return tirx.call_pure_extern(dtype, f"{function}_{kind}", tirx.IntImm(size, bits))
+
+
+def _bits(value: float, dtype: str) -> int:
+    with np.errstate(over="ignore"):
+        return int(np.array(value, dtype).view("int64" if dtype == "float64" else "int32"))
+
+
+def _of_type(x: Const) -> float:
+    """A floating constant as its type has it: TVM takes no number that is too large for it."""
+    with np.errstate(over="ignore"):
+        return float(np.asarray(x.value, numpy_dtype(x.type)))
+
+
+def _const(x: Const) -> Any:
+    dtype = "float32" if x.type in _HALVES else x.type
+    if dtype == "bool":
+        return tirx.IntImm("bool", int(x.value))
+    if not is_float(dtype):
+        return tirx.IntImm(dtype, int(x.value))
+    value = _of_type(x)
+    if math.isinf(value) or math.isnan(value):
+        special = tirx.infinity(dtype) if math.isinf(value) else tirx.nan(dtype)
+        return -special if value < 0 else special
+    return tirx.FloatImm(dtype, value)
+
+
+def _wrapped(op: str, parts: list[Any], dtype: str) -> Any:
+    """Arithmetic modulo 2ⁿ, in a wider type and cut off: TVM tells LLVM that neither signed nor
+    unsigned arithmetic of 32 bits ever overflows, and C computes bytes as integers."""
+    wide = _WIDER[dtype]
+    value = _BINARY[op](*(tirx.Cast(wide, part) for part in parts))
+    return tirx.Cast(dtype, value)

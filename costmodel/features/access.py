@@ -1,0 +1,253 @@
+"""What stores and loads touch, widened loop by loop from the innermost one outwards."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loopwright.costmodel.features.batch_arithmetic import (
+    Mask,
+    Real,
+    least,
+    magnitude,
+    most,
+    only,
+    real,
+    remainder,
+    times,
+    total,
+    where,
+)
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.schedule.tree.grammar import Buffer, Var
+
+ROLES = ("written", "register", "vector", "broadcast")
+GPU_ROLES = ("written", "register", "shared", "global")
+"""Their places are those of `ROLES`: what is written comes first, then registers."""
+LINE = 64.0  # bytes of a cache line
+
+Slopes = Mapping[Var, Real]
+
+
+@dataclass(eq=False)
+class Axis:
+    """What is touched along one axis of a buffer.
+
+    Attributes
+    ----------
+    extent: of the buffer.
+    stride: elements from one place to the next.
+    slopes: by how much each loop moves the subscript.
+    reach: places from the first to the last one touched, if the buffer did not end.
+    choices: the product of the extents that move the subscript.
+    places, distinct: places of the buffer within reach, and those that are touched.
+    sofar: of this axis and all inside of it, distinct elements, how many elements a contiguous
+        run of them has, and whether all elements are touched.
+    """
+
+    extent: Real
+    stride: Real
+    slopes: Slopes
+    reach: Real = 1.0
+    choices: Real = 1.0
+    places: Real = 1.0
+    distinct: Real = 1.0
+    sofar: tuple[Real, Real, Mask] = (1.0, 1.0, True)
+
+    def widen(self, step: Real, extent: Real) -> None:
+        """Enter a loop that moves the subscript by `step`."""
+        self.reach = self.reach + times(step, extent - 1.0)
+        self.choices = times(self.choices, extent)
+        self.places = least(self.reach, self.extent)
+        self.distinct = least(self.places, self.choices)
+
+    def join(self, inside: tuple[Real, Real, Mask]) -> None:
+        """Compute `sofar`, given that of the next axis inside."""
+        elements, run, whole = inside
+        if whole is not False:
+            run = times(run, self.places if whole is True else most(only(whole, self.places), 1.0))
+            touched = self.places >= self.extent
+            whole = touched if whole is True else whole & touched
+        self.sofar = times(elements, self.distinct), run, whole
+
+
+@dataclass(eq=False)
+class Access:
+    """One access to a buffer of one store, over the loops that have been entered so far.
+
+    Attributes
+    ----------
+    key: the same for accesses of one store that touch the same elements, give or take a few.
+    axes: of the buffer, the innermost one first, those of one element left out.
+    rate: vector operations per distinct element: 1 / width where neighbours share a vector.
+    gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0; on a GPU, the
+        transactions of memory that one operation of a warp takes (`lanes`).
+    loose: the share of its vectors that lie across two cache lines: not 0 where another loop than
+        the vectorized one moves it by anything but whole vectors.
+    alive: 0 for configs in which a loop around has no iterations, else 1.
+    elements, lines: distinct elements, and the cache lines that hold them.
+    """
+
+    key: tuple[object, ...]
+    buffer: str
+    role: str
+    item: float
+    axes: tuple[Axis, ...]
+    rate: Real = 1.0
+    gathers: Real = 0.0
+    loose: Real = 0.0
+    alive: Real = 1.0
+    elements: Real = 1.0
+    lines: Real = 1.0
+
+    @staticmethod
+    def of(
+        buffer: Buffer, role: str, slopes: Sequence[Slopes], lane: Var | None, width: Real
+    ) -> Access:
+        """An access that no loop has widened yet; `lane` is the store's innermost loop, which
+        is vectorized `width` elements at a time."""
+        key = (buffer.name, role, tuple(map(frozenset, slopes)))
+        axes: list[Axis] = []
+        stride: Real = 1.0
+        for extent, slope in zip(map(real, reversed(buffer.shape)), reversed(slopes), strict=True):
+            if not isinstance(extent, float) or extent > 1.0:
+                axes.append(Axis(extent, stride, slope))
+                stride = times(stride, extent)
+        new = Access(key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(axes))
+        new._measure(0)
+        step = new.stride(lane)
+        new.rate = where(step == 1.0, 1.0 / width, 1.0)
+        new.gathers = where(step > 1.0, most(least(width - 1.0, 1.0), 0.0), 0.0)
+        if lane is not None and not (isinstance(step, float) and step != 1.0):
+            new.loose = only(step == 1.0, new._loose(lane, width))
+        return new
+
+    def _loose(self, lane: Var, width: Real) -> Real:
+        others = {var for axis in self.axes for var in axis.slopes if var != lane}
+        left = total(remainder(self.stride(var), width) for var in others)
+        return only(left > 0.0, width * (self.item / LINE))
+
+    def stride(self, var: Var | None) -> Real:
+        """By how many elements one iteration of a loop moves the access; 0 for no loop."""
+        moves: Real = 0.0
+        for axis in self.axes:
+            if var is not None and var in axis.slopes:
+                moves = moves + times(axis.slopes[var], axis.stride)
+        return magnitude(moves)
+
+    def widen(self, var: Var, extent: Real) -> None:
+        """Enter a loop."""
+        moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
+        for place in moved:
+            axis = self.axes[place]
+            axis.widen(magnitude(axis.slopes[var]), extent)
+        if moved:
+            self._measure(moved[0])
+
+    def kill(self, alive: Real) -> None:
+        """Forget what is touched by configs for which a loop has no iterations."""
+        self.alive = times(self.alive, alive)
+        self._measure(len(self.axes))
+
+    def touch(self, uses: Real, var: Var | None) -> Touch:
+        """What has been touched, by `uses` accesses, in one run of the loop `var`."""
+        vectors = times(self.rate, self.elements)
+        gathers = times(self.gathers, vectors)
+        loose = times(self.loose, vectors)
+        return Touch(self.elements, self.lines, vectors, gathers, loose, uses, ((self, var),))
+
+    def _measure(self, first: int) -> None:
+        """Elements, and cache lines: runs of contiguous elements, each starting anywhere.
+        Axes before the `first` are as they were."""
+        for place in range(first, len(self.axes)):
+            self.axes[place].join(self.axes[place - 1].sofar if place else (1.0, 1.0, True))
+        elements, run, _ = self.axes[-1].sofar if self.axes else (1.0, 1.0, True)
+        self.elements = times(self.alive, elements)
+        if self.role != "register":
+            share = self.item / LINE
+            self.lines = self.elements * (share + (1.0 - share) / run)
+
+
+@dataclass(eq=False)
+class Statement:
+    """A store with its accesses; `count` is how often the loops entered so far execute it."""
+
+    width: Real
+    accesses: Sequence[Access]
+    count: Real = 1.0
+
+    def repeat(self, var: Var, extent: Real, mean: Real) -> None:
+        """Enter a loop of at most `extent` and on average `mean` iterations."""
+        self.count = times(self.count, mean)
+        dead = not isinstance(extent, float) and not extent.all()
+        for access in self.accesses:
+            if not isinstance(extent, float) or extent != 1.0:
+                access.widen(var, most(extent, 1.0) if dead else extent)
+            if dead:
+                access.kill(least(extent, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """What one run of a loop does to the buffers of one role.
+
+    Attributes
+    ----------
+    elements: distinct elements.
+    lines: cache lines that hold them.
+    vectors: the vector, broadcast or scalar operations that access each of them once.
+    gathers: those of them that move one element of a vector at a time; on a GPU, transactions.
+    loose: those of them that lie across two cache lines.
+    uses: accesses.
+    moved: the accesses, and the loop.
+    """
+
+    elements: Real = 0.0
+    lines: Real = 0.0
+    vectors: Real = 0.0
+    gathers: Real = 0.0
+    loose: Real = 0.0
+    uses: Real = 0.0
+    moved: tuple[tuple[Access, Var | None], ...] = ()
+
+    @property
+    def reuse(self) -> Real:
+        """Accesses for each distinct element; 0 if there are none."""
+        return self.uses / most(self.elements, 1.0)
+
+    @functools.cached_property
+    def stride(self) -> Real:
+        """By how many elements the loop itself moves an access; the greatest of all."""
+        greatest: Real = 0.0
+        for access, var in self.moved:
+            greatest = most(greatest, access.stride(var))
+        return greatest
+
+    @staticmethod
+    def of(role: str, statements: Iterable[Statement], var: Var | None) -> Touch:
+        """The sum over buffers; of several accesses to one buffer, the greatest counts."""
+        found: dict[str, Touch] = {}
+        for statement in statements:
+            for access in statement.accesses:
+                if access.role == role:
+                    new, old = access.touch(statement.count, var), found.get(access.buffer)
+                    found[access.buffer] = new if old is None else old.joined(new, most)
+        parts = list(found.values())
+        return functools.reduce(lambda a, b: a.joined(b, operator.add), parts) if parts else NONE
+
+    def joined(self, other: Touch, join: Callable[[Real, Real], Real]) -> Touch:
+        """Two touches as one."""
+        return Touch(
+            join(self.elements, other.elements),
+            join(self.lines, other.lines),
+            join(self.vectors, other.vectors),
+            join(self.gathers, other.gathers),
+            join(self.loose, other.loose),
+            self.uses + other.uses,
+            self.moved + other.moved,
+        )
+
+
+NONE = Touch()

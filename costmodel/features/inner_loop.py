@@ -1,0 +1,156 @@
+"""The inner loops of a program's heaviest nest: what the compiler makes instructions of.
+
+The heaviest nest is the one with the most operations on the busiest thread. Of it, the loops
+around the store that runs most often count, from the innermost one outwards.
+
+    column            meaning, before log₂(1 + x) is taken of every one
+    loose             loads and stores of vectors that may lie across two cache lines
+    vectors           vector registers along the vectorized loop
+    rows              iterations of the unrolled loops that move the accumulator
+    taps              those of the others
+    row stride        elements by which the former move what is broadcast
+    and of the first, second, third and fourth loop that is not unrolled and runs more than once:
+    k.extent          iterations
+    k.footprint       cache lines that one run of it touches
+    k.<role>          elements by which one iteration moves what is written, vector or broadcast
+
+`loose` is that of the whole program, like the counts of `summary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from loopwright.costmodel.features.access import ROLES
+from loopwright.costmodel.features.batch_arithmetic import (
+    Mask,
+    Real,
+    log,
+    most,
+    only,
+    real,
+    times,
+    total,
+    where,
+)
+from loopwright.costmodel.features.context import Context, LoopContext, StoreContext
+from loopwright.costmodel.features.relation import MEMORY, lines
+from loopwright.costmodel.features.summary import Totals
+
+LOOPS = 4
+TILE = ("vectors", "rows", "taps", "row stride")
+LOOP = ("extent", "footprint", *(ROLES[role] for role in MEMORY))
+_REGISTER, _BROADCAST = ROLES.index("register"), ROLES.index("broadcast")
+
+
+def inner_names() -> tuple[str, ...]:
+    """What the columns of `inner` are called."""
+    return ("loose", *TILE, *(f"{k}.{name}" for k in range(1, LOOPS + 1) for name in LOOP))
+
+
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """What is known of one nest: its operations, those vectors that are loose, on its busiest
+    thread, and the other columns."""
+
+    operations: Real
+    loose: Real
+    columns: Sequence[Real]
+
+    @staticmethod
+    def of(node: Context, whole: Totals) -> Inner:
+        return Inner(whole.operations, whole.loose * whole.share, _columns(node))
+
+
+def inner(nests: Sequence[Inner]) -> list[Real]:
+    """The columns of the module's table, in the order of `inner_names`."""
+    heaviest, columns = nests[0].operations, nests[0].columns
+    for nest in nests[1:]:
+        heavier = nest.operations > heaviest
+        heaviest = most(heaviest, nest.operations)
+        columns = [where(heavier, *pair) for pair in zip(nest.columns, columns, strict=True)]
+    return list(map(log, [total(nest.loose for nest in nests), *columns]))
+
+
+def _columns(node: Context) -> Sequence[Real]:
+    found = _inside(node)
+    return [
+        found.vectors,
+        found.rows,
+        found.taps,
+        found.stride,
+        *(c for k in found.loops for c in k),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """What is known of the loops in a loop, on the way to the store that runs most often.
+
+    Attributes
+    ----------
+    width: elements of a vector operation of that store.
+    count: loops that are not unrolled and run more than once.
+    loops: the columns of the first `LOOPS` of these.
+    """
+
+    width: Real
+    vectors: Real = 1.0
+    rows: Real = 1.0
+    taps: Real = 1.0
+    stride: Real = 0.0
+    count: Real = 0.0
+    loops: tuple[tuple[Real, ...], ...] = ((0.0,) * len(LOOP),) * LOOPS
+
+    def or_else(self, other: _Inside, better: Mask) -> _Inside:
+        """The other one where it is better."""
+
+        def chosen(own: Real, others: Real) -> Real:
+            return where(better, others, own)
+
+        return _Inside(
+            chosen(self.width, other.width),
+            chosen(self.vectors, other.vectors),
+            chosen(self.rows, other.rows),
+            chosen(self.taps, other.taps),
+            chosen(self.stride, other.stride),
+            chosen(self.count, other.count),
+            tuple(tuple(map(chosen, *pair)) for pair in zip(self.loops, other.loops)),
+        )
+
+    def within(self, loop: LoopContext) -> _Inside:
+        """The same from one loop further out."""
+        if loop.kind == "vectorized":
+            return replace(self, vectors=loop.extent / self.width)
+        if loop.kind == "unrolled":
+            moves = (loop.touch[_REGISTER].stride > 0.0) & (loop.extent > 1.0)
+            return replace(
+                self,
+                rows=times(self.rows, where(moves, loop.extent, 1.0)),
+                taps=times(self.taps, where(moves, 1.0, loop.extent)),
+                stride=most(self.stride, only(moves, loop.touch[_BROADCAST].stride)),
+            )
+        repeats = real(loop.extent > 1.0)
+        own = (loop.extent, lines(loop.touch), *(loop.touch[role].stride for role in MEMORY))
+        loops = []
+        for k, known in enumerate(self.loops):
+            chosen = times(repeats, real(self.count == float(k)))
+            loops.append(tuple(total((c, times(chosen, o))) for c, o in zip(known, own)))
+        return replace(self, count=self.count + repeats, loops=tuple(loops))
+
+
+def _inside(node: Context) -> _Inside:
+    if isinstance(node, StoreContext):
+        return _Inside(node.width)
+    first, *others = node.children
+    found, runs = _inside(first), _runs(first)
+    for child in others:
+        better = _runs(child) > runs
+        found, runs = found.or_else(_inside(child), better), most(runs, _runs(child))
+    return found.within(node)
+
+
+def _runs(node: Context) -> Real:
+    """Stores that one run executes."""
+    return node.inside if isinstance(node, LoopContext) else 1.0

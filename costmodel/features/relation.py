@@ -1,0 +1,92 @@
+"""Context relation features and what goes with them: a vector of one length for any program.
+
+    names            columns                                                 transform log₂(1 + x)
+
+**Relations** (section 4 of Chen et al. 2018): for two columns i and j of the loops' context
+vectors Z and log₂-spaced thresholds β_t,
+
+    R_t^(ij) = max over {k : Z_kj < β_t} of Z_ki        (0 where no loop k qualifies)
+
+Here j is always the *footprint*, the bytes of all cache lines that one run of the loop touches
+outside of registers, and i is one of
+
+    inside           stores executed by one run of the loop
+    <role>.reuse     accesses for each cache line touched, for the roles written, vector,
+                     broadcast; on a GPU, for those written, shared and global
+
+so that R_t says what a cache of β_t bytes is good for: how much work fits it, and how often what
+it holds is used again. β runs from 2^8.5 to 2^23.5 bytes, each 2^1.5 times the one before; the
+half exponents keep round footprints from standing on a threshold.
+
+**Traffic**: cache lines that a cache of β bytes must fetch in all, if it keeps what one run of a
+loop touches wherever that is less than β:
+
+    traffic(loop) = lines(loop) where footprint(loop) < β, else extent · Σ traffic(inside)
+
+for the same kind of thresholds, and for the target's first- and second-level caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from loopwright.costmodel.features.access import GPU_ROLES, LINE, ROLES, Touch
+from loopwright.costmodel.features.batch_arithmetic import Mask, Real, most, only, total, where
+from loopwright.costmodel.features.context import Context, LoopContext
+
+MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
+BETAS = tuple(2.0 ** (8.5 + 1.5 * t) for t in range(11))
+_BETAS = np.array(BETAS, np.float32)[:, None]
+COLUMNS = ("inside", *(f"{ROLES[r]}.reuse" for r in MEMORY))
+GPU_COLUMNS = ("inside", *(f"{GPU_ROLES[r]}.reuse" for r in MEMORY))
+
+
+def relation_names(gpu: bool = False) -> tuple[str, ...]:
+    """What the rows of `relations` are called."""
+    columns = GPU_COLUMNS if gpu else COLUMNS
+    return tuple(f"max {c} below {_bytes(b)}" for c in columns for b in BETAS)
+
+
+def relations(nodes: Iterable[Context], runs: Mask = True) -> list[Real]:
+    """R_t^(ij) for every i of `COLUMNS` over the loops in `nodes`, where the one around `runs`:
+    shape (thresholds, n) or (thresholds, 1) each."""
+    found: list[Real] = [np.zeros((len(BETAS), 1), np.float32)] * len(COLUMNS)
+    for node in nodes:
+        if isinstance(node, LoopContext):
+            found = [most(*pair) for pair in zip(found, _relations(node, runs), strict=True)]
+    return found
+
+
+def _relations(loop: LoopContext, runs: Mask) -> list[Real]:
+    """The relations of a loop and all inside of it. Those come first: inner loops depend on fewer
+    knobs."""
+    runs = runs & (loop.extent > 0.0)
+    found = relations(loop.children, runs)
+    fits = (lines(loop.touch) * LINE < _BETAS) & runs
+    return [most(f, only(fits, z)) for f, z in zip(found, _row(loop), strict=True)]
+
+
+def _row(loop: LoopContext) -> tuple[Real, ...]:
+    reuse = (t.uses / most(t.lines, 1e-3) for t in (loop.touch[r] for r in MEMORY))
+    return (loop.inside, *reuse)
+
+
+def lines(touch: Sequence[Touch]) -> Real:
+    """Cache lines outside of registers."""
+    return total(touch[r].lines for r in MEMORY)
+
+
+def traffic(node: Context, beta: Real) -> Real:
+    """Cache lines fetched by one run of a loop or store, for a threshold in bytes, or for several
+    of shape (β, 1)."""
+    fetched = lines(node.touch)
+    if not isinstance(node, LoopContext):
+        return fetched
+    inner = node.extent * total(traffic(child, beta) for child in node.children)
+    return where(fetched * LINE < beta, fetched, inner)
+
+
+def _bytes(beta: float) -> str:
+    return f"2^{np.log2(beta):.1f}B"

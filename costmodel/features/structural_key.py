@@ -1,0 +1,92 @@
+"""When two statements do the same, whatever their variables and buffers are called.
+
+A program repeats itself: the sketches of a space share most of their nests, and phases or layers
+are alike within one. What is known of one such nest is known of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from loopwright.dsl.expr import Const, Expr, children
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Position,
+    Prefetch,
+    Stmt,
+    Store,
+    Term,
+    Var,
+)
+
+
+def likeness(stmt: Stmt) -> Hashable:
+    """A key that is the same for statements of processors' programs that differ in names, or in
+    the numbers that they compute with, alone. Keys of the same batch, or trace, compare."""
+    return _Names().statement(stmt)
+
+
+class _Names:
+    """Variables and buffers by the order in which they come."""
+
+    def __init__(self) -> None:
+        self.variables: dict[Var, int] = {}
+        self.buffers: dict[str, int] = {}
+
+    def statement(self, stmt: Stmt) -> Hashable:
+        if isinstance(stmt, Loop):
+            extent = _column(stmt.extent)
+            bound = None if stmt.bound is None else self.linear(stmt.bound)
+            self.variables[stmt.var] = len(self.variables)
+            return (stmt.kind, extent, bound, *map(self.statement, stmt.body))
+        if isinstance(stmt, Let):
+            value = self.linear(stmt.value)
+            self.variables[stmt.var] = len(self.variables)
+            return ("let", value, _column(stmt.limit))
+        if isinstance(stmt, Store):
+            return (self.place(stmt.buffer, stmt.index), self.value(stmt.value))
+        if isinstance(stmt, Allocate):
+            return self.buffer(stmt.buffer)
+        if isinstance(stmt, Prefetch):
+            return "prefetch"
+        raise TypeError(f"a program for a processor has no {type(stmt).__name__}")
+
+    def value(self, x: Expr) -> Hashable:
+        if isinstance(x, Load):
+            return self.place(x.buffer, x.index)
+        if isinstance(x, Position):
+            return self.linear(x.value)
+        if isinstance(x, Const):
+            return x.dtype
+        return (type(x), getattr(x, "op", x.dtype), *map(self.value, children(x)))
+
+    def place(self, buffer: Buffer, index: tuple[Linear, ...]) -> Hashable:
+        return (self.buffer(buffer), *map(self.linear, index))
+
+    def buffer(self, buffer: Buffer) -> Hashable:
+        number = self.buffers.setdefault(buffer.name, len(self.buffers))
+        return (number, buffer.dtype, buffer.scope, *map(_column, buffer.shape))
+
+    def linear(self, value: Linear) -> Hashable:
+        terms = ((self.term(term), _column(factor)) for term, factor in value.terms)
+        return (*terms, _column(value.const))
+
+    def term(self, term: Term) -> Hashable:
+        if isinstance(term, Var):
+            return self.variables[term]
+        return (type(term), self.linear(term.value), _column(term.divisor))
+
+
+def _column(value: Column) -> Hashable:
+    """Traced columns are equal if they are the same one: a trace has equal ones once."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return int(value) if isinstance(value, (int, np.integer)) else id(value)

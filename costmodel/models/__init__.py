@@ -1,0 +1,1 @@
+"""Cost models, each of them an implementation of `costmodel/model.py`."""

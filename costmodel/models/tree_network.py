@@ -1,0 +1,99 @@
+"""The network of the TreeGRU (Chen et al. 2018, section 4, Figures 3c and 3d), in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from loopwright.costmodel.model import Floats
+from loopwright.costmodel.models.tree_batch import Forest
+
+
+class TreeNetwork(nn.Module):
+    """From forests to predicted costs.
+
+    A loop's vector z is its columns, standardized, or, where identifiers are given, with a learned
+    embedding in place of the last one. A GRU, whose state is the sum of what the loops inside of
+    it came to, makes its embedding h, from the innermost loops outwards:
+
+        h = GRU(z, Σ h of the loops inside)
+
+    Each h is scattered into m slots by softmax(Wᵀh), the slots are summed over all loops of the
+    tree, and a linear layer makes a number of them:
+
+        f = v · Σ softmax(Wᵀh) ⊗ h + b
+
+    which is computed as Σ softmax(Wᵀh) · (Vh), with the rows of V one for each slot: the same sum,
+    without the slots of every loop in memory.
+    """
+
+    def __init__(self, columns: int, identifiers: int, hidden: int, slots: int) -> None:
+        """`identifiers` is how many the last column has; 0 if it is a column like the others."""
+        super().__init__()
+        self.identifiers = identifiers
+        plain = columns - 1 if identifiers else columns
+        self.mean = nn.Parameter(torch.zeros(plain), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(plain), requires_grad=False)
+        self.names = nn.Embedding(identifiers + 1, _EMBEDDED) if identifiers else None
+        self.cell = nn.GRUCell(plain + (_EMBEDDED if identifiers else 0), hidden)
+        self.scatter = nn.Linear(hidden, slots, bias=False)
+        self.linear = nn.Linear(hidden, slots, bias=False)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, forest: Batch) -> Any:
+        """Predicted costs, shape (n,)."""
+        return self.summarize(forest, self.encode(forest.loops))
+
+    def summarize(self, forest: Batch, z: Any) -> Any:
+        """Predicted costs, shape (n,), from the vectors of all loops."""
+        inside: Any = None
+        found = []
+        for start, end in reversed(list(zip(forest.levels, forest.levels[1:]))):
+            state = z.new_zeros(end - start, self.cell.hidden_size)
+            if inside is not None:
+                below = slice(end, end + len(inside))
+                state = state.index_add(0, forest.parents[below], inside)
+            inside = self.cell(z[start:end], state)
+            found.append(inside)
+        sums = z.new_zeros(forest.n)
+        if found:
+            h = torch.cat(found[::-1])
+            parts = (self.scatter(h).softmax(dim=1) * self.linear(h)).sum(dim=1)
+            sums = sums.index_add(0, forest.trees, parts)
+        return sums + self.bias
+
+    def encode(self, loops: Any) -> Any:
+        """The vectors z of loops, from their columns."""
+        if self.names is None:
+            return (loops - self.mean) * self.scale
+        plain = (loops[:, :-1] - self.mean) * self.scale
+        return torch.cat([plain, self.names(loops[:, -1].long())], dim=1)
+
+    @property
+    def device(self) -> str:
+        """Where the weights are."""
+        return str(self.bias.device)
+
+    def standardize(self, loops: Floats) -> None:
+        """Take mean and scale from the loops that will be learned from, if there are any."""
+        if not len(loops):
+            return
+        plain = torch.as_tensor(loops[:, : len(self.mean)])
+        self.mean.copy_(plain.mean(dim=0))
+        self.scale.copy_(1.0 / (plain.std(dim=0, unbiased=False) + _SMALL))
+
+
+_EMBEDDED = 16  # numbers that stand for an identifier
+_SMALL = 1e-2
+
+
+class Batch:
+    """A forest as tensors on a device."""
+
+    def __init__(self, forest: Forest, device: str) -> None:
+        self.loops = torch.as_tensor(forest.loops, dtype=torch.float32, device=device)
+        self.trees = torch.as_tensor(forest.trees, device=device)
+        self.parents = torch.as_tensor(forest.parents, device=device)
+        self.levels, self.n = forest.levels, forest.n

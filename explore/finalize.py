@@ -1,0 +1,166 @@
+"""How a search ends: the best few compared, the winner verified and recorded."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+
+from loopwright.explore.session import Session
+from loopwright.explore.significance import Finalist, judge
+from loopwright.explore.tuned import Tuned
+from loopwright.explore.tuner import Tuner
+from loopwright.explore.zero_shot import Instant
+from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.schedule.sketch.sketch import Config
+
+HEAT, HEAT_ROUNDS = 24, 5
+FINALISTS, ROUNDS = 8, 20
+"""The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
+so many of the best, a quarter of all, are measured side by side, so many samples each; the better
+ones of them are measured again as finalists."""
+LONGEST, LEAST_ROUNDS = 30.0, 3
+"""Seconds that a comparison takes, about: of slow programs fewer samples are taken, and of very
+slow ones fewer are compared."""
+_CALLS = 2  # a sample's, at least: one that is not timed comes before
+
+DRIFT = 1.25
+"""By how much times may differ between the search and its end without a word: those of the best
+are a little lower during the search, which chose them by these."""
+
+
+def finish(session: Session, end: str) -> Tuned:
+    """Name the winner, by a comparison unless the user is in a hurry."""
+    finalists: list[Finalist] = []
+    try:
+        compared = end != "interrupted" and not session.budget.hasty
+        while compared and session.ranked() and not finalists:
+            finalists = _compared(session)
+    except KeyboardInterrupt:
+        end = "interrupted"
+    if not session.ranked():
+        raise session.nothing_worked(end)
+    best = finalists[0].config if finalists else _uncompared(session)
+    return _result(session, best, end, finalists)
+
+
+def _uncompared(session: Session) -> Config:
+    """The best of a search without a comparison: what the store says, where there is one."""
+    session.flush()
+    ranked, known = session.ranked(), session.best_known()
+    return known if known in ranked else ranked[0]
+
+
+def _result(
+    session: Session, config: Config, end: str, finalists: Sequence[Finalist] = ()
+) -> Tuned:
+    """What there is to say of the winner; finalists are recorded."""
+    of_search = next((m for m in reversed(session.history) if m.config == config), None)
+    finals = [_again(session.device, f) for f in finalists if of_search]
+    again = dict(zip((m.config for m in finals), session.record_finals(finals)))
+    costs = {f.config: f.cost for f in finalists}
+    record = again.get(config)
+    if record is None and of_search is not None:
+        record = session.record(of_search)
+    default = session.space.default
+    return Tuned(
+        workload=session.workload,
+        target=session.device.target,
+        config=config,
+        record=record,
+        default=costs.get(default, session.cost(default)),
+        history=tuple(session.history),
+        resumed=session.resumed,
+        finalists=tuple(finalists),
+        spent=dict(session.spent),
+        end=end,
+        notes=tuple(session.notes),
+    )
+
+
+def _compared(session: Session) -> list[Finalist]:
+    """The best few, measured side by side, the winner first and verified; those that fail now
+    are taken out of the ranking, and the list is empty if nothing is left of them."""
+    default = session.space.default
+    session.update("comparing the best")
+    ranked = session.ranked()
+    heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
+    if len(heat) > FINALISTS:
+        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
+        ranked = session.ranked()
+    # Where time is short, the first ones are compared.
+    sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
+    configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
+    finalists = _side_by_side(session, configs, ROUNDS)
+    while finalists and (failure := session.verify(finalists[0].config)):
+        session.reject(finalists[0].config, failure)
+        left = {f.config: f.seconds for f in finalists[1:]}
+        finalists = judge(list(left), list(left.values()), default)
+    _tell_drift(session, finalists)
+    session.flush()
+    return finalists
+
+
+def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
+    """Say so if the machine is not what it was during the search."""
+    ratios = sorted(f.cost / session.cost(f.config) for f in finalists)
+    drift = ratios[len(ratios) // 2] if ratios else 1.0
+    if not 1 / DRIFT < drift < DRIFT:
+        session.note(
+            f"compared at the end, the best take {drift:.2f} times as long as during the search: "
+            f"the machine has become {'busier' if drift > 1 else 'less busy'}; the times told are "
+            "those of the end"
+        )
+
+
+def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
+    """Measure configs in turns and rank them; those that fail now are rejected."""
+    configs, rounds = _in_time(session, configs, rounds)
+    with session.timed("comparing"):
+        samples = session.device.compare(session.workload, configs, rounds)
+    for config, seconds in zip(configs, samples, strict=True):
+        if not seconds or not all(map(math.isfinite, seconds)):
+            session.reject(config, Failure("run", "it failed when it was measured again"))
+    return judge(configs, samples, session.space.default)
+
+
+def _in_time(session: Session, configs: list[Config], rounds: int) -> tuple[list[Config], int]:
+    """Those of the configs, the best first, and as many rounds, for which there is time."""
+    left, until = LONGEST / _CALLS, list(itertools.accumulate(map(session.cost, configs)))
+    fit = max(2, sum(LEAST_ROUNDS * seconds <= left for seconds in until))
+    if not configs or rounds * until[-1] <= left:
+        return configs, rounds
+    configs = configs[:fit]
+    return configs, min(rounds, max(LEAST_ROUNDS, int(left / until[len(configs) - 1])))
+
+
+def _again(device: Device, finalist: Finalist) -> Measurement:
+    return Measurement(
+        config=finalist.config,
+        seconds=finalist.seconds,
+        failure=None,
+        build_seconds=0.0,
+        run_seconds=sum(finalist.seconds),
+        cache=device.cache,
+        threads=device.target.threads,
+        started=time.time(),
+    )
+
+
+def unmeasured(session: Session, tuner: Tuner) -> Tuned:
+    """The best of earlier sessions, or what the strategy would try first, nothing measured: the
+    global model's choice, or the default config where there is no such model."""
+    earlier = session.resume()
+    if session.ranked():
+        return _result(session, _uncompared(session), "nothing was measured")
+    config, end = session.space.default, "the default schedule, nothing was measured"
+    if isinstance(tuner.strategy, Instant):
+        with session.timed("choosing"):
+            tuner.tell([m.config for m in earlier], [math.inf for _ in earlier])
+            chosen = tuner.strategy.domain.configs(tuner.strategy.choose(1))
+            config = chosen[0] if chosen else config  # there may be none that is new
+        end = "chosen by a global model, nothing was measured"
+    if any(m.config == config for m in earlier):  # all of these failed
+        raise session.nothing_worked(end)
+    return _result(session, config, end)

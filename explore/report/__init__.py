@@ -1,0 +1,1 @@
+"""What a search tells: live, as a plot, as an HTML page."""

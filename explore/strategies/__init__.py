@@ -1,0 +1,1 @@
+"""Search strategies, each of them an implementation of `strategy.py`."""

@@ -1,0 +1,28 @@
+"""Grid search: every point in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loopwright.explore.strategies.encoded_space import Points
+from loopwright.explore.strategies.strategy import Strategy
+
+_STEP = 4096
+
+
+class GridSearch(Strategy):
+    """The points sketch by sketch, the last knob changing fastest; complete, and hopeless in a
+    large space."""
+
+    _next = 0
+
+    def _propose(self, n: int) -> Points:
+        found = np.empty((0, self.domain.width), np.int64)
+        while len(found) < n and self._next < self.domain.space.size:
+            points = self.domain.range(self._next, self._next + _STEP)
+            fits = ~self.seen.has(points) & self.domain.is_legal(points)
+            places = np.flatnonzero(fits)[: n - len(found)]
+            full = len(places) == n - len(found)
+            self._next += int(places[-1]) + 1 if full else len(points)
+            found = np.concatenate([found, points[places]])
+        return found

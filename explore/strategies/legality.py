@@ -1,0 +1,39 @@
+"""Which points of a space may be visited, where not all may."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from loopwright.explore.strategies.encoded_space import Mask, Points
+from loopwright.schedule.lowering import lower
+from loopwright.schedule.space import Space
+from loopwright.schedule.tree.verifier import legal
+
+
+def _fits(points: Space, sketch: int, numbers: Points) -> Mask:
+    """Which programs of a batch break none of the GPU's limits."""
+    return legal(lower(points.sketches[sketch], points.target, numbers), points.target.gpu)
+
+
+def legal_points(points: Space) -> Callable[[Points], Mask] | None:
+    """Which points of a space have programs that fit its GPU; a processor's space has no gaps."""
+    if points.target.gpu is None:
+        return None
+    return by_sketch(points, functools.partial(_fits, points))
+
+
+def by_sketch(points: Space, legal_of: Callable[[int, Points], Mask]) -> Callable[[Points], Mask]:
+    """A test of points, from one of the numbers of one sketch."""
+
+    def test(rows: Points) -> Mask:
+        found = np.zeros(len(rows), np.bool_)
+        for number in np.unique(rows[:, 0]).tolist():
+            at = np.flatnonzero(rows[:, 0] == number)
+            numbers = rows[at, 1 : 1 + len(points.sketches[number].knobs)]
+            found[at] = legal_of(number, numbers)
+        return found
+
+    return test

@@ -1,0 +1,156 @@
+"""Probing: one knob at a time from where another machine was best, then several together.
+
+Programs that are fast on one machine are, knob by knob, nearly those that are fast on another, but
+which knobs make the difference no record of the one tells. So the first trials ask just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from loopwright.costmodel.model import CostModel
+from loopwright.explore.strategies.annealing import Annealing, Schedule, programs
+from loopwright.explore.strategies.encoded_space import Domain, Floats, Points, distinct
+from loopwright.explore.strategies.features import Rows
+
+_NOISE = 0.02
+"""Standard deviation of the logarithm of a cost that its knobs do not explain."""
+_WIDE = 10.0
+"""That of the mean, of which nothing is known."""
+_KNOWN, _LOOKED_AT = 256, 2048
+"""The cheapest points that the process knows, and the pairs of knobs around a point that it is
+asked about, at most."""
+
+
+class Probing(Annealing):
+    """Measures where it begins and one other choice of each of its knobs, then what a Gaussian
+    process over the trials expects the least of, within two knobs of the beginning or of the best.
+    Once these are as many as the former, every other candidate is annealing's.
+
+    The process is of the logarithm of costs, with the kernel s(a, b) + exp(-d(a, b) / 2), where d
+    is the number of components in which points differ, and s the share of those in which they do
+    not: each knob has an effect of its own (the additive kernel of Duvenaud et al. 2011, in the
+    first order), and all have one together (that of the Hamming distance).
+    """
+
+    least = 4
+
+    def __init__(
+        self,
+        domain: Domain,
+        rng: np.random.Generator,
+        model: CostModel,
+        features: Callable[[Points], Rows],
+        schedule: Schedule | None = None,
+        begin: Points | None = None,
+    ) -> None:
+        """`begin` is a batch of one point; by default the best one told, or the choice of a model
+        that has learned elsewhere."""
+        super().__init__(domain, rng, model, features, schedule)
+        self.begin = begin
+        self.probes = np.empty((0, domain.width), np.int64)
+        """Where it began, and then a neighbour for each knob."""
+
+    def _propose(self, n: int) -> Points:
+        if not len(self.probes):
+            self.probes = self._probes(self._beginning() if self.begin is None else self.begin)
+        chosen = self.seen.unseen(self.probes)
+        chosen = chosen[self.domain.is_legal(chosen)][:n]
+        self.seen.add(chosen)
+        left = n - len(chosen)
+        if left and np.isfinite(self.costs).any():
+            alone = len(self.points) < 2 * len(self.probes)
+            near = self._near(left if alone else (left + len(self.points) % 2) // 2)
+            self.seen.add(near)
+            chosen = np.concatenate([chosen, near])
+        if len(chosen) == n:
+            return chosen
+        return np.concatenate([chosen, super()._propose(n - len(chosen))])
+
+    def _beginning(self) -> Points:
+        if self.model.ready and np.isfinite(self.costs).sum() < self.schedule.learn_from:
+            self._open()
+            chosen = self._anneal(1).points
+            if len(chosen):
+                return chosen
+        return self._best_told() if np.isfinite(self.costs).any() else self.domain.default
+
+    def _best_told(self) -> Points:
+        return self.points[[int(np.argmin(self.costs))]]
+
+    def _probes(self, begin: Points) -> Points:
+        """A point, and for every knob that neighbour which the model likes best, of those that are
+        other programs."""
+        near, knobs = self._around(begin)
+        legal = self.domain.is_legal(near)
+        near, knobs = near[legal], knobs[legal]
+        rows = self.features(np.concatenate([begin, near]))
+        other = np.flatnonzero(programs(rows[1:]) != programs(rows[:1]))
+        near, rows = near[other], rows[1 + other]
+        scores = self._scores(rows) if self.model.ready and len(rows) else np.zeros(len(rows))
+        order = np.argsort(-scores, kind="stable")
+        _, first = np.unique(knobs[other][order], return_index=True)
+        return np.concatenate([begin, near[order[np.sort(first)]]])
+
+    def _around(self, center: Points) -> tuple[Points, Points]:
+        """The points that differ from one in one knob, legal or not, and which knob."""
+        counts = self.domain.tables.counts[center[0, 0]]
+        knobs = np.repeat(np.arange(len(counts)), counts)
+        choices = np.concatenate([np.arange(count) for count in counts])
+        other = choices != center[0, 1 + knobs]
+        knobs, choices = knobs[other], choices[other]
+        points = np.repeat(center, len(knobs), axis=0)
+        points[np.arange(len(knobs)), 1 + knobs] = choices
+        return points, knobs
+
+    def _within_two(self, center: Points) -> Points:
+        """Points that differ from one in one knob or two, legal or not: all, or many of them."""
+        near, knobs = self._around(center)
+        first, second = np.triu_indices(len(near), 1)
+        if len(first) > _LOOKED_AT:
+            first, second = self.rng.integers(max(len(near), 1), size=(2, _LOOKED_AT))
+        pairs = near[first]
+        pairs[np.arange(len(pairs)), 1 + knobs[second]] = near[second, 1 + knobs[second]]
+        return np.concatenate([near, pairs])
+
+    def _near(self, n: int) -> Points:
+        """Up to `n` points of which the process expects the least."""
+        best = np.argsort(self.costs, kind="stable")[:_KNOWN]
+        best = best[np.isfinite(self.costs[best])]
+        costs = np.log(self.costs[best])
+        centers = distinct(np.concatenate([self.probes[:1], self._best_told()]))
+        points = self.seen.unseen(np.concatenate([self._within_two(c[None]) for c in centers]))
+        points = points[self.domain.is_legal(points)]
+        known = self.domain.values(self.points[best])
+        expected = _expected(known, costs, self.domain.values(points))
+        picked: list[int] = []
+        for place in np.argsort(expected, kind="stable").tolist():
+            if len(picked) == n:
+                break
+            program = programs(self.features(points[[place]]))
+            if not np.isin(program, self.programs).any():
+                self.programs = np.union1d(self.programs, program)
+                picked.append(place)
+        return points[picked]
+
+
+def _expected(known: Points, costs: Floats, points: Points) -> Floats:
+    """The mean of the process at points, by their components (`Domain.values`) and those of the
+    points that are known."""
+    every = np.concatenate([known, points])
+    used = np.flatnonzero((every != -1).any(axis=0))
+    level = costs.mean()
+    gram = _kernel(known[:, used], known[:, used]) + _NOISE**2 * np.eye(len(known))
+    weights = np.linalg.solve(gram, costs - level)
+    result: Floats = level + _kernel(points[:, used], known[:, used]) @ weights
+    return result
+
+
+def _kernel(a: Points, b: Points) -> Floats:
+    differ = np.zeros((len(a), len(b)))
+    for one, other in zip(a.T, b.T, strict=True):
+        differ += one[:, None] != other
+    result: Floats = _WIDE**2 + 1 - differ / a.shape[1] + np.exp(-differ / 2)
+    return result

@@ -1,0 +1,88 @@
+"""The choice of a model that has learned elsewhere, in a fraction of a second."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loopwright.costmodel.model import CostModel
+from loopwright.explore.strategies.annealing import programs
+from loopwright.explore.strategies.encoded_space import Domain, Points, distinct
+from loopwright.explore.strategies.features import Features
+from loopwright.explore.strategies.selection import select
+from loopwright.explore.strategies.strategy import Strategy
+
+GUESSES = 128
+"""Guesses in each of the sketches that are kept."""
+ROUNDS, BEST, MOVES = 2, 16, 6
+"""How often the best points of each sketch take a step, how many of them, and in how many ways."""
+ALPHA = 0.1
+"""The weight of diversity in Eq. 3."""
+MARGIN = 0.1
+"""By how much the default config's score is raised: the best of hundreds of scores is the luckiest
+one, and where a model sees hardly any gain there is none, or less."""
+
+
+class Instant(Strategy):
+    """Asks a global model once: for sketches by their defaults, then for configs of the best ones,
+    guesses first, neighbours of the best of them next.
+
+    Programs are lowered as they come, since recording a sketch for thousands of configs would
+    take longer than all of this.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        rng: np.random.Generator,
+        model: CostModel,
+        sketches: int = 24,
+        kept: int = 4,
+    ) -> None:
+        """
+        Parameters
+        ----------
+        sketches: whose defaults are looked at.
+        kept: the best of them, in which better configs are looked for.
+
+        Most of the time goes into lowering each of them, 10 to 30 ms.
+        """
+        super().__init__(domain, rng)
+        self.model, self.sketches, self.kept = model, sketches, kept
+        self._features = Features(domain.space, model.reads)
+
+    def choose(self, n: int) -> Points:
+        """The `n` points, or a few less, that the model likes best and that differ; the first is
+        its choice."""
+        points = self.domain.defaults(self.sketches)
+        scores, rows = self._scored(points)
+        scores[(points == self.domain.default).all(axis=1)] += MARGIN
+        kept = points[np.argsort(-scores, kind="stable")[: self.kept], 0]
+        guesses = self.domain.guesses(GUESSES * len(self.domain.space.sketches), self.rng)
+        new = guesses[np.isin(guesses[:, 0], kept)]
+        for _ in range(1 + ROUNDS):
+            new = self._new(new, points)
+            if len(new):
+                more, more_rows = self._scored(new)
+                points = np.concatenate([points, new])
+                scores, rows = np.append(scores, more), np.concatenate([rows, more_rows])
+            best = np.concatenate([self._best(points, scores, sketch) for sketch in kept])
+            new = self.domain.neighbours(np.repeat(best, MOVES, axis=0), self.rng, hop=0.0)
+        _, first = np.unique(programs(rows), return_index=True)
+        first = first[~self.seen.has(points[first])]
+        order = first[np.argsort(-scores[first], kind="stable")][: 16 * n]
+        return points[order[select(scores[order], self.domain.values(points[order]), n, ALPHA)]]
+
+    def _propose(self, n: int) -> Points:
+        return self._completed(self.choose(n), n)
+
+    def _scored(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._features.directly(points)
+        return np.asarray(self.model.predict(rows), np.float64), rows
+
+    def _best(self, points: Points, scores: np.ndarray, sketch: int) -> Points:
+        own = np.flatnonzero(points[:, 0] == sketch)
+        return points[own[np.argsort(-scores[own], kind="stable")[:BEST]]]
+
+    def _new(self, points: Points, known: Points) -> Points:
+        """Those that are not known yet, each once."""
+        return distinct(np.concatenate([known, points]))[len(known) :]

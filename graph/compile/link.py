@@ -1,0 +1,278 @@
+"""From a network and its configs to one library: which kernel where, and where arrays lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.signature import Parameter, Signature
+from loopwright.codegen.target import cpu_features
+from loopwright.dsl.errors import BuildError, ConfigError
+from loopwright.graph.compile.kernels import (
+    Kernel,
+    TunedKernel,
+    check_arguments,
+    tuned_kernel,
+    tvm_kernel,
+)
+from loopwright.graph.compile.memory_plan import Lifetime, place
+from loopwright.graph.compile.plan_code import (
+    ARENA,
+    ARGUMENTS,
+    Place,
+    Planned,
+    PlannedCall,
+    PlannedCopy,
+    Weights,
+    object_files,
+)
+from loopwright.graph.importers.tir import Imported
+from loopwright.graph.network import Network, Value
+from loopwright.graph.tasks import Work
+from loopwright.graph.transforms.reshape import only_reshapes
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """A network's library.
+
+    Attributes
+    ----------
+    configs: of every task, by the workload's key, as they were compiled.
+    steps: for each entry of the plan the number of the network's step, or -1 for a copy.
+    arena_bytes, weight_bytes: what a call allocates, and what the library carries.
+    notes: what did not go as it should.
+    """
+
+    library: Library
+    configs: Mapping[str, Config]
+    steps: tuple[int, ...]
+    arena_bytes: int
+    weight_bytes: int
+    notes: tuple[str, ...]
+
+
+def compose(work: Work, configs: Mapping[str, Config], target: Target, name: str) -> Composed:
+    """Compile every step and link them; `configs` by the workload's key, defaults elsewhere.
+
+    Raises `BuildError`, and `NotPlannable` where a step needs TVM's run-time.
+    """
+    return _Composer(work, target).run(configs, name)
+
+
+@dataclass
+class _Composer:
+    work: Work
+    target: Target
+    notes: list[str] = field(default_factory=list)
+    weights: Weights = field(default_factory=Weights)
+    roots: dict[Value, Value] = field(default_factory=dict)
+
+    @property
+    def network(self) -> Network:
+        return self.work.network
+
+    def run(self, configs: Mapping[str, Config], name: str) -> Composed:
+        live = self.skip_reshapes()
+        kernels = self.compile(live, configs)
+        entries = [(n, *self.arguments(n, kernels[n])) for n in live]
+        staged, direct = self.borders(entries)
+        places, arena_bytes = self.place_all(entries, staged, direct)
+        calls: list[Planned] = []
+        numbers: list[int] = []
+        inputs = [Place(ARGUMENTS + i) for i in range(len(self.network.inputs))]
+        for value, given in zip(self.network.inputs, inputs):
+            if value in staged:
+                calls.append(PlannedCopy(given, places[value], value.nbytes))
+                numbers.append(-1)
+        for n, kernel, values in entries:
+            at = tuple(v if isinstance(v, Place) else places[self.root(v)] for v in values)
+            calls.append(PlannedCall(kernel, at))
+            numbers.append(n)
+        for i, value in enumerate(self.network.outputs):
+            if i not in direct:
+                out = Place(ARGUMENTS + len(inputs) + i)
+                calls.append(PlannedCopy(places[self.root(value)], out, value.nbytes))
+                numbers.append(-1)
+        sig = self.signature(name)
+        count, triple = len(sig.main_parameters), self.target.triple
+        objects = object_files(calls, self.weights, arena_bytes, count, triple)
+        library = Library.from_object(
+            objects,
+            sig,
+            target_triple=triple,
+            target=str(self.target),
+            cpu_features=cpu_features(self.target),
+            extra={
+                "notes": self.work.notes() + self.notes,
+                "numerics": str(self.work.numerics),
+            },
+        )
+        used = {self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)}
+        return Composed(
+            library, used, tuple(numbers), arena_bytes, self.weights.nbytes, tuple(self.notes)
+        )
+
+    # ---- which kernel ----
+
+    def key(self, step: int) -> str:
+        said = self.work.imported[step]
+        assert isinstance(said, Imported)
+        return said.workload.key
+
+    def skip_reshapes(self) -> list[int]:
+        """The steps that compute something; the results of the others are their arguments."""
+        live = []
+        for n, (step, said) in enumerate(zip(self.network.steps, self.work.imported)):
+            if isinstance(said, Imported) and only_reshapes(said.workload):
+                self.roots[step.outs[0]] = self.root(step.args[said.inputs[0]])
+            else:
+                live.append(n)
+        return live
+
+    def root(self, value: Value) -> Value:
+        """The array whose storage a value is."""
+        return self.roots.get(value, value)
+
+    def compile(
+        self, live: list[int], configs: Mapping[str, Config]
+    ) -> dict[int, TunedKernel | Kernel]:
+        """The kernel of each step, equal work compiled once, several at a time."""
+        jobs: dict[Any, int] = {}
+        for n in live:
+            said = self.work.imported[n]
+            ours = isinstance(said, Imported)
+            jobs.setdefault(self.key(n) if ours else ("tvm", self.network.steps[n].function), n)
+
+        def make(key: Any, n: int) -> TunedKernel | Kernel:
+            name, function = f"lw_k{n}", self.network.steps[n].function
+            said = self.work.imported[n]
+            if isinstance(said, Imported):
+                for config in dict.fromkeys((configs.get(key), None)):
+                    try:
+                        numerics = self.work.numerics
+                        return tuned_kernel(said.workload, config, self.target, name, numerics)
+                    except (BuildError, ConfigError) as error:
+                        what = "its default" if config is None else "its record"
+                        reason = str(error).splitlines()[0]
+                        self.notes.append(f"{function}: {what} cannot be built: {reason}")
+                if said.moved:
+                    raise BuildError(f'{self.notes[-1]}; layout="given" may help')
+            return tvm_kernel(self.network.functions[function], self.target, name)
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            made = dict(zip(jobs, threads.map(make, jobs, jobs.values())))
+        for kernel in made.values():
+            check_arguments(kernel if isinstance(kernel, Kernel) else kernel.kernel)
+        found = {}
+        for n in live:
+            ours = isinstance(self.work.imported[n], Imported)
+            found[n] = made[self.key(n) if ours else ("tvm", self.network.steps[n].function)]
+        return found
+
+    def arguments(
+        self, n: int, made: TunedKernel | Kernel
+    ) -> tuple[Kernel, tuple[Value | Place, ...]]:
+        """A step's kernel and its arguments in the kernel's order, prepared weights placed."""
+        step = self.network.steps[n]
+        given = (*step.args, *step.outs)
+        if isinstance(made, Kernel):
+            return made, given
+        said = self.work.imported[n]
+        assert isinstance(said, Imported)
+        sig = made.signature
+        at = dict(zip((p.name for p in sig.inputs), (given[i] for i in said.inputs)))
+        key = (made.kernel.name, *(self.root(at[name]).number for name in sig.constants))
+        prepared: list[Place] = []
+        if sig.prepared:
+            constants = {c: _data(self.root(at[c]), at[c].shape) for c in sig.constants}
+            arrays: tuple[Any, ...] = (None,) * len(sig.prepared)
+            if not self.weights.known((key, 0)):
+                arrays = made.prepared(constants)
+            prepared = [self.weights.add((key, i), a) for i, a in enumerate(arrays)]
+        plain = [at[p.name] for p in sig.plain_inputs]
+        return made.kernel, (*plain, *prepared, *(given[i] for i in said.outputs))
+
+    # ---- which place ----
+
+    def borders(
+        self, entries: list[tuple[int, Kernel, tuple[Value | Place, ...]]]
+    ) -> tuple[set[Value], set[int]]:
+        """The inputs that are copied into the arena, since code of TVM's reads them, which wants
+        them aligned; and the outputs that are written where they belong."""
+        touched = {
+            self.root(v)
+            for _, kernel, values in entries
+            for v in values
+            if kernel.aligned and isinstance(v, Value)
+        }
+        staged = {v for v in self.network.inputs if v in touched}
+        made = {v for step in self.network.steps for v in step.outs if self.root(v) is v}
+        direct = set()
+        taken: set[Value] = set()
+        for i, value in enumerate(self.network.outputs):
+            root = self.root(value)
+            if root in made and root not in touched and root not in taken:
+                direct.add(i)
+                taken.add(root)
+        return staged, direct
+
+    def place_all(
+        self,
+        entries: list[tuple[int, Kernel, tuple[Value | Place, ...]]],
+        staged: set[Value],
+        direct: set[int],
+    ) -> tuple[dict[Value, Place], int]:
+        """The place of every array that some step or copy touches."""
+        outputs = self.network.outputs
+        count = len(self.network.inputs)
+        places = {self.root(outputs[i]): Place(ARGUMENTS + count + i) for i in sorted(direct)}
+        for i, value in enumerate(self.network.inputs):
+            if value not in staged:
+                places[value] = Place(ARGUMENTS + i)
+        uses: dict[Value, list[int]] = {v: [0] for v in staged}
+        for number, (_, _, values) in enumerate(entries):
+            for v in values:
+                if isinstance(v, Value):
+                    uses.setdefault(self.root(v), []).append(number)
+        for value in (v for i, v in enumerate(outputs) if i not in direct):
+            uses.setdefault(self.root(value), []).append(len(entries))
+        lifetimes = []
+        for value, numbers in uses.items():
+            if value.data is not None:
+                places[value] = self.weights.add(value.number, value.data)
+            elif value not in places:
+                life = Lifetime(value.number, value.nbytes, min(numbers), max(numbers))
+                lifetimes.append((value, life))
+        offsets, size = place([life for _, life in lifetimes])
+        places |= {v: Place(ARENA, offsets[life.key]) for v, life in lifetimes}
+        return places, size
+
+    def signature(self, name: str) -> Signature:
+        inputs = tuple(Parameter(v.name, v.shape, v.dtype) for v in self.network.inputs)
+        values = self.network.outputs
+        labels = list(self.work.source.outputs) if self.work.source is not None else []
+        if len(labels) != len(values):
+            numbers = [""] if len(values) == 1 else map(str, range(len(values)))
+            labels = [f"output{number}" for number in numbers]
+        taken = {p.name for p in inputs}
+        outputs = []
+        for label, v in zip(labels, values, strict=True):
+            while label in taken:  # an input that is returned
+                label += "_"
+            taken.add(label)
+            outputs.append(Parameter(label, v.shape, v.dtype))
+        return Signature(name, inputs, tuple(outputs), threads=self.target.threads)
+
+
+def _data(value: Value, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    assert value.data is not None, value.name
+    return value.data.reshape(shape)

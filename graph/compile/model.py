@@ -1,0 +1,411 @@
+"""`TunedModel`: a whole network as one library; and `build_model`, which makes it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.arrays import Array, address, as_array, empty
+from loopwright.codegen.library.arrays import check as check_array
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import is_native
+from loopwright.codegen.library.signature import Parameter
+from loopwright.codegen.target import processor, resolve
+from loopwright.dsl.dtypes import is_float
+from loopwright.dsl.errors import LibraryError, ShapeError
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
+from loopwright.graph.compile.kernels import check_plannable
+from loopwright.graph.compile.link import Composed, compose
+from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork, build_virtual
+from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.importers.passes import fused
+from loopwright.graph.importers.read import read_model
+from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.graph.network import NotPlannable, network
+from loopwright.graph.tasks import Work, work_of
+from loopwright.measure.machine import fingerprint
+from loopwright.measure.timing import Timer, Timing
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.space import space
+from loopwright.schedule.target import Target
+from loopwright.transfer.records.lookup import hardware
+from loopwright.transfer.records.record import NETWORK
+from loopwright.transfer.records.store import Record, RecordStore
+
+_UNTIMED = 3
+"""Calls after which weights lie as near as they will: after another model's calls, the first ones
+read them from memory."""
+
+
+_SAMPLES = 5
+"""Calls, at least, whose median is what a call takes."""
+
+_CLEARLY = 0.9
+"""Of a program's time alone, below which another is likely to be faster in a network, too."""
+
+
+@dataclass(frozen=True, eq=False)
+class TunedModel:
+    """A network, compiled.
+
+    ::
+
+        model(x)                     # NumPy in, NumPy out; torch in, torch out
+        model.export("net.so")       # and net.h, net.json: needs libc alone; `lw.load` loads it
+
+    Attributes
+    ----------
+    work: its steps and tasks.
+    composed: its library and how that was made.
+    records: the record that each tuned task was built by, by the workload's key.
+    """
+
+    work: Work
+    composed: Composed
+    target: Target
+    records: Mapping[str, Record]
+
+    def __repr__(self) -> str:
+        tasks = self.work.tasks
+        tuned = sum(t.workload.key in self.records for t in tasks)
+        steps = counted(len(self.work.network.steps), "step")
+        of = counted(len(tasks), "task")
+        return f"<TunedModel: {steps}, {tuned} of {of} tuned, {self.work.numerics} numerics>"
+
+    @property
+    def library(self) -> Library:
+        """What runs it."""
+        return self.composed.library
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One line for everything that TVM's path was kept for, or that is not tuned."""
+        return (*self.work.notes(), *self.composed.notes)
+
+    @property
+    def estimate(self) -> float | None:
+        """The sum of the recorded times of all tasks, in seconds; None if one has no record."""
+        tasks = self.work.tasks
+        if any(t.workload.key not in self.records for t in tasks):
+            return None
+        return sum(t.count * self.records[t.workload.key].cost for t in tasks)
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Computes. Inputs are arrays in the model's order, or by name.
+
+        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in
+        a tuple, a dict and so on where the model returns one. Raises `ShapeError` for a wrong
+        input.
+        """
+        is_torch = any_tensor((*inputs, *named.values()))
+        if is_torch:
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+            named = {name: to_numpy(detached(x)) for name, x in named.items()}
+        result = self.library(*inputs, **named)
+        if self._plain and not is_torch:
+            return result
+        outputs = result if isinstance(result, tuple) else (result,)
+        if is_torch:
+            outputs = tuple(map(to_torch, outputs))
+        source = self.work.source
+        if source is not None and source.structure is not None:
+            return source.structure(outputs)
+        return outputs if self.work.network.several else outputs[0]
+
+    @functools.cached_property
+    def _plain(self) -> bool:
+        """Whether the model returns its outputs as the library does."""
+        source, network = self.work.source, self.work.network
+        alone = len(network.outputs) == 1 and network.several
+        return (source is None or source.structure is None) and not alone
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Writes NAME.so with the weights inside, NAME.h and NAME.json."""
+        return self.library.export(path)
+
+    def measure(self, seconds: float = 0.5) -> float:
+        """The median seconds of a whole call on the data of `examples`, warm, taking about
+        `seconds`, or a few calls where these take longer."""
+        call = self.library.prepare_call(*self.examples())
+        call.repeat(_UNTIMED)
+        once, _ = call.repeat(1)
+        timing = Timing(relative=0.02, cap=max(seconds, _SAMPLES * once))
+        return statistics.median(Timer(call, timing).run())
+
+    def examples(self) -> list[Any]:
+        """Arrays for a call: copies of those that the model was given with, if it takes such, or
+        random numbers."""
+        source, wanted = self.work.source, self.library.signature.inputs
+        given = () if source is None else source.examples
+        arrays = [to_numpy(detached(x)) if any_tensor((x,)) else x for x in given]
+        made = [empty(p) for p in wanted]
+        try:
+            for array, value, parameter in zip(made, arrays, wanted, strict=True):
+                check_array(as_array(value, parameter), parameter)
+                array[...] = value
+        except (ShapeError, ValueError):  # none, or of other types: they stood for their shapes
+            return [_random(p) for p in wanted]
+        return made
+
+    def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
+        """The median seconds of every entry of the plan, by the name of its function, "copy" for
+        copies, in a few calls after some others; on the data of `examples` if no inputs are given.
+        Raises `ShapeError` for wrong ones."""
+        library = self.library
+        parameters = library.signature.main_parameters
+        wanted = library.signature.inputs
+        if any_tensor(inputs):
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+        given = list(inputs) or self.examples()
+        if len(given) != len(wanted):
+            takes = ", ".join(map(str, wanted))
+            raise ShapeError(f"{len(given)} inputs given; the model takes {takes}")
+        for value, parameter in zip(given, wanted):
+            check_array(as_array(value, parameter), parameter)
+        arrays = [empty(p) for p in parameters]
+        for array, value in zip(arrays, given):
+            array[...] = np.asarray(value)
+        steps = self.composed.steps
+        samples = [self._times(arrays, len(steps)) for _ in range(_UNTIMED + calls)][_UNTIMED:]
+        names = ["copy" if n < 0 else self.work.network.steps[n].function for n in steps]
+        medians = [statistics.median(s[i] for s in samples) * 1e-9 for i in range(len(steps))]
+        return list(zip(names, medians))
+
+    def step_seconds(self, calls: int = 20) -> dict[int, float]:
+        """The median seconds of every step in a call on the data of `examples`, by its number;
+        those of all copies by -1."""
+        spent: dict[int, float] = {}
+        for number, (_, seconds) in zip(
+            self.composed.steps, self.profile(calls=calls), strict=True
+        ):
+            spent[number] = spent.get(number, 0.0) + seconds
+        return spent
+
+    def _times(self, arrays: list[Any], count: int) -> list[int]:
+        """Nanoseconds of every entry in one call: `main` takes them where a packed function has
+        its closure."""
+        binary = self.library._binary
+        if binary is None:
+            raise LibraryError("a model for another machine cannot be profiled here")
+        times = (ctypes.c_int64 * max(count, 1))()
+        tensors = [_Tensor(data=address(a)) for a in arrays]
+        packed = (_Any * len(tensors))(
+            *(_Any(7, 0, ctypes.addressof(tensor)) for tensor in tensors)
+        )
+        main = _MAIN(binary.table.main)
+        if main(ctypes.addressof(times), packed, len(tensors), ctypes.byref(_Any())):
+            raise LibraryError("the call failed: no memory for the arrays between steps")
+        return list(times)
+
+
+class _Tensor(ctypes.Structure):
+    """DLPack's DLTensor; the plan reads its first member."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("rest", ctypes.c_byte * 40))
+
+
+class _Any(ctypes.Structure):
+    """lw_any of runtime.h."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("pad", ctypes.c_uint32), ("value", ctypes.c_void_p))
+
+
+_MAIN = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+)
+
+
+def import_model(
+    model: Any,
+    inputs: Inputs,
+    target: Target,
+    layout: str = "auto",
+    check: bool = False,
+    numerics: str | Numerics = "standard",
+    sparse: bool = False,
+) -> Work | VirtualWork:
+    """A model's tasks; with `check` it is compiled and compared with what it gives where it comes
+    from. Raises `ModelError`."""
+    allowed = Numerics.of(numerics)
+    source = read_model(model, inputs)
+    module = fused(source.module, target)
+    work: Work | VirtualWork
+    try:
+        known = work_of(network(module), target, layout)
+        work = replace(known, source=source, numerics=allowed, sparse=sparse)
+        for name in work.foreign:
+            check_plannable(work.network.functions[name], name)
+    except NotPlannable as reason:
+        work = VirtualWork.of(source, module, str(reason), allowed)
+    if check:
+        check_results(build_work(work, target), target)
+    return work
+
+
+def build_model(  # noqa: PLR0913 - what users choose
+    model: Any,
+    inputs: Inputs = None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    *,
+    threads: int | None = None,
+    records: str | os.PathLike[str] | None = None,
+    policy: str = "exact",
+    name: str = "model",
+    layout: str = "auto",
+    check: bool = True,
+    numerics: str | Numerics = "standard",
+    sparse: bool = False,
+) -> TunedModel | VirtualModel:
+    """Compile a model by the best records there are, and by default schedules elsewhere.
+
+    A model with control flow, or with operators that need TVM's run-time, becomes a
+    `VirtualModel`.
+
+    Parameters
+    ----------
+    model, inputs: as for `read_model`.
+    target, threads: as for `lw.build`.
+    records: path of a record store.
+    policy: whose records may serve, see `transfer.lookup.POLICIES`.
+    name: what messages call the library; an exported one is called like its file.
+    layout: "auto" lays images between steps out as suits the steps (`graph.layout`), "given" as
+        the model says.
+    check: whether to run the model once as compiled and once where it comes from, torch, or for
+        ONNX onnxruntime if that is installed, and to refuse it where results differ by more than
+        rounding: what TVM imports wrongly is not returned.
+
+    numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
+        `dsl.numerics`.
+    sparse: whether records may serve whose programs skip zeros of the data, so that the time of a
+        call depends on it.
+
+    Raises `ModelError`, `BuildError`.
+    """
+    machine = processor(target, threads)
+    work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
+    built = build_work(work, machine, records, policy, name)
+    if check:
+        check_results(built, machine, tuned=bool(built.records))
+    return without_source(built)
+
+
+def without_source(built: TunedModel | VirtualModel) -> TunedModel | VirtualModel:
+    """A model that does not keep what it was made of, which may be as large as its weights."""
+    if built.work.source is None:
+        return built
+    left = replace(built.work.source, module=None, ask=lambda: None)
+    if isinstance(built, TunedModel):
+        return replace(built, work=replace(built.work, source=left))
+    return replace(built, work=replace(built.work, source=left, module=None))
+
+
+def check_results(built: TunedModel | VirtualModel, target: Target, tuned: bool = False) -> None:
+    """Compare a compiled model with the one that it was made of, where it can run here. Raises
+    `ModelError` if TVM has imported it as something else, or if it is off as it was `tuned`."""
+    source = built.work.source
+    if source is not None and runs_here(target) and (reference := source.reference) is not None:
+        reference.check(built, tuned)
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine runs code for a target."""
+    here = resolve("cpu", target.threads)
+    able = target.mcpu == here.mcpu and set(target.features) <= set(here.features)
+    return able and is_native(target.triple)
+
+
+def build_work(
+    work: Work | VirtualWork,
+    target: Target,
+    records: str | os.PathLike[str] | None = None,
+    policy: str = "exact",
+    name: str = "model",
+    machine: Mapping[str, str] | None = None,
+) -> TunedModel | VirtualModel:
+    """Compile an imported model by the best records of a store: those of a `machine`, by default
+    this one. Raises `BuildError`."""
+    found = {} if records is None else best_records(work, target, records, policy, machine)
+    if isinstance(work, VirtualWork):
+        return build_virtual(work, target, found)
+    try:
+        return compiled(work, target, found, name)
+    except NotPlannable as reason:
+        assert work.source is not None
+        module = fused(work.source.module, target)
+        virtual = VirtualWork.of(work.source, module, str(reason), work.numerics)
+        return build_work(virtual, target, records, policy, name, machine)
+
+
+def compiled(
+    work: Work, target: Target, records: Mapping[str, Record], name: str = "model"
+) -> TunedModel:
+    """Compile imported steps by records. Raises `BuildError`, and `NotPlannable` where a step
+    needs TVM's run-time."""
+    configs: dict[str, Config] = {key: record.config for key, record in records.items()}
+    composed = compose(work, configs, target, name)
+    used = {k: r for k, r in records.items() if composed.configs.get(k) == r.config}
+    return TunedModel(work, composed, target, used)
+
+
+def best_records(
+    work: Work | VirtualWork,
+    target: Target,
+    records: str | os.PathLike[str],
+    policy: str = "exact",
+    machine: Mapping[str, str] | None = None,
+) -> dict[str, Record]:
+    """The best record of every task that has one, by the workload's key; one that was measured
+    inside of a network before others of the same machine, by default this one, but for one that
+    has been found since. One of a config that is not of the space any more, where there is no
+    other."""
+    machine = fingerprint() if machine is None else machine
+    found = {}
+    with RecordStore(records, create=False) as store:
+        for task in work.tasks:
+            best = functools.partial(
+                store.best, task.workload, target, policy=policy, machine=machine
+            )
+            points = space(task.workload, target, work.numerics)
+            if isinstance(work, Work) and work.sparse:
+                points = points.whole
+            record, inside = best(among=points), best(among=points, cache=NETWORK)
+            if inside is not None and not (record and _goes_before(record, inside, store)):
+                record = inside
+            if record := record or best():
+                found[task.workload.key] = record
+    return found
+
+
+def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:
+    """Whether a record of a program alone says more than the best one of inside of a network: it
+    is of a nearer machine, or was found by a search that was interrupted before it compared its
+    best in the network, and is clearly the faster program."""
+    if _where(inside) != _where(record):
+        return True
+    where = (record.workload_key, record.target, record.machine, record.threads)
+    if record.config in store.measured(*where, cache=NETWORK):
+        return False
+    alone = store.measured(*where).get(inside.config, 0.0)  # a store of the best may not have it
+    return record.cost < _CLEARLY * alone
+
+
+def _where(record: Record) -> tuple[object, ...]:
+    """On what a record was measured."""
+    return record.target, record.threads, hardware(record.machine)
+
+
+def _random(parameter: Parameter) -> Array:
+    rng, array = np.random.default_rng(0), empty(parameter)
+    floating = is_float(parameter.dtype)
+    shape = parameter.shape
+    array[...] = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
+    return array

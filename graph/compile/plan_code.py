@@ -1,0 +1,231 @@
+"""From the compiled steps of a network to one library: a static plan of calls over one arena.
+
+The plan is C: a table of steps, each a function with the places of its arguments (in the arena, in
+the weights, or among the caller's arrays), and the `main` that walks it. It is linked with the
+steps' object files and the weights, so there is no interpreter, no allocation but the arena, and
+no copy between steps.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.binary import DTYPE_CODES, bits
+from loopwright.codegen.library.linker import RUNTIME, find_compiler
+from loopwright.codegen.library.signature import Parameter
+from loopwright.graph.compile.kernels import Kernel
+from loopwright.graph.compile.memory_plan import ALIGNMENT
+
+ARENA, WEIGHTS, ARGUMENTS = 0, 1, 2
+"""Spaces: the arena, the weights, and from 2 on the caller's arrays, outputs after inputs."""
+
+_SYMBOL = "lw_weights"
+_FAR = '.lrodata,"al"'
+"""The section of x86-64 for data which code does not reach: it lies behind what code does, so that
+2 GiB of weights do not stand between code and its variables. Not every assembler knows it."""
+_LARGE = 1 << 30
+"""Bytes of weights that stand there."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins: a space, and bytes from its start."""
+
+    space: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedCall:
+    """A kernel with the places of its arguments."""
+
+    kernel: Kernel
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedCopy:
+    """A copy of so many bytes."""
+
+    source: Place
+    target: Place
+    nbytes: int
+
+
+Planned = PlannedCall | PlannedCopy
+
+
+class Weights:
+    """The constants of a network, one after the other, each stored once."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray[Any, Any]] = []
+        self._at: dict[Any, int] = {}
+        self.nbytes = 0
+
+    def add(self, key: Any, data: np.ndarray[Any, Any]) -> Place:
+        """The place of an array; `key` says which arrays are the same."""
+        if key not in self._at:
+            self._at[key] = self.nbytes
+            self._parts.append(data)
+            self.nbytes += -(-data.nbytes // ALIGNMENT) * ALIGNMENT
+        return Place(WEIGHTS, self._at[key])
+
+    def known(self, key: Any) -> bool:
+        """Whether there is an array of that key."""
+        return key in self._at
+
+    def write(self, path: Path) -> None:
+        """All of it as one file."""
+        with path.open("wb") as file:
+            for part in self._parts:
+                data = np.ascontiguousarray(part)
+                file.write(data.tobytes())
+                file.write(bytes(-data.nbytes % ALIGNMENT))
+            file.write(bytes(ALIGNMENT))  # never empty
+
+
+def object_files(
+    calls: Sequence[Planned], weights: Weights, arena_bytes: int, arguments: int, triple: str
+) -> tuple[bytes, ...]:
+    """The object files of a plan for machines of a `triple`: its kernels, its table with `main`,
+    and the weights.
+
+    Raises `BuildError` where the C compiler fails.
+    """
+    kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
+    compiler = find_compiler(triple)
+    with tempfile.TemporaryDirectory(prefix="loopwright-") as name:
+        folder = Path(name)
+        source, plan = folder / "plan.c", folder / "plan.o"
+        source.write_text(c_source(calls, tuple(kernels.values()), arena_bytes, arguments))
+        flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
+        compiler.run(*flags, "-I", RUNTIME, "-c", source, "-o", plan)
+        data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
+        weights.write(data)
+        far = triple.startswith("x86_64") and weights.nbytes > _LARGE
+        section = _FAR if far else '.rodata,"a"'
+        assembly.write_text(
+            f".section {section},%progbits\n.balign {ALIGNMENT}\n"
+            f'0:\n.incbin "{data}"\n'
+            f'.section .data.rel.ro,"aw",%progbits\n.balign 8\n.globl {_SYMBOL}\n'
+            f".hidden {_SYMBOL}\n{_SYMBOL}:\n.quad 0b\n"
+            '.section .note.GNU-stack,"",%progbits\n'
+        )
+        compiler.run("-c", assembly, "-o", packed)
+        own = (plan.read_bytes(), packed.read_bytes())
+    return (*(k.code for k in kernels.values()), *own)
+
+
+def c_source(
+    calls: Sequence[Planned], kernels: Sequence[Kernel], arena_bytes: int, arguments: int
+) -> str:
+    """The C source of a plan. `main` writes the nanoseconds of every step to `self`, if given."""
+    first = {}
+    parameters: list[Parameter] = []
+    for kernel in kernels:
+        first[kernel.name] = len(parameters)
+        parameters += kernel.parameters
+    places: list[Place] = []
+    steps = []
+    for call in calls:
+        at = len(places)
+        if isinstance(call, PlannedCopy):
+            places += [call.source, call.target]
+            steps.append(f"{{{{0}}, {at}, {call.nbytes}}}")
+            continue
+        places += call.places
+        k = call.kernel
+        function = f"{{__tvm_ffi_{k.name}, parameters + {first[k.name]}, {len(k.parameters)}}}"
+        steps.append(f"{{{function}, {at}, 0}}")
+    return _TEMPLATE.format(
+        kernels="\n".join(f"LW_HIDDEN extern lw_kernel __tvm_ffi_{k.name};" for k in kernels),
+        parameters=_rows(
+            f"{{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, 0}}" for p in parameters
+        ),
+        places=_rows(f"{{{p.space}, {p.offset}}}" for p in places),
+        steps=_rows(steps),
+        count=len(steps),
+        arena=max(arena_bytes, 1),
+        spaces=ARGUMENTS + arguments,
+        arguments=arguments,
+        symbol=_SYMBOL,
+    )
+
+
+def _rows(rows: Any) -> str:
+    return ",\n".join(f"    {row}" for row in rows) or "    {0}"
+
+
+_TEMPLATE = """/* A network: its steps, and where their arguments lie. Made by Loopwright. */
+#define _POSIX_C_SOURCE 199309L
+#include <string.h>
+#include <time.h>
+
+#include "runtime.h"
+
+typedef struct {{ int64_t space, offset; }} place;
+typedef struct {{
+  lw_function function; /* without a kernel it is a copy */
+  int64_t places, bytes;
+}} step;
+
+{kernels}
+extern const char *const {symbol} __attribute__((visibility("hidden")));
+
+static const lw_parameter parameters[] = {{
+{parameters}
+}};
+static const place places[] = {{
+{places}
+}};
+static const step steps[] = {{
+{steps}
+}};
+
+static int64_t now(void) {{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}}
+
+static int run(const step *s, char *const *bases) {{
+  const place *p = places + s->places;
+  if (!s->function.kernel) {{
+    memcpy(bases[p[1].space] + p[1].offset, bases[p[0].space] + p[0].offset, (size_t)s->bytes);
+    return LW_OK;
+  }}
+  void *pointers[LW_MAX_ARGUMENTS];
+  for (int i = 0; i < s->function.count; i++) pointers[i] = bases[p[i].space] + p[i].offset;
+  return lw_call(&s->function, pointers);
+}}
+
+LW_HIDDEN int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count,
+                             lw_any *result) {{
+  int64_t *times = self; /* nanoseconds of every step, for who asks */
+  char *bases[{spaces}];
+  int status = LW_OK;
+  (void)result;
+  if (count != {arguments}) return LW_BAD_ARGUMENT;
+  if (times) lw_begin(); /* nobody else has */
+  char *arena = lw_allocate({arena});
+  if (!arena) return LW_OUT_OF_MEMORY;
+  bases[0] = arena;
+  bases[1] = (char *)(uintptr_t){symbol}; /* only read */
+  /* The first member of a DLTensor is its data. */
+  for (int i = 0; i < count; i++) bases[2 + i] = *(char **)arguments[i].value.pointer;
+  for (int i = 0; i < {count} && !status; i++) {{
+    int64_t start = times ? now() : 0;
+    status = run(&steps[i], bases);
+    if (times) times[i] += now() - start;
+  }}
+  lw_release(arena);
+  return status;
+}}
+"""

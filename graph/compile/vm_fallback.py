@@ -1,0 +1,169 @@
+"""Models that are more than a list of calls: they run on Relax's virtual machine.
+
+Control flow, shapes that depend on data, and operators that call TVM's run-time need it. Functions
+that the notation can say are still ours; an export needs TVM's run-time where it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from loopwright.codegen.library.calls import positional
+from loopwright.codegen.library.export import check_place, write_together
+from loopwright.codegen.library.linker import scratch
+from loopwright.codegen.target import tvm_target
+from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
+from loopwright.dsl.numerics import Numerics
+from loopwright.graph.compile.relax_pass import Wanted, replaced, tasks_in
+from loopwright.graph.importers.read import Source
+from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.graph.tasks import Task
+from loopwright.schedule.target import Target
+from loopwright.transfer.records.store import Record
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualWork:
+    """The work of such a model.
+
+    Attributes
+    ----------
+    module: its fused module.
+    tasks: the distinct workloads in it, those with the most arithmetic first.
+    foreign: the functions that keep TVM's path, with the reasons.
+    source: the model that it is of.
+    reason: why it is more than a list of calls.
+    numerics: what programs may do to rounding errors.
+    """
+
+    module: Any
+    tasks: tuple[Task, ...]
+    foreign: dict[str, str]
+    source: Source
+    reason: str
+    numerics: Numerics
+
+    @staticmethod
+    def of(source: Source, module: Any, reason: str, numerics: Numerics) -> VirtualWork:
+        """That of a module that was fused."""
+        return VirtualWork(module, *tasks_in(module), source, reason, numerics)
+
+    def notes(self) -> list[str]:
+        """What there is to say of it, a line each."""
+        paths = [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
+        threads = (
+            "its parallel loops run on TVM's threads, as many as $TVM_NUM_THREADS says or else "
+            "TVM chooses, whatever threads= is"
+        )
+        return [f"it runs on TVM's virtual machine: {self.reason}", threads, *paths]
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualModel:
+    """A model on Relax's virtual machine; called with NumPy arrays or torch tensors.
+
+    `work` says why it is not a library of its own, and `records` has the record that each tuned
+    task was built by, by the workload's key; `left` says which could not be built. Calls from
+    several threads take turns.
+    """
+
+    executable: Any
+    machine: Any
+    names: tuple[str, ...]
+    types: tuple[tuple[tuple[int, ...], str], ...]
+    work: VirtualWork
+    records: Mapping[str, Record]
+    left: tuple[str, ...]
+    turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why it is not a library of its own, and one line for everything that keeps TVM's path,
+        or whose record cannot be built."""
+        return (*self.work.notes(), *self.left)
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Computes. Inputs are arrays in the model's order, or by name.
+
+        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in
+        a tuple, a dict and so on where the model returns one. Raises `ShapeError` for a wrong
+        input.
+        """
+        inputs = positional(inputs, named, self.names, f"model({', '.join(self.names)})")
+        is_torch = any_tensor(inputs)
+        if is_torch:
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+        arrays = []
+        for name, (shape, dtype), x in zip(self.names, self.types, inputs):
+            array = np.asarray(x)
+            if array.shape != shape or str(array.dtype) != dtype:
+                raise ShapeError(
+                    f"{name} is {array.dtype}{list(array.shape)}; it must be {dtype}{list(shape)}"
+                )
+            arrays.append(tvm.runtime.tensor(array))
+        with self.turn:  # a machine keeps the state of one call
+            result = self.machine["main"](*arrays)
+        made = _given_back(result, to_torch if is_torch else np.asarray)
+        if (structure := self.work.source.structure) is not None:
+            return structure(made if isinstance(made, tuple) else (made,))
+        return made
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Writes one shared object, NAME.so; `tvm.runtime.load_module` loads it.
+
+        Raises `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
+        """
+        path = Path(path)
+        if path.suffix != ".so":
+            raise LibraryError(f"{path}: the name of a library ends in .so")
+        with scratch() as folder:
+            built = folder / path.name
+            try:
+                self.executable.export_library(str(built))
+            except RuntimeError as error:  # of the linker
+                raise BuildError(f"TVM could not link the model: {error}") from error
+            code = built.read_bytes()
+        write_together({path: code})
+        with contextlib.suppress(LibraryError):  # what is beside is no library's of ours
+            check_place(path)
+            for beside in (".h", ".json"):  # of what this has taken the place of
+                path.with_suffix(beside).unlink(missing_ok=True)
+        return path
+
+
+def build_virtual(
+    work: VirtualWork, target: Target, records: Mapping[str, Record]
+) -> VirtualModel:
+    """Compile a model for the virtual machine, by records, by the workload's key. Raises
+    `BuildError`."""
+    main = work.module["main"]
+    types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
+    wanted = Wanted(target, work.numerics, defaults=True)
+    changed, failed = replaced(work.module, wanted, lambda w: records.get(w.key))
+    try:
+        executable = tvm.compile(changed, tvm_target(target))
+        machine = relax.VirtualMachine(executable, tvm.cpu())
+    except Exception as error:  # TVM's errors have no root of their own
+        raise BuildError(f"TVM could not compile the model: {error}") from error
+    names = tuple(p.name for p in main.params)
+    used = {key: record for key, record in records.items() if key not in failed}
+    left = tuple(f"its record cannot be built: {reason}" for reason in failed.values())
+    return VirtualModel(executable, machine, names, types, work, used, left)
+
+
+def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:
+    """What the machine returned, as arrays; a shape is an array of int64, as it is in ONNX."""
+    if isinstance(result, tvm_ffi.Array):
+        return tuple(_given_back(each, kind) for each in result)
+    return kind(result.numpy() if hasattr(result, "numpy") else np.array(result, np.int64))

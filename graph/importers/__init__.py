@@ -1,0 +1,1 @@
+"""Networks in: ONNX, torch, Relax and TIR, as calls of workloads."""

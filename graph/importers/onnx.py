@@ -1,0 +1,141 @@
+"""ONNX in, as a Relax module.
+
+TVM's importer knows operators by their names alone, takes the nearest version of one, and whatever
+shapes it is given; what that would get wrong is refused before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loopwright.graph.errors import ModelError, OpenShape
+from loopwright.graph.importers.inputs import reason, shape_of
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+"""Whose operators TVM's importer means by the names that it knows."""
+
+
+def onnx_file(path: Path) -> Any:
+    """The `ModelProto` of a file, its weights read. Raises `ModelError`."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ModelError(f"{path}: ONNX models need the package onnx: pip install onnx") from error
+    if not path.is_file():
+        raise ModelError(f"{path}: there is no such file")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # of protobuf, whose version decides the class
+        raise ModelError(f"{path} is no ONNX model, or is damaged: {error}") from error
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:  # of the system, or of onnx's checker
+        raise ModelError(
+            f"{path}: its weights are missing; they belong beside it: {error}"
+        ) from error
+    return model
+
+
+def inputs_of(model: Any) -> list[Any]:
+    """The inputs of an ONNX model that are no weights."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in known]
+
+
+def from_onnx(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """A `ModelProto` as a Relax module, for arrays or shapes that are `given` for some of its
+    inputs, which are `values`. Raises `ModelError`."""
+    from tvm.relax.frontend import onnx as importer
+
+    shapes = {name: shape_of(name, x) for name, x in given.items()}
+    for value in values:
+        _check_shape(value, shapes.get(value.name))
+    model = _inlined(model)
+    _check_opset(model)
+    _check_graph(model.graph, frozenset())
+    try:
+        extents = {n: list(s) for n, s in shapes.items()}
+        return importer.from_onnx(model, shape_dict=extents or None, sanitize_input_names=False)
+    except Exception as error:  # TVM's errors have no root of their own
+        raise ModelError(f"TVM cannot import this ONNX model: {reason(error)}") from error
+
+
+def _inlined(model: Any) -> Any:
+    """The model without functions of its own."""
+    if not model.functions:
+        return model
+    import onnx.inliner
+
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:  # of protobuf, for more than 2 GiB, or of onnx
+        raise ModelError(
+            f"the model has functions of its own, which cannot be inlined: {reason(error)}"
+        ) from error
+
+
+def _check_opset(model: Any) -> None:
+    """Raise `ModelError` for a version of ONNX's operators that is not known here."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    found = [o.version for o in model.opset_import if o.domain in _DOMAINS[:2]]
+    if not found or not 1 <= found[0] <= newest:
+        shown = f"opset {found[0]}" if found else "no opset"
+        raise ModelError(
+            f"the model is of {shown} of ai.onnx; the package onnx {onnx.__version__} knows 1 to "
+            f"{newest}: get a newer one, or export the model with one of these"
+        )
+
+
+def _check_graph(graph: Any, outside: frozenset[str]) -> None:
+    """Raise `ModelError` for operators of other domains, and for what nothing gives; `outside` is
+    what graphs around this one give."""
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ModelError(f"weight {name} is sparse, which TVM cannot import: make it dense")
+    known = {*outside, *(v.name for v in graph.input), *(w.name for w in graph.initializer)}
+    for node in graph.node:
+        called = f"{node.op_type} {node.name}".rstrip()
+        if node.domain not in _DOMAINS:
+            raise ModelError(
+                f"operator {called} is of the domain {node.domain!r}; TVM imports those of "
+                f"{' and '.join(_DOMAINS[1:])}"
+            )
+        missing = [name for name in node.input if name and name not in known]
+        if missing:
+            raise ModelError(
+                f"operator {called} reads {missing[0]!r}, which is no input, no weight and no "
+                "result before it: the model is incomplete"
+            )
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _check_graph(inner, frozenset(known))
+        known.update(node.output)
+    if lost := [v.name for v in graph.output if v.name not in known]:
+        raise ModelError(
+            f"output {lost[0]!r} is the result of no operator: the model is incomplete"
+        )
+
+
+def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:
+    """Raise `ModelError` unless the shape of an input is known, and is that which is given."""
+    known = value.type.tensor_type.HasField("shape")
+    if not known and given is None:
+        raise ModelError(
+            f'input {value.name} has a shape of unknown rank: give it, inputs={{"{value.name}": '
+            f"(1, 3, 224, 224)}} or --shape {value.name}=1,3,224,224, say"
+        )
+    if not known:
+        return
+    dims = value.type.tensor_type.shape.dim
+    extents = [max(d.dim_value, 0) for d in dims]  # 0 and -1 leave one open
+    shown = ", ".join(d.dim_param or str(n or "?") for d, n in zip(dims, extents))
+    if given is None and not all(extents):
+        raise OpenShape(value.name, shown, tuple(n or 1 for n in extents))
+    if given is not None and (
+        len(given) != len(dims) or any(n not in (0, m) for n, m in zip(extents, given))
+    ):
+        raise ModelError(f"input {value.name} is ({shown}) in the model, {given} is given")

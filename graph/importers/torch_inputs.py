@@ -1,0 +1,83 @@
+"""The inputs of a program of torch.export: what they are called, and what may be given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.inputs import Inputs, by_name
+
+
+def check_tensors(program: Any) -> None:
+    """Raises `ModelError` for an input that is None, or a number that was exported as itself."""
+    for spec in program.graph_signature.input_specs:
+        if hasattr(spec.arg, "value"):
+            raise ModelError(
+                f"input {spec.arg.name} is {spec.arg.value!r}, a constant; inputs are tensors: "
+                "leave it out where the model has a default, by giving the others by name, or "
+                "wrap the model in a module that takes tensors alone and gives it the constant"
+            )
+
+
+def input_names(program: Any) -> list[str]:
+    """What the user calls the tensors that a program takes, in order: torch writes the names of
+    arguments in lower case."""
+    own = list(program.graph_signature.user_inputs)
+    left = iter(own)
+    names: list[str] = []
+    parts = [part for spec in program.call_spec.in_spec.children() for part in spec.children()]
+    for name, part in zip(_arguments(program), parts):
+        inner = [next(left) for _ in range(part.num_leaves)]
+        names += [name] if part.is_leaf() else inner
+    return names if len(set(names)) == len(own) else own
+
+
+def fixed_shapes(program: Any) -> bool:
+    """Whether a program takes tensors of one shape each."""
+    return all(isinstance(n, int) for shape in _shapes(program) for n in shape)
+
+
+def arranged(program: Any, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What is given, as arguments by position and by name. Raises `ModelError` for those that the
+    program does not have, and where one is missing."""
+    names = _arguments(program)
+    given = by_name(inputs, names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ModelError(f"input {missing[0]} is not given; the model takes {', '.join(names)}")
+    words = program.call_spec.in_spec.children()[1].context
+    values = [given[name] for name in names]
+    first = len(names) - len(words)
+    return tuple(values[:first]), dict(zip(words, values[first:]))
+
+
+def check_given(program: Any, inputs: Inputs) -> None:
+    """Raises `ModelError` for inputs that a program of fixed shapes cannot take."""
+    remedy = (
+        "leave inputs out, as the shapes of the program are fixed, or export it for these, by "
+        "torch.export.export(…, dynamic_shapes=…) for any"
+    )
+    try:
+        leaves = program.call_spec.in_spec.flatten_up_to(arranged(program, inputs))
+    except ValueError as error:
+        raise ModelError(
+            f"inputs are nested otherwise than in the program: {error}; {remedy}"
+        ) from error
+    for name, shape, x in zip(input_names(program), _shapes(program), leaves):
+        found = tuple(np.shape(x))
+        if found != shape:
+            raise ModelError(f"input {name} is {shape} in the program, {found} is given: {remedy}")
+
+
+def _arguments(program: Any) -> list[str]:
+    """The names of the arguments, each of which is a tensor or made of some."""
+    called = program.module_call_graph[0].signature.forward_arg_names
+    return list(program.graph_signature.user_inputs if called is None else called)
+
+
+def _shapes(program: Any) -> list[tuple[Any, ...]]:
+    names = program.graph_signature.user_inputs
+    values = [n.meta.get("val") for n in program.graph.nodes if n.name in names]
+    return [tuple(getattr(value, "shape", ())) for value in values]

@@ -1,0 +1,261 @@
+"""`torch.compile(model, backend="loopwright")`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.numerics import Numerics
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch_tensors import to_torch
+
+OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
+"""What torch.compile(options=…) may have; see `lw.build_model`."""
+
+_MOST = 64
+"""Models that a graph is built for: a network's blocks, compiled one by one, are fewer."""
+
+
+def backend(
+    graph: Any,
+    examples: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph that torch's Dynamo captured, for inference.
+
+    Records come from the store that the options or $LOOPWRIGHT_RECORDS name, by default tuning.db
+    where there is one; work without a record of so many threads gets a default schedule, and
+    without the option these are all that the process may use. Where the graph cannot be built,
+    trains, or writes to what it is given, it runs in torch, which a warning explains.
+
+    Parameters, buffers and other tensors of a model are laid out once; after they have changed,
+    the graph runs in torch, and so it does where gradients are wanted, which warnings say. Changes
+    through `.data` are noticed where they move a parameter, or change its element of the largest
+    magnitude. Others are not: compile anew after them. Where torch gives the graph to other models
+    of the same class, it is built for each when that is called first.
+
+    Raises `ModelError`, and torch.compile its own error with the same words, for a mode, and for
+    options that are not in `OPTIONS` or have no such value.
+    """
+    import torch
+
+    given = dict(options or {})
+    unknown = [name for name in given if name not in OPTIONS]
+    if unknown or mode not in (None, "default"):
+        found = f"option {unknown[0]!r}" if unknown else f"mode={mode!r}"
+        raise ModelError(
+            f'{found} is nothing that backend="loopwright" knows: give options={{...}} of '
+            f"{', '.join(OPTIONS)}"
+        )
+    _check_values(given)
+    weights = _static(graph, examples)
+    rest = [n for n in range(len(examples)) if n not in weights]
+    builds = _Builds(graph, weights, given)
+    first = builds.of(examples)
+    if isinstance(first, str):
+        warnings.warn(first, stacklevel=2)
+        forward: Callable[..., Any] = graph.forward
+        return forward
+    only = None if weights else first  # without weights nothing tells models apart
+    told: set[str] = set()
+
+    def call(*inputs: Any) -> Any:
+        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+            found: _Build | str = (
+                "gradients are wanted, so torch computes: call it under torch.no_grad() for "
+                "loopwright's code"
+            )
+        else:
+            found = only or builds.of(inputs)
+        if isinstance(found, str):
+            if found not in told:
+                warnings.warn(found, stacklevel=2)
+            told.add(found)
+            return graph.forward(*inputs)
+        result = found.model(*(inputs[n] for n in rest))
+        results = result if isinstance(result, tuple) else (result,)
+        # Without inputs nothing tells that tensors are wanted.
+        return tuple(to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
+
+    return call
+
+
+@dataclass(frozen=True, eq=False)
+class _Build:
+    """A graph with the weights of one model in it, and what tells whether these are the same."""
+
+    model: Callable[..., Any]
+    seen: Sequence[tuple[int, int, int, memoryview, int]]
+
+    def changed(self, inputs: Sequence[Any]) -> bool:
+        """Whether a weight is another one than was laid out."""
+        return any(
+            inputs[n].data_ptr() != pointer or inputs[n]._version != version or largest[()] != bits
+            for n, pointer, version, largest, bits in self.seen
+        )
+
+
+class _Builds:
+    """What a graph was built as: once for every model, since torch gives one graph to all of a
+    class whose tensors have the same shapes."""
+
+    def __init__(self, graph: Any, weights: Sequence[int], options: Mapping[str, Any]) -> None:
+        from torch.utils.weak import WeakTensorKeyDictionary
+
+        self._graph, self._weights, self._options = graph, weights, options
+        # By each weight of its model, so that a build is gone when they all are.
+        self._of: MutableMapping[Any, _Build | str] = WeakTensorKeyDictionary()
+        self._left = _MOST
+
+    def of(self, inputs: Sequence[Any]) -> _Build | str:
+        """The build for the model whose weights are among the inputs, made now if most of them are
+        new, or a parameter is; or why torch is to compute. Other tensors may be new every time."""
+        own, met = [inputs[n] for n in self._weights], None
+        for x in own:  # models may share some
+            found = self._of.get(x)
+            if found is None or found is met:
+                continue
+            if isinstance(found, str) or not found.changed(inputs):
+                return found
+            met = found
+        new = [x for x in own if x not in self._of]
+        if own and 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
+            return (
+                "weights have changed since they were laid out, so torch computes: "
+                "torch._dynamo.reset(), and compile anew, for loopwright's code"
+            )
+        made = self._made(inputs)
+        self._of.update((x, made) for x in new)
+        return made
+
+    def _made(self, inputs: Sequence[Any]) -> _Build | str:
+        if not self._left:
+            return (
+                f"more than {_MOST} models of one class are called, or one whose tensors are "
+                "always others: torch computes those"
+            )
+        self._left -= 1
+        try:
+            _check_kept(self._graph, inputs, self._weights)
+            made = _built(self._graph, inputs, self._weights, self._options)
+        except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
+            return f"loopwright leaves a graph to torch: {error}"
+        return _Build(made, [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()])
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    from loopwright.codegen.target import resolve
+    from loopwright.graph.tasks import LAYOUTS
+    from loopwright.transfer.records.lookup import POLICIES
+
+    words = tuple(str(n) for n in Numerics)
+    choices: dict[str, tuple[Any, ...]] = dict.fromkeys(("check", "sparse"), (True, False))
+    choices |= {"policy": POLICIES, "layout": LAYOUTS, "numerics": words}
+    for name, allowed in choices.items():
+        if name in options and options[name] not in allowed:
+            shown = ", ".join(map(str, allowed))
+            raise ModelError(f"option {name} is {options[name]!r}; it must be one of {shown}")
+    if options.get("records") is not None and not os.path.exists(options["records"]):
+        raise ModelError(f"there is no record store {options['records']}")
+    resolve("cpu", options.get("threads"))  # says what is wrong with a number
+
+
+def _is_parameter(x: Any) -> bool:
+    import torch
+
+    return isinstance(x, torch.nn.Parameter)
+
+
+def _seen(weight: Any) -> tuple[int, int, memoryview, int]:
+    """What tells in less than a microsecond whether a weight is the same: its place, its version,
+    and its element of the largest magnitude, as a view and as the bits that are there now."""
+    import torch
+
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    values = weight.detach()
+    place = np.unravel_index(int(values.float().abs().argmax()), tuple(values.shape))
+    element = values[tuple(map(int, place))]
+    largest = memoryview(element.view(integers[element.element_size()]).numpy())
+    return weight.data_ptr(), weight._version, largest, largest[()]
+
+
+def _check_kept(graph: Any, examples: Sequence[Any], weights: Sequence[int]) -> None:
+    """Raises `LoopwrightError` where arrays of ours could not stand for torch's tensors."""
+    tensors = [x for x in examples if hasattr(x, "untyped_storage")]
+    if any(x.device.type != "cpu" for x in tensors):
+        raise LoopwrightError("its tensors are not on the CPU")
+    if any(examples[n].is_inference() for n in weights):
+        raise LoopwrightError(
+            "its weights were made under inference_mode and do not tell when they change"
+        )
+    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
+    nodes = list(graph.graph.nodes)
+    seen = {_storage(node) for node in nodes if node.op == "placeholder"} - {None}
+    for node in nodes[-1].all_input_nodes:
+        storage = _storage(node)
+        if storage in seen:
+            raise LoopwrightError(f"its output {node.name} is a view of an input or output")
+        if storage is not None:
+            seen.add(storage)
+
+
+def _storage(node: Any) -> int | None:
+    """The identity of the memory of what a node stands for; None if it is no tensor."""
+    value = node.meta.get("example_value")
+    return value.untyped_storage()._cdata if hasattr(value, "untyped_storage") else None
+
+
+def _static(graph: Any, examples: Sequence[Any]) -> list[int]:
+    """The numbers of the inputs that are parameters or buffers of the model."""
+    import torch
+
+    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    return [
+        n
+        for n, (node, x) in enumerate(zip(nodes, examples))
+        if isinstance(x, torch.nn.Parameter)
+        or node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+    ]
+
+
+def _built(
+    graph: Any, examples: Sequence[Any], weights: Sequence[int], options: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """A graph as a model of ours, its parameters and buffers inside."""
+    import torch
+
+    from loopwright.graph.compile.model import build_model
+
+    if not all(isinstance(x, torch.Tensor) for x in examples):
+        raise LoopwrightError("it takes numbers beside tensors: give dynamic=False")
+
+    # As messages call them.
+    names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+
+    class Closed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for n in weights:
+                self.register_buffer(names[n], examples[n].detach())
+
+        def forward(self, *rest: Any) -> Any:
+            left = iter(rest)
+            every = [
+                getattr(self, names[n]) if n in weights else next(left)
+                for n in range(len(examples))
+            ]
+            return graph(*every)
+
+    store = os.environ.get("LOOPWRIGHT_RECORDS", "tuning.db")
+    found = {"records": store if os.path.exists(store) else None}
+    inputs = tuple(x.detach() for n, x in enumerate(examples) if n not in weights)
+    with torch.no_grad():
+        return build_model(Closed(), inputs, **{**found, **options})

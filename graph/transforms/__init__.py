@@ -1,0 +1,1 @@
+"""Rewrites of a network: layouts, and steps that are better done as one."""

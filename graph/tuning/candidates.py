@@ -1,0 +1,119 @@
+"""The candidates of a task that are worth a look inside of the network."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.codegen.build import program
+from loopwright.explore.session import Session
+from loopwright.graph.tasks import Task
+from loopwright.graph.tuning.thread_locality import in_order
+from loopwright.schedule.sketch.naming import Derivation
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.transfer.records.record import NETWORK
+
+VARIANTS = 8
+"""Candidates of a task that are compared step by step."""
+_SLOWER = 1.6
+"""Of other rewrites than the best one, and of candidates whose threads write contiguous parts,
+those that are slower than the best one by no more are compared."""
+_SURE = 3
+"""Of these, the first ones are compared however little time there is."""
+_SPARSE = 4
+"""Programs that leave out zeros of their data, as many as are compared beside these."""
+_LOOKED_AT = 64
+"""Candidates among which those are looked for whose threads write contiguous parts."""
+
+_DISTURBED = 3.0
+"""A sample counts for no more than so many times what the fastest of the round took, or the median
+of all rounds."""
+
+Samples = dict[str, dict[Config, list[float]]]
+"""Seconds in the network by the workload's key and config, one number for each round."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A task, its search, and the candidates that are to be compared."""
+
+    task: Task
+    session: Session
+    configs: tuple[Config, ...]
+
+    @property
+    def key(self) -> str:
+        """The workload's."""
+        return self.task.workload.key
+
+
+def contenders(session: Session, sparse: bool) -> tuple[Config, ...]:
+    """The best config of a search, the default one, the one that won in a network before, the best
+    one whose threads write contiguous parts, the best of every other rewrite that comes near, then
+    the next best ones. The default is there so that noise makes nothing slower than it was without
+    tuning. With `sparse`, programs that leave zeros out too, whose time alone, on other data,
+    would say nothing."""
+    first: dict[Derivation, Config] = {}
+    for config in _near(session):
+        first.setdefault(config.sketch.derivation, config)
+    ranked = session.ranked()
+    sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
+    chosen = [*ranked[:1], *sure, *in_parts(session, 1), *first.values(), *ranked]
+    usual = list(dict.fromkeys(chosen))[:VARIANTS]
+    return (*usual[:_SURE], *(leaving_zeros_out(session) if sparse else ()), *usual[_SURE:])
+
+
+def leaving_zeros_out(session: Session) -> list[Config]:
+    """Configs that leave zeros out."""
+    return [s.at(s.default) for s in session.space.data_dependent[:_SPARSE]]
+
+
+def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
+    """What a step takes by each config, in seconds: its mean over the rounds, disturbed samples
+    cut off.
+
+    It is not the typical sample, as for programs alone, since a machine may have several states (a
+    virtual one's cores share a cache in one minute and not in the next), and a candidate that is
+    the best in one of them may be poor in another.
+    """
+    if not samples:
+        return {}
+    rounds = np.array(list(samples.values()))
+    usual = np.minimum(rounds.min(axis=0), np.median(rounds, axis=1, keepdims=True))
+    means = np.minimum(rounds, _DISTURBED * usual).mean(axis=1)
+    return dict(zip(samples, means.tolist(), strict=True))
+
+
+def fastest(samples: Mapping[Config, Sequence[float]]) -> Config:
+    """The config that is expected to take the least."""
+    costs = expected(samples)
+    return min(costs, key=costs.__getitem__)
+
+
+def in_parts(session: Session, most: int) -> list[Config]:
+    """The best configs whose threads write contiguous parts, of those that come near."""
+    found = (c for c in _near(session)[:_LOOKED_AT] if writes_parts(session, c))
+    return list(itertools.islice(found, most))
+
+
+def writes_parts(session: Session, config: Config) -> bool:
+    """Whether the threads of a config write contiguous parts of its results."""
+    target = session.device.target
+    return in_order(program(session.workload, config, target).tree, target.threads)
+
+
+def of_each_algorithm(session: Session) -> list[Config]:
+    """The best config of every algorithm, alone."""
+    first: dict[Derivation, Config] = {}
+    for config in session.ranked():
+        first.setdefault(config.sketch.derivation.algorithm, config)
+    return list(first.values())
+
+
+def _near(session: Session) -> Sequence[Config]:
+    """The configs that come near the best one, the best first."""
+    ranked = list(dict.fromkeys(session.ranked()))
+    return [c for c in ranked if session.cost(c) <= _SLOWER * session.cost(ranked[0])]

@@ -1,0 +1,110 @@
+"""The last word on a task's best candidates: their times inside of the whole network.
+
+A candidate that is measured alone finds its weights in the caches. In a network they come from the
+last-level cache or from memory, so that fewer of them (a smaller Winograd tile, say) may win
+although it multiplies more. So the network is built a few times, every time with another candidate
+for each task, and the candidates' steps are timed within whole calls, builds in turns. What a
+step's own time does not tell, whole networks do (`graph.whole`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.model import TunedModel
+from loopwright.graph.tasks import Work
+from loopwright.graph.tuning.candidates import Compared, Samples, expected
+from loopwright.graph.tuning.network_ab import SPARED, compare_whole, too_large, turns
+from loopwright.measure.device import Measurement
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Target
+from loopwright.transfer.records.record import NETWORK
+
+_CALLS, _MOST_CALLS, _VISIT = 3, 30, 5e-3
+"""Of every network in a round, the more the shorter they are, for so many seconds: the first of
+them still find their weights where the other networks have left them."""
+
+
+def compare_in_place(
+    work: Work,
+    target: Target,
+    tasks: Sequence[Compared],
+    seconds: float = math.inf,
+    others: Mapping[str, Config] = MappingProxyType({}),
+    all_of_it: bool = False,
+) -> Iterator[str]:
+    """Measure the candidates of all tasks in the network, and record what they took, in about so
+    many seconds, but for a few rounds; sooner unless all of the time is to be used, so that more
+    of a machine's states are seen. `others` are the configs of the tasks that are not
+    compared, by the workload's key; defaults if not given. Says what it does. The winner of each
+    task is checked against the oracle, and rejected if it is wrong."""
+    begin = time.monotonic()
+    tasks = [t for t in tasks if t.configs]
+    if not tasks:
+        return
+    models: list[tuple[dict[str, Config], TunedModel]] = []
+    variants = max(len(t.configs) for t in tasks)
+    for variant in range(variants):
+        if len(models) > 1 and time.monotonic() > begin + seconds / 2:
+            break
+        configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
+        composed = compose(work, {**others, **configs}, target, "model")
+        if composed.notes:  # a candidate that cannot be built has its default in its place
+            yield f"not compared in place: {composed.notes[0]}"
+            continue
+        models.append((configs, TunedModel(work, composed, target, {})))
+        if too_large([model for _, model in models]):
+            break
+        yield f"built {variant + 1} of {variants} variants of the network"
+    samples: Samples = {t.key: {} for t in tasks}
+    calls = _calls(models[0][1]) if models else 0
+    for turn in turns(begin + seconds / 2, all_of_it) if models else ():
+        taken: Samples = {t.key: {} for t in tasks}
+        for configs, model in models:
+            times = model.step_seconds(calls)
+            for t in tasks:
+                mean = sum(times[n] for n in t.task.steps) / t.task.count
+                taken[t.key].setdefault(configs[t.key], []).append(mean)
+        for key, by_config in taken.items() if turn >= SPARED else ():
+            for config, seconds_of_it in by_config.items():
+                samples[key].setdefault(config, []).append(min(seconds_of_it))
+    if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
+        models.clear()  # their weights make room for those of others
+        yield from compare_whole(work, target, tasks, samples, begin + seconds, others, all_of_it)
+    for t in tasks:
+        _record(t, samples[t.key], target)
+    yield "compared the best candidates inside of the network"
+
+
+def _calls(model: TunedModel) -> int:
+    """Of a network in a round."""
+    once = sum(seconds for _, seconds in model.profile(calls=_CALLS))
+    return min(max(_CALLS, int(_VISIT / max(once, 1e-9))), _MOST_CALLS)
+
+
+def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
+    """Store the times of a task's candidates, those of wrong results left out."""
+    costs = expected(samples)
+    for config in sorted(costs, key=costs.__getitem__):
+        if config in t.session.verified or (failure := t.session.verify(config)) is None:
+            break
+        t.session.reject(config, failure)
+        del costs[config]
+    measured = [
+        Measurement(
+            config=config,
+            seconds=(seconds,),
+            failure=None,
+            build_seconds=0.0,
+            run_seconds=sum(samples[config]),
+            cache=NETWORK,
+            threads=target.threads,
+            started=time.time(),
+        )
+        for config, seconds in costs.items()
+    ]
+    t.session.record_finals(measured)

@@ -1,0 +1,76 @@
+"""A table of a network's tasks that keeps up to date while they are tuned, for a terminal."""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from loopwright.explore.report.callbacks import clock
+
+if TYPE_CHECKING:
+    from loopwright.graph.tuning.tune import Turn
+
+_AROUND = 6
+"""Lines of a terminal that are not for tasks."""
+
+
+class LiveTasks:
+    """The tasks that take the most time, as many as there is room for, while it is entered."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """`console` is standard error if not given."""
+        self._live = Live(console=console or Console(stderr=True), refresh_per_second=4)
+
+    def __enter__(self) -> LiveTasks:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Print a line above the table."""
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def update(self, turn: Turn) -> None:
+        """Show how things are after a task's turn."""
+        self._live.update(self._table(turn), refresh=True)
+
+    def _table(self, turn: Turn) -> Any:
+        left = f", left {clock(turn.left)}" if math.isfinite(turn.left) else ""
+        title = f"{turn.trials} trials, {clock(turn.seconds)}{left}: {turn.total}"
+        table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+        table.add_column("task", overflow="ellipsis", no_wrap=True)
+        for name in ("count", "trials", "first ms", "best ms", "share"):
+            table.add_column(name, justify="right")
+        known = sum(s.total for s in turn.states if math.isfinite(s.best))
+        states = sorted(turn.states, key=lambda s: -s.total)
+        room = max(self._live.console.height - _AROUND, 1)
+        for s in states[:room]:
+            share = f"{s.total / known:.1%}" if math.isfinite(s.best) else "–"
+            table.add_row(
+                s.task.name,
+                str(s.task.count),
+                str(len(s.session.history)),
+                _ms(s.curve[0] if s.curve else math.inf),
+                _ms(s.best),
+                share,
+                style="bold" if s is turn.state else "",
+            )
+        if len(states) > room:
+            table.add_row(f"and {len(states) - room} more")
+        return table
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4f}" if math.isfinite(seconds) else "–"

@@ -1,0 +1,208 @@
+"""Networks compared as wholes: what one step gains by another.
+
+A step may be slow since the one before it has left its operand in the caches of other cores. So a
+network in which one task has its threads write contiguous parts of the results (`parts.in_order`)
+is compared with that of the fastest steps.
+
+And the weights of all steps share the last-level cache. A step with large weights (transformed
+for Winograd's algorithm, say) reads them from memory in every call, and leaves no room for those
+of others; what one with fewer is worth, no step's own time tells. So networks are compared
+in which each step costs its own time and a price for each byte of its weights, for a few prices:
+what is best under a budget of bytes is nearly always the best for some price (Everett 1963, on
+Lagrange multipliers for problems of allocation).
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from loopwright.codegen.build import program, signature
+from loopwright.explore.session import Session
+from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.model import TunedModel
+from loopwright.graph.tasks import Work
+from loopwright.graph.tuning.candidates import (
+    Compared,
+    Samples,
+    expected,
+    fastest,
+    in_parts,
+    of_each_algorithm,
+    writes_parts,
+)
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Target
+
+_OF_TASK = 4
+"""Candidates of a task that write contiguous parts, as many as are compared in whole networks."""
+_NETWORKS = 15
+"""As many in all are compared with that of the fastest steps."""
+_PRICES = (5e-12, 10e-12, 20e-12, 40e-12, 80e-12)
+"""Seconds for a byte of weights: from those of a last-level cache to those of a slow memory."""
+_GAIN = 0.995
+"""Of a call's time: a network that takes less is faster as a whole."""
+_SURE = 0.8
+"""The share of rounds, at least, that say so."""
+_LEAST = 0.1
+"""What is left of a step's time, at least, where a network gains by it."""
+_ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 10
+"""Rounds, the fewest of them whatever the time, and calls in each: more than steps need that are
+timed alone, since a network's weights take a few calls to find their places in the caches."""
+_MOST_WEIGHTS = 1 << 30
+"""Bytes of all networks' weights after which no further one is built."""
+SPARED = 1
+"""Rounds at the start that do not count: the first calls touch new memory."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Other configs for some tasks, by the workload's key, and what they are, in words."""
+
+    what: str
+    configs: Mapping[str, Config]
+
+
+def compare_whole(
+    work: Work,
+    target: Target,
+    tasks: Sequence[Compared],
+    samples: Samples,
+    end: float,
+    others: Mapping[str, Config] = MappingProxyType({}),
+    all_of_it: bool = False,
+) -> Iterator[str]:
+    """Compare networks as wholes, until `end` but for a few rounds, sooner unless all of the time
+    is to be used: lighter ones first, then those
+    in which one task writes contiguous parts. Where one is faster than that of the fastest steps,
+    the samples of its candidates become those of the fastest, less what the network gains. Says
+    what it does."""
+    middle = (time.monotonic() + end) / 2
+    for changes, until in ((lighter, middle), (_parts, end)):
+        found = changes(tasks, samples)
+        yield from _compare(work, target, tasks, samples, found, until, others, all_of_it)
+
+
+def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
+    """Networks with fewer bytes of weights than that of the fastest steps."""
+    pools: list[list[tuple[float, int, Config]]] = []  # the fastest one is the first
+    for t in tasks:
+        first = fastest(samples[t.key])
+        most = _weights(t.session, first)
+        cost = min(t.session.cost(first), expected(samples[t.key])[first])
+        pool = [(cost, most, first)]
+        for config in of_each_algorithm(t.session) if most else ():
+            size = _weights(t.session, config)
+            if size < most:
+                pool.append((t.session.cost(config), size, config))
+        pools.append(pool)
+    whole = sum(t.task.count * pool[0][1] for t, pool in zip(tasks, pools))
+    changes: dict[frozenset[tuple[str, Config]], Change] = {}
+    for price in _PRICES:
+        left, chosen = 0, {}
+        for t, pool in zip(tasks, pools):
+            _, size, config = min(pool, key=lambda found: found[0] + price * found[1])
+            left += t.task.count * size
+            if config != pool[0][2]:
+                chosen[t.key] = config
+        what = f"{left / 1e6:.1f} MB of weights in place of {whole / 1e6:.1f}"
+        if chosen:
+            changes.setdefault(frozenset(chosen.items()), Change(what, chosen))
+    return list(changes.values())
+
+
+def _weights(session: Session, config: Config) -> int:
+    """Bytes of the constants as a step reads them."""
+    sig = signature(program(session.workload, config, session.device.target), "step")
+    constants = {t.name for t in session.workload.constants}
+    read = (p for p in sig.plain_inputs if p.name in constants)
+    return sum(p.nbytes for p in (*sig.prepared, *read))
+
+
+def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
+    """Candidates that may do better in the whole than the fastest one of their task: the best
+    of every task first, tasks that take the most time before others."""
+    if tasks[0].session.device.target.threads == 1:
+        return []
+    first = {t.key: fastest(samples[t.key]) for t in tasks}
+    spent = {t.key: t.task.count * expected(samples[t.key])[first[t.key]] for t in tasks}
+    found = [
+        [
+            Change(f"{t.task.name}, contiguous parts for each thread", {t.key: config})
+            for config in in_parts(t.session, _OF_TASK)
+        ]
+        for t in sorted(tasks, key=lambda t: -spent[t.key])
+        if not writes_parts(t.session, first[t.key])
+    ]
+    by_rank = itertools.chain.from_iterable(itertools.zip_longest(*found))
+    return [change for change in by_rank if change is not None]
+
+
+def _compare(
+    work: Work,
+    target: Target,
+    tasks: Sequence[Compared],
+    samples: Samples,
+    changes: Sequence[Change],
+    end: float,
+    others: Mapping[str, Config],
+    all_of_it: bool,
+) -> Iterator[str]:
+    """Compare the network of the fastest steps with changed ones."""
+    if not changes:
+        return
+    begin = time.monotonic()
+    first = {t.key: fastest(samples[t.key]) for t in tasks}
+    models: list[TunedModel] = []
+    built: list[Change] = []
+    for change in (Change("", {}), *changes[:_NETWORKS]):
+        if len(models) > 1 and (time.monotonic() > (begin + end) / 2 or too_large(models)):
+            break
+        composed = compose(work, {**others, **first, **change.configs}, target, "model")
+        if not (built and composed.notes):  # else a config is none that can be built
+            models.append(TunedModel(work, composed, target, {}))
+            built.append(change)
+    calls: list[list[float]] = [[] for _ in models]
+    for _ in turns(end, all_of_it):
+        for model, taken in zip(models, calls):
+            taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
+    before = calls[0][SPARED:]
+    gains: list[tuple[float, Change]] = []
+    for change, taken in zip(built[1:], calls[1:], strict=True):
+        ratios = [b / a for a, b in zip(before, taken[SPARED:], strict=True)]
+        ratio = statistics.median(ratios)
+        yield f"{change.what}: {ratio:.3f} of a call's time"
+        if ratio < _GAIN and np.quantile(ratios, _SURE) < 1:
+            gains.append((ratio, change))
+    taken_up: set[str] = set()
+    for ratio, change in sorted(gains, key=lambda gain: gain[0]):
+        if taken_up & change.configs.keys():  # together they were not measured
+            continue
+        taken_up |= change.configs.keys()
+        changed = [t for t in tasks if t.key in change.configs]
+        cost = sum(t.task.count * expected(samples[t.key])[first[t.key]] for t in changed)
+        left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
+        for t in changed:
+            own = samples[t.key]
+            own[change.configs[t.key]] = [left * seconds for seconds in own[first[t.key]]]
+
+
+def too_large(models: Sequence[TunedModel]) -> bool:
+    """Whether the weights of these leave no room for more."""
+    return sum(model.composed.weight_bytes for model in models) > _MOST_WEIGHTS
+
+
+def turns(end: float, all_of_it: bool = False) -> Iterator[int]:
+    """The numbers of the rounds, those that do not count among them: some, or as many as begin
+    before `end`, and a few. With `all_of_it`, as many as there is time for."""
+    for turn in itertools.count():
+        late = time.monotonic() >= end or (turn >= _ROUNDS + SPARED and not all_of_it)
+        if late and turn >= _LEAST_ROUNDS + SPARED:
+            return
+        yield turn

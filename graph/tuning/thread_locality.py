@@ -1,0 +1,74 @@
+"""Which part of a result each thread writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from loopwright.schedule.tree.grammar import (
+    Let,
+    Linear,
+    Loop,
+    Quotient,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+    flat,
+)
+
+_NEAR = 1 / 8  # of a result, by which parts may begin elsewhere
+
+
+def in_order(tree: Tree, threads: int) -> bool:
+    """Whether every thread writes about its own contiguous part of the results, the first thread
+    the first part. Steps of a network that all do so mostly read what their own core has written,
+    which is near; what another core has written is far."""
+    names = {buffer.name for buffer in tree.outputs}
+    found = [_is_in_order(path, store, threads) for path, store in _stores(tree.body, names)]
+    return bool(found) and all(found)
+
+
+def _stores(
+    body: tuple[Stmt, ...], names: set[str], path: tuple[Loop | Let, ...] = ()
+) -> Iterator[tuple[tuple[Loop | Let, ...], Store]]:
+    """The stores to some buffers, behind the loops and names around them."""
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            yield from _stores(stmt.body, names, (*path, stmt))
+        elif isinstance(stmt, Let):
+            path = (*path, stmt)
+        elif isinstance(stmt, Store) and stmt.buffer.name in names:
+            yield path, stmt
+
+
+def _is_in_order(path: tuple[Loop | Let, ...], store: Store, threads: int) -> bool:
+    loops = [s for s in path if isinstance(s, Loop) and s.kind == "parallel"]
+    total, size = math.prod(int(loop.extent) for loop in loops), int(store.buffer.size)
+    if total < threads:
+        return False
+    for thread in range(1, threads):
+        rest, values = -(-total * thread // threads), dict[Var, int]()
+        for loop in reversed(loops):
+            rest, values[loop.var] = divmod(rest, int(loop.extent))
+        for stmt in path:
+            if isinstance(stmt, Let):
+                values[stmt.var] = min(_value(stmt.value, values), int(stmt.limit))
+        begin = _value(flat(store.buffer, store.index), values)
+        if abs(begin - size * thread / threads) > _NEAR * size:
+            return False
+    return True
+
+
+def _value(linear: Linear, values: dict[Var, int]) -> int:
+    """An index expression, with loops that are not among the values at their start."""
+    total = int(linear.const)
+    for term, coefficient in linear.terms:
+        if isinstance(term, Var):
+            number = values.get(term, 0)
+        elif isinstance(term, Quotient):
+            number = _value(term.value, values) // int(term.divisor)
+        else:
+            number = _value(term.value, values) % int(term.divisor)
+        total += number * int(coefficient)
+    return total

@@ -1,0 +1,373 @@
+"""`tune_model`: one budget, shared by the tasks of a whole network."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.target import processor
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.dsl.numerics import Numerics
+from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.session import Session
+from loopwright.explore.tuner import Tuner, check_seed
+from loopwright.graph.compile.model import (
+    TunedModel,
+    best_records,
+    build_work,
+    check_results,
+    import_model,
+    runs_here,
+    without_source,
+)
+from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork
+from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.tasks import Task, Work
+from loopwright.graph.tuning.candidates import Compared, contenders, leaving_zeros_out
+from loopwright.graph.tuning.in_situ import compare_in_place
+from loopwright.graph.tuning.summary import ending
+from loopwright.measure.device import Device
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.space import Space, space
+from loopwright.schedule.target import Target
+from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
+from loopwright.transfer.records.store import RecordStore
+
+BATCH = 16
+"""Candidates that are measured of a task before another may have its turn."""
+COMPARED = BATCH
+"""New candidates of a task from which on its best are measured again, inside of the network."""
+COMPARING, MOST_COMPARING = 120.0, 0.3
+"""Seconds that this takes, about; a budget in minutes keeps them back, but no more than that share
+of it."""
+RECENT = 2
+"""Batches over which the rate of improvement is taken."""
+
+
+@dataclass
+class TaskState:
+    """How far the search of one task is.
+
+    Attributes
+    ----------
+    curve: the lowest cost in seconds after each batch; infinite while nothing worked.
+    exhausted: whether nothing is left to measure.
+    measured: how many candidates this search measured.
+    """
+
+    task: Task
+    session: Session
+    tuner: Tuner
+    curve: list[float] = field(default_factory=list)
+    exhausted: bool = False
+    measured: int = 0
+
+    @property
+    def best(self) -> float:
+        """The lowest cost so far, in seconds."""
+        return self.curve[-1] if self.curve else math.inf
+
+    @property
+    def total(self) -> float:
+        """Seconds that one call of the network spends on this task."""
+        return self.task.count * self.best
+
+    def compared(self, sparse: bool) -> bool:
+        """Whether there is something to compare in the network: many new candidates, or a best
+        one, of this search or of an earlier one that was interrupted, or a `sparse` one, that has
+        not been compared in one yet."""
+        if self.measured >= COMPARED:
+            return True
+        wanted = self.session.ranked()[:1]
+        if wanted and sparse:
+            wanted += leaving_zeros_out(self.session)
+        seen = self.session.in_networks()
+        return any(config not in seen for config in wanted)
+
+    @property
+    def expected_gain(self) -> float:
+        """Seconds of the network that the next batch may save: count × time × recent rate.
+
+        The rate is the share of its time that a task lost per batch lately; where there is too
+        little to tell, it is taken to be large, in the order of arithmetic.
+        """
+        if self.exhausted:
+            return -math.inf
+        if not self.curve or math.isinf(self.best):
+            return math.inf if len(self.curve) < RECENT else 0.0
+        batches = min(RECENT, len(self.curve) - 1)
+        if batches < RECENT:
+            rate = 0.5 / (1 + batches)
+        else:
+            rate = (1 - self.best / self.curve[-1 - batches]) / batches
+        return self.total * max(rate, 0.02 / len(self.curve))
+
+    def advance(self, trials: int) -> int:
+        """Measure one more batch; how many candidates that were."""
+        configs = self.tuner.ask(trials)
+        measured = self.session.measure(configs)
+        self.tuner.tell([m.config for m in measured], [m.cost for m in measured])
+        self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
+        self.exhausted = self.tuner.exhausted
+        self.measured += len(measured)
+        return len(measured)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How things are after a task had its turn; as text, a line about it.
+
+    Attributes
+    ----------
+    states: of all tasks; `state` is that of the one.
+    before: its lowest cost before, in seconds.
+    trials: candidates measured of all tasks, by this search.
+    seconds: since it began; `left`: until the budget is used up, at this pace.
+    """
+
+    states: Sequence[TaskState]
+    state: TaskState
+    before: float
+    trials: int
+    seconds: float
+    left: float
+
+    @property
+    def total(self) -> str:
+        """What a call spends on the tasks that are known, in words."""
+        known = [s.total for s in self.states if math.isfinite(s.best)]
+        return f"{len(known)} of {len(self.states)} tasks, {_ms(sum(known))} in all"
+
+    def __str__(self) -> str:
+        task = self.state.task
+        return (
+            f"{self.trials} trials, {self.seconds:.0f} s: {task.name} × {task.count}: "
+            f"{_ms(self.before)} to {_ms(self.state.best)}; {self.total}"
+        )
+
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search, as the parameters of `tune_model` say.
+
+    Attributes
+    ----------
+    watch: is given every turn of a task; if it is not given, `tell` is given a line.
+    """
+
+    seed: int = 0
+    only: Sequence[int] | None = None
+    transfer: Transfer = AUTO
+    device: Device | None = None
+    tell: Tell | None = None
+    watch: Callable[[Turn], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+
+def tune_model(  # noqa: PLR0913 - what users choose
+    model: Any,
+    inputs: Inputs = None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    *,
+    minutes: float | None = None,
+    trials: int | None = None,
+    records: str | os.PathLike[str] = "tuning.db",
+    effort: str = "normal",
+    threads: int | None = None,
+    seed: int = 0,
+    only: Sequence[int] | None = None,
+    transfer: Transfer = AUTO,
+    layout: str = "auto",
+    sparse: bool = False,
+    numerics: str | Numerics = "standard",
+    check: bool = True,
+    device: Device | None = None,
+    tell: Tell | None = None,
+) -> TunedModel | VirtualModel:
+    """Tune all work of a network together, and compile it by what was found.
+
+    Every measurement goes to the record store as soon as it is there: the same call again goes on
+    from there, equal work in other models is known already, and Ctrl-C ends the search with what
+    was found.
+
+    Parameters
+    ----------
+    model, inputs: see `graph.read.read_model`.
+    target, threads: as for `lw.build`.
+    minutes, trials, effort: the budget of the whole network; trials of earlier sessions do not
+        count.
+    records: path of the record store.
+    only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
+    transfer: the global model that every search begins with: "auto" for the one that is shipped
+        for the target, the path of another, None for none.
+    layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
+        which is what `graph.apply` meets in a pipeline of TVM's.
+    sparse: whether programs may be chosen that skip products with zeros of the data, as ReLUs
+        make them (activation sparsity). Their time depends on the data: a call takes longer for
+        inputs with fewer zeros than those that are given here.
+    numerics: as for `lw.build_model`.
+    check: as for `lw.build_model`, before anything is measured, and again of what is returned.
+    device: what measures, by default this machine. One that is given is not closed, and the best
+        candidates are then not compared inside of the network.
+    tell: is given lines of text: one for every batch, and at the end the estimate beside a
+        measured call.
+
+    Raises `ModelError`, `TuningError`, `BuildError`.
+    """
+    budget = Budget.of_model(trials, minutes, effort)
+    options = SearchOptions(seed, only, transfer, device, tell)
+    machine = processor(target, threads) if device is None else processor(device.target)
+    work = import_model(model, inputs, machine, layout, check, numerics, sparse)
+    search(work, machine, budget, records, options)
+    measured_on = None if device is None else device.fingerprint()
+    built = build_work(work, machine, records, machine=measured_on)
+    if check:
+        check_results(built, machine, tuned=True)
+    if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
+        for line in ending(built):
+            tell(line)
+    return without_source(built)
+
+
+def search(
+    work: Work | VirtualWork,
+    target: Target,
+    budget: Budget,
+    records: str | os.PathLike[str],
+    options: SearchOptions | None = None,
+) -> list[TaskState]:
+    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each."""
+    options = options or SearchOptions()
+    only, device = options.only, options.device
+    tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
+    if not tasks:
+        return []
+    with ExitStack() as stack:
+        inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
+        if device is None:
+            from loopwright.measure.local import LocalDevice
+
+            device = stack.enter_context(LocalDevice(target))
+        store = stack.enter_context(RecordStore(records))
+        device.check()
+        base = find_base(options.transfer, tasks[0].workload, device.target)
+        say = options.tell or (lambda _: None)
+        show = options.watch or (lambda turn: say(str(turn)))
+        for note in base.notes:
+            say(note)
+        deadline = time.monotonic() + 60 * budget.minutes
+        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
+        searching = deadline - comparing
+        shared = _Open(device, store, options.seed, base.model)
+        states = [
+            _state(space(t.workload, device.target, work.numerics), t, shared, searching)
+            for t in tasks
+        ]
+        try:
+            for turn in _turns(states, budget, searching):
+                show(turn)
+            for line in _failed(states):
+                say(line)
+            if inside:
+                assert isinstance(work, Work)
+                sparse = work.sparse
+                best = [
+                    Compared(s.task, s.session, contenders(s.session, sparse))
+                    for s in states
+                    if s.compared(sparse)
+                ]
+                others = _known(work, target, records) if best else {}
+                timed = budget.minutes < math.inf  # else a few rounds do, one after the other
+                left = min(comparing, max(deadline - time.monotonic(), 0.0))
+                for line in compare_in_place(work, target, best, left, others, timed):
+                    say(line)
+        except KeyboardInterrupt:
+            say("interrupted: what was measured is kept")
+        finally:
+            for state in states:
+                state.session.flush()
+    return states
+
+
+def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[str, Config]:
+    """The best known config of every task, by the workload's key."""
+    found = best_records(work, target, records)
+    workloads = {task.workload.key: task.workload for task in work.tasks}
+    spaces = {k: space(workloads[k], target, work.numerics).whole for k in found}
+    return {k: r.config for k, r in found.items() if r.config in spaces[k]}
+
+
+def _turns(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[Turn]:
+    """Until the trials are used up, or it is time to compare."""
+    began, done = time.monotonic(), 0
+    while (left := budget.trials - done) > 0 and time.monotonic() < deadline:
+        state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
+        if state.expected_gain == -math.inf:
+            return
+        before = state.best
+        done += state.advance(int(min(BATCH, left)))
+        now = time.monotonic()
+        pace = (now - began) / max(done, 1)
+        to_go = max(min(deadline - now, pace * (budget.trials - done)), 0.0)
+        yield Turn(states, state, before, done, now - began, to_go)
+
+
+def _task(work: Work | VirtualWork, number: int) -> Task:
+    if not 0 <= number < len(work.tasks):
+        raise TuningError(f"there is no task {number}: the model has {len(work.tasks)}, from 0")
+    return work.tasks[number]
+
+
+@dataclass(frozen=True)
+class _Open:
+    """What the searches of a network share."""
+
+    device: Device
+    store: RecordStore
+    seed: int
+    base: StoredModel | None
+
+
+def _state(points: Space, task: Task, shared: _Open, deadline: float) -> TaskState:
+    """Nothing is measured of it after the deadline, by the monotonic clock."""
+    tuner = Tuner(points, seed=shared.seed, base=shared.base)
+    budget = Budget(minutes=(deadline - time.monotonic()) / 60)
+    session = Session(
+        task.workload, points, shared.device, shared.store, budget, (), shared.seed
+    )
+    earlier = session.resume()
+    costs = [session.cost(m.config) for m in earlier]
+    tuner.tell([m.config for m in earlier], costs)
+    best = np.minimum.accumulate(costs).tolist()  # in the order in which they were measured
+    curve = best[-1::-BATCH][::-1]
+    return TaskState(task, session, tuner, curve, tuner.exhausted)
+
+
+def _failed(states: Sequence[TaskState]) -> Iterator[str]:
+    """The tasks that have no program but their defaults. Raises `TuningError` where candidates
+    were measured and none of any task worked."""
+    tried = [s for s in states if s.session.history]
+    if tried and all(math.isinf(s.best) for s in tried):
+        raise tried[0].session.nothing_worked("the search ended")
+    missed = [s.task.name for s in states if not s.session.history]
+    if missed:
+        yield f"the budget ended before {', '.join(missed)}: by default schedules"
+    for s in tried:
+        if math.isinf(s.best):
+            yield f"{s.task.name}: {s.session.nothing_worked('the search ended')}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms" if math.isfinite(seconds) else "–"

@@ -1,0 +1,35 @@
+"""`loopwright build`: a network as a library, by records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from loopwright.cli.command import Command, NewFile, library_path
+from loopwright.cli.network import Network, network_options
+from loopwright.cli.network_summary import have, saved, say_untuned
+from loopwright.cli.options import POLICY
+from loopwright.dsl.words import counted
+
+
+@click.command(cls=Command)
+@network_options
+@POLICY
+@click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
+@click.option("--strict", is_flag=True, help="Fail if anything has no record.")
+def build(network: Network, policy: str, output: Path | None, strict: bool) -> None:
+    """Compile NET.onnx by the best records there are, into a library with a C header."""
+    output = library_path(output, network.path)
+    built = network.built(policy)
+    missing = say_untuned(built, network.tune_command)
+    for note in built.notes:
+        click.echo(f"note: {note}", err=True)
+    if strict and missing:
+        raise click.ClickException(
+            f"--strict was given, and {counted(missing, 'task')} {have(missing)} no record"
+        )
+    if strict and (left := built.notes[len(built.work.notes()) :]):
+        raise click.ClickException(f"--strict was given, and {left[0]}")
+    path = built.export(output)
+    click.echo(f"saved      {path}, {saved(built)}")

@@ -1,0 +1,85 @@
+"""Commands that end with a message, and the files that they write."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loopwright.dsl.errors import LoopwrightError
+
+STORE = Path("tuning.db")
+"""The record store where none is given."""
+
+
+class Command(click.Command):
+    """A command that ends with a message and exit code 1 on our errors."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoopwrightError as error:
+            raise click.ClickException(str(error)) from error
+        except BrokenPipeError:
+            raise  # whoever read what we print has seen enough, which click knows
+        except OSError as error:
+            raise click.ClickException(str(error)) from error
+
+
+class NewFile(click.Path):
+    """The path of a file to be written, where that can be done: better said before the work."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"{path}: there is no folder {path.parent}; make it first", param, ctx)
+        if not path.exists() and not os.access(path.parent, os.W_OK):
+            self.fail(f"{path}: files cannot be written to {path.parent}", param, ctx)
+        return path
+
+
+def library_path(given: Path | None, default: Path) -> Path:
+    """Where a library goes that is yet to be made: the file that was given, or the default, its
+    name made one that C takes. A usage error, or `LibraryError`, where it cannot be written."""
+    from loopwright.codegen.library.export import check_place
+    from loopwright.codegen.library.header import as_identifier
+
+    path = given or default.with_name(f"{as_identifier(default.stem)}.so")
+    if path.suffix != ".so":
+        raise click.UsageError(f"--output {path}: the name of a library ends in .so")
+    check_place(path)
+    for suffix in (".so", ".h", ".json"):
+        NewFile().convert(path.with_suffix(suffix), None, click.get_current_context())
+    return path
+
+
+def check_store(path: Path) -> None:
+    """A usage error where records cannot be added to a store: there must be room for its log, too,
+    beside it."""
+    NewFile().convert(path, None, click.get_current_context())
+    if not os.access(path.parent, os.W_OK):
+        raise click.UsageError(f"--records {path}: files cannot be written to {path.parent}")
+
+
+def replay_command(number: int | None, records: Path) -> str:
+    """What runs a record of a store again."""
+    words = ["loopwright", "replay", str(number)]
+    return shlex.join(
+        words if records.absolute() == STORE.absolute() else [*words, "--records", str(records)]
+    )
+
+
+class Group(Command, click.Group):
+    """A group of such commands."""
+
+
+def show_details(*details: tuple[str, object]) -> None:
+    """Print names and values, one below the other."""
+    for name, value in details:
+        click.echo(f"{name + ':':<14}{value}".replace("\n", f"\n{'':<14}"))

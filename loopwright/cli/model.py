@@ -1,0 +1,211 @@
+"""`loopwright model`: cost models in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.command import STORE, NewFile, show_details
+from loopwright.cli.command import Group as _Commands
+from loopwright.cli.options import FILE, SEED
+
+if TYPE_CHECKING:
+    from loopwright.transfer.pretrained.dataset import Group
+
+_LISTED = 8
+"""Entries of a list that are shown."""
+_STORES = click.option(
+    "--records",
+    "stores",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    default=(STORE,),
+    show_default=True,
+    help="A record store; may be given several times.",
+)
+_TARGETS = click.option(
+    "--targets",
+    type=click.Choice(["family", "all"]),
+    default="family",
+    show_default=True,
+    help="Records of targets with this machine's architecture and vector features, or all.",
+)
+_KIND = click.option(
+    "--model",
+    "kind",
+    type=click.Choice(["gbt", "mlp", "blend", "treegru"]),
+    default="gbt",
+    show_default=True,
+    help="Boosted trees, perceptrons, both, or a network over loop trees, which needs torch.",
+)
+
+
+def _reads(kind: str) -> str:
+    """The representation that a kind of model reads."""
+    return "tree" if kind == "treegru" else "relation"
+
+
+@click.group(cls=_Commands)
+def model() -> None:
+    """Train cost models on records, judge them, look into their files."""
+
+
+@model.command()
+@click.argument("file", type=FILE)
+@click.option(
+    "--features", type=click.IntRange(0), default=12, show_default=True, help="How many to list."
+)
+def show(file: Path, features: int) -> None:
+    """Show the card of a model: what it is, what it learned from, which features matter to it."""
+    from loopwright.costmodel.models.file import load_model
+
+    loaded = load_model(file)
+    size = f"{file}, {file.stat().st_size / 1e6:.2f} MB"
+    show_details(("file", size), ("model", loaded.describe()), ("reads", loaded.reads))
+    show_details(*_lines(loaded.about))
+    shares = sorted(loaded.importance().items(), key=lambda share: -share[1])
+    listed = [f"{share:6.1%}  {name}" for name, share in shares[:features]]
+    if listed:
+        show_details(("importance", "\n".join(listed)))
+
+
+def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """What is known of a model's origin, with what is nested on lines of its own."""
+    for name, value in about.items():
+        if isinstance(value, Mapping):
+            value = "\n".join(f"{key}: {entry}" for key, entry in value.items())
+        elif isinstance(value, list):
+            value = f"{len(value)} entries" if len(value) > _LISTED else "\n".join(map(str, value))
+        yield name, value
+
+
+@model.command()
+@_STORES
+@_TARGETS
+@click.option(
+    "-o",
+    "--output",
+    type=NewFile(),
+    default="model.json",
+    show_default=True,
+    help="The model's file.",
+)
+@_KIND
+@click.option("--base", type=FILE, help="A model to go on from.")
+@click.option(
+    "--beside",
+    type=FILE,
+    multiple=True,
+    help="A model whose scores count half as much as those of a part of the new one; repeatable.",
+)
+@SEED
+@click.option("--note", help="Anything that should be known of it, kept in the file.")
+def train(
+    stores: tuple[Path, ...],
+    targets: str,
+    output: Path,
+    kind: str,
+    base: Path | None,
+    beside: tuple[Path, ...],
+    seed: int,
+    note: str | None,
+) -> None:
+    """Learn a global model from records of many workloads, to begin searches with:
+    `loopwright tune --transfer FILE`."""
+    from loopwright.transfer.pretrained.training import load_global
+    from loopwright.transfer.pretrained.training import train as trained
+
+    groups = _groups(stores, targets, _reads(kind))
+    before = None if base is None else load_global(base)
+    made = trained(groups, kind, seed, before, [load_global(file) for file in beside])
+    if note:
+        made.about["note"] = note
+    made.save(output)
+    click.echo(
+        f"{output}: {made.describe()}, of {made.about['records']} records of "
+        f"{len(made.about['workloads'])} workloads; `loopwright model eval --records …` says how "
+        "well such a model ranks workloads that it has not seen"
+    )
+
+
+@model.command("eval")
+@click.argument("file", type=FILE, required=False)
+@_STORES
+@_TARGETS
+@click.option(
+    "--hold-out",
+    type=click.Choice(["workload", "kind"]),
+    default="workload",
+    show_default=True,
+    help="What a model that judges a group has not seen: its workload, or any of its kind.",
+)
+@click.option(
+    "--folds",
+    type=click.IntRange(2),
+    default=5,
+    show_default=True,
+    help="Parts of the workloads, each held out once.",
+)
+@_KIND
+@SEED
+def evaluate(
+    file: Path | None,
+    stores: tuple[Path, ...],
+    targets: str,
+    hold_out: str,
+    folds: int,
+    kind: str,
+    seed: int,
+) -> None:
+    """Judge a model on workloads that it has not learned from.
+
+    With FILE, that model, on those of the records that it has not seen. Without, models that are
+    trained here, each with a part of the workloads held out.
+    """
+    from loopwright.transfer.pretrained import evaluation
+    from loopwright.transfer.pretrained.training import load_global
+    from loopwright.transfer.pretrained.training import train as trained
+
+    loaded = None if file is None else load_global(file)
+    reads = loaded.reads if loaded else _reads(kind)
+    groups = _groups(stores, targets, reads)
+    if loaded is not None:
+        seen = set(loaded.about[f"{hold_out}s"])
+        new = [g for g in groups if evaluation.label(g, hold_out) not in seen]
+        scores = evaluation.judged(loaded, new)
+    else:
+        scores = list(
+            evaluation.cross_validated(groups, lambda g: trained(g, kind, seed), hold_out, folds)
+        )
+    click.echo(evaluation.table(scores))
+
+
+def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
+    from loopwright.codegen.processors import usable_processors
+    from loopwright.codegen.target import resolve
+    from loopwright.transfer.pretrained.dataset import of_family, read_groups
+    from loopwright.transfer.records.store import RecordStore
+
+    with ExitStack() as stack:
+        opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]
+        wanted = of_family(str(resolve("cpu"))) if targets != "all" else lambda _: True
+        processes = usable_processors()
+        groups = list(read_groups(opened, reads, wanted=wanted, processes=processes))
+        measured = [s for store in opened for s in store.settings() if s.measured]
+    if any(map(wanted, measured)) and not groups:
+        raise click.ClickException(
+            "none of the records says what a model can learn: they are of GPUs, or of configs "
+            "that another version had; collect new ones"
+        )
+    if measured and not groups:
+        seen = ", ".join(sorted({s.target for s in measured})[:3])
+        raise click.ClickException(
+            f"the records are of other targets, {seen}: --targets all takes them too"
+        )
+    if skipped := sum(g.skipped for g in groups):
+        click.echo(f"{skipped} records are of configs of another version, left out", err=True)
+    return groups

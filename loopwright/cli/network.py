@@ -1,0 +1,159 @@
+"""Networks as the command line names them: an ONNX file, and how to compile it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from loopwright.cli.command import STORE
+from loopwright.cli.options import FILE, NUMERICS, RECORDS, THREADS, collect
+
+if TYPE_CHECKING:
+    from loopwright.graph.compile.model import TunedModel
+    from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork
+    from loopwright.graph.tasks import Work
+    from loopwright.schedule.target import Target
+
+_OPTIONS = (
+    click.argument("path", metavar="NET.onnx", type=FILE),
+    click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=1,3,224,224",
+        help="The shape of an input that the network leaves open; once for each.",
+    ),
+    THREADS,
+    RECORDS,
+    NUMERICS,
+    click.option(
+        "--sparse",
+        is_flag=True,
+        help="Allow programs that skip zeros of the data: their time depends on it.",
+    ),
+    click.option(
+        "--layout",
+        type=click.Choice(["auto", "given"]),
+        default="auto",
+        show_default=True,
+        help="Of images between operators: as suits these, or as the network has it.",
+    ),
+    click.option(
+        "--check/--no-check", default=True, help="Compare with onnxruntime, if installed."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network and how to compile it."""
+
+    path: Path
+    shapes: tuple[str, ...]
+    threads: int | None
+    records: Path
+    numerics: str
+    sparse: bool
+    layout: str
+    check: bool
+
+    def built(self, policy: str) -> TunedModel | VirtualModel:
+        """The network compiled by the records there are."""
+        from loopwright.graph.compile.model import build_model
+
+        source = click.get_current_context().get_parameter_source("records")
+        if source == ParameterSource.COMMANDLINE and not self.records.exists():
+            click.echo(f"note: there is no record store {self.records} yet", err=True)
+        with _in_options():
+            return build_model(
+                self.path,
+                _parsed(self.shapes),
+                threads=self.threads,
+                records=self.store,
+                policy=policy,
+                name=self.path.stem,
+                layout=self.layout,
+                check=self.check,
+                numerics=self.numerics,
+                sparse=self.sparse,
+            )
+
+    def imported(self, target: Target) -> Work | VirtualWork:
+        """The tasks of the network."""
+        from loopwright.graph.compile.model import import_model
+
+        with _in_options():
+            return import_model(
+                self.path,
+                _parsed(self.shapes),
+                target,
+                self.layout,
+                self.check,
+                self.numerics,
+                self.sparse,
+            )
+
+    @property
+    def store(self) -> Path | None:
+        """The record store, if there is one."""
+        return self.records if self.records.exists() else None
+
+    @property
+    def tune_command(self) -> str:
+        """The command that makes missing records."""
+        words = ["loopwright", "tune-model", str(self.path)]
+        for shape in self.shapes:
+            words += ["--shape", shape]
+        if self.threads is not None:
+            words += ["--threads", str(self.threads)]
+        if self.records != STORE:
+            words += ["--records", str(self.records)]
+        if self.numerics != "standard":
+            words += ["--numerics", self.numerics]
+        if self.sparse:
+            words += ["--sparse"]
+        if self.layout != "auto":
+            words += ["--layout", self.layout]
+        if not self.check:
+            words += ["--no-check"]
+        return shlex.join(words)
+
+
+def network_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes a `Network`, then its own options, with the options for it."""
+    with_options = collect(Network)(command)
+    for option in reversed(_OPTIONS):
+        with_options = option(with_options)
+    return with_options
+
+
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Say how to give open shapes as the command line takes them, not as Python does."""
+    from loopwright.graph.errors import OpenShape
+
+    try:
+        yield
+    except OpenShape as error:
+        shape = f"--shape {error.name}={','.join(map(str, error.example))}"
+        raise click.ClickException(f"{error.problem}: give its shape, e.g. {shape}") from error
+
+
+def _parsed(shapes: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+    found = {}
+    for text in shapes:
+        name, equals, value = text.rpartition("=")
+        try:
+            found[name] = tuple(map(int, value.split(",")))
+        except ValueError:
+            equals = ""
+        if not (name and equals and min(found[name]) > 0):
+            raise click.UsageError(f"--shape {text}: write NAME=1,3,224,224, extents from 1 up")
+    return found or None

@@ -1,0 +1,73 @@
+"""Options that several commands have, and how a command gets its options as one object."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loopwright.cli.command import STORE
+from loopwright.dsl.numerics import Numerics
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+RECORDS = click.option(
+    "--records", type=FILE, default=STORE, show_default=True, help="The record store."
+)
+THREADS = click.option(
+    "--threads", type=click.IntRange(1), help="Threads of the program; all if not given."
+)
+SEED = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is random."
+)
+TARGET = click.option(
+    "--target",
+    type=click.Choice(["cpu", "cuda", "opencl"]),
+    default="cpu",
+    show_default=True,
+    help="What programs run on: this machine's processor, or its GPU.",
+)
+MINUTES = click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="Time to take at most."
+)
+NUMERICS = click.option(
+    "--numerics",
+    type=click.Choice([str(n) for n in Numerics]),
+    default="standard",
+    show_default=True,
+    help="What programs may do to rounding errors: nothing, up to 4 times the bound, anything.",
+)
+TRANSFER = click.option(
+    "--transfer",
+    default="auto",
+    show_default=True,
+    metavar="[auto|none|FILE]",
+    callback=lambda _ctx, _param, value: None if value == "none" else value,
+    help="The global cost model to begin with: the shipped one, none, or FILE.",
+)
+POLICY = click.option(
+    "--policy",
+    type=click.Choice(["exact", "family", "any"]),
+    default="exact",
+    show_default=True,
+    help="Whose records may serve.",
+)
+
+
+def collect(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that are fields of the dataclass `kind` as one object of it,
+    before its other options."""
+    names = [field.name for field in fields(kind)]
+
+    def collected(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def called(*objects: object, **options: Any) -> None:
+            made = kind(**{name: options.pop(name) for name in names})
+            command(*objects, made, **options)
+
+        return called
+
+    return collected

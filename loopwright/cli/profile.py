@@ -1,0 +1,33 @@
+"""`loopwright profile`: where the time of a network goes."""
+
+from __future__ import annotations
+
+import click
+
+from loopwright.cli.command import Command
+from loopwright.cli.network import Network, network_options
+from loopwright.cli.options import POLICY
+
+
+@click.command(cls=Command)
+@network_options
+@POLICY
+@click.option(
+    "--calls",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Calls, of whose times the medians are shown.",
+)
+def profile(network: Network, policy: str, calls: int) -> None:
+    """Time every step of NET.onnx inside of a whole call."""
+    from loopwright.graph.compile.model import TunedModel
+
+    built = network.built(policy)
+    if not isinstance(built, TunedModel):
+        raise click.ClickException(f"its steps cannot be timed one by one, since {built.notes[0]}")
+    steps = built.profile(calls=calls)
+    total = sum(seconds for _, seconds in steps)
+    for name, seconds in sorted(steps, key=lambda s: -s[1]):
+        click.echo(f"{seconds * 1e3:9.4f} ms {seconds / total:6.1%}  {name}")
+    click.echo(f"{total * 1e3:9.4f} ms in all; a whole call {built.measure() * 1e3:.4f} ms")

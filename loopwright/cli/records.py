@@ -1,0 +1,190 @@
+"""`loopwright records`: record stores, looked into and moved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from loopwright.cli.command import STORE, Group, NewFile, replay_command, show_details
+from loopwright.cli.options import FILE, POLICY, TARGET, THREADS
+from loopwright.cli.record_table import record_details, show_records, show_table
+from loopwright.cli.workload import read_workload, workload_arguments
+from loopwright.dsl.words import counted
+from loopwright.transfer.records.store import Record, RecordStore
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SQLITE = b"SQLite format 3\0"
+
+
+def _store(create: bool = False) -> Callable[[_F], _F]:
+    """The option `--records`, which gives a command its store, closed when the command ends."""
+
+    def opened(ctx: click.Context, _: click.Parameter, path: Path) -> RecordStore:
+        return ctx.with_resource(RecordStore(path, create))
+
+    return click.option(
+        "--records",
+        "store",
+        type=FILE,
+        default=STORE,
+        show_default=True,
+        callback=opened,
+        help="The record store.",
+    )
+
+
+@click.group(cls=Group)
+def records() -> None:
+    """Look into what was measured; move it between machines."""
+
+
+@records.command("list")
+@click.option("--workload", default="", help="Only workloads whose key begins like this.")
+@click.option("--session", default=None, help="Only those of one tuning session.")
+@click.option("--failed", is_flag=True, help="Only failures.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="0 is all.")
+@_store()
+def list_records(
+    store: RecordStore, workload: str, session: str | None, failed: bool, limit: int
+) -> None:
+    """List records, the newest first."""
+    found = store.query(session=session, failed=failed or None, newest=True)
+    chosen = (r for r in found if r.workload_key.startswith(workload))
+    shown = show_records(islice(chosen, limit or None))
+    settings = store.settings()
+    total = sum(s.measured + s.failed for s in settings)
+    click.echo(
+        f"{shown} of {total} records shown; {sum(s.failed for s in settings)} are failures; "
+        f"{len({s.workload_key for s in settings})} workloads",
+        err=True,
+    )
+
+
+@records.command()
+@_store()
+def best(store: RecordStore) -> None:
+    """List the fastest record of every workload, target, machine and number of threads, and what
+    was the fastest inside of a network."""
+    show_records(store.best_of_each())
+
+
+@records.command()
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@_store()
+def show(store: RecordStore, number: int, as_json: bool) -> None:
+    """Show all of one record."""
+    record = store.get(number)
+    if as_json:
+        click.echo(json.dumps(record.to_json()))
+        return
+    show_details(*record_details(record, store.path))
+
+
+def _is_store(file: Path) -> bool:
+    with file.open("rb") as found:
+        return found.read(len(_SQLITE)) == _SQLITE
+
+
+@records.command("export")
+@click.argument("file", type=NewFile())
+@click.option("--best", "only_best", is_flag=True, help="The fastest of each workload alone.")
+@_store()
+def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
+    """Write records to FILE: JSON lines, or a store if its name ends in .db."""
+    if file.exists() and file.samefile(store.path):
+        raise click.UsageError("FILE is the store itself")
+    if file.suffix != ".db" and file.is_file() and _is_store(file):
+        raise click.UsageError("FILE is a record store; give one whose name ends in .db, or none")
+    chosen: Iterable[Record] = store.best_of_each() if only_best else store
+    if file.suffix != ".db":
+        number = store.export_lines(file, chosen)
+    elif only_best:
+        number = store.export_best(file)
+    else:
+        with RecordStore(file) as other:
+            number = other.merge(chosen)
+    click.echo(f"{number} records written to {file}")
+
+
+@records.command("import")
+@click.argument("file", type=FILE)
+@click.option("--skip-damaged", is_flag=True, help="Import the rest of a damaged file.")
+@_store(create=True)
+def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
+    """Add the records of FILE, as `export` wrote it."""
+    new, skipped = store.import_lines(file, skip_damaged)
+    for problem in skipped:
+        click.echo(f"skipped {problem}", err=True)
+    click.echo(f"{new} new records; {store.path} has {len(store)}")
+
+
+@records.command()
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@_store(create=True)
+def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
+    """Add the records of other stores."""
+    for file in files:
+        with RecordStore(file, create=False) as other:
+            click.echo(f"{store.merge(other)} new records of {file}")
+    click.echo(f"{store.path} has {len(store)}")
+
+
+@records.command()
+@workload_arguments
+@TARGET
+@THREADS
+@POLICY
+@_store()
+def explain(
+    store: RecordStore,
+    what: str,
+    settings: tuple[str, ...],
+    target: str,
+    threads: int | None,
+    policy: str,
+) -> None:
+    """Say which record serves WHAT on this machine, or why none does."""
+    from loopwright.codegen.target import resolve
+    from loopwright.measure.local import LocalDevice
+
+    workload = read_workload(what, settings).workload
+    machine = resolve(target, threads)
+    with LocalDevice(machine) as device:
+        here = device.fingerprint()
+    found = store.best(workload, machine, policy, machine=here)
+    if found is None:
+        click.echo(store.explain_miss(workload, machine, policy, machine=here))
+        return
+    click.echo(f"record {found.id} serves, {found.cost * 1e3:.4g} ms: {found.config}")
+    click.echo(f"again: {replay_command(found.id, store.path)}")
+
+
+@records.command("show-autotvm")
+@click.argument("file", type=FILE)
+def show_autotvm(file: Path) -> None:
+    """List the lines of FILE, a log of AutoTVM; its configs are no records, being of templates."""
+    from loopwright.transfer.records.autotvm import import_autotvm
+
+    log = import_autotvm(file)
+    shown = show_table(
+        ("task", "arguments", "index", "target", "ms", "error"),
+        (
+            (
+                row.task,
+                json.dumps(row.args),
+                str(row.index),
+                row.target,
+                f"{row.cost * 1e3:.4g}" if row.costs else "",
+                "" if row.costs else row.error,
+            )
+            for row in log.rows
+        ),
+    )
+    skipped = "".join(f"; skipped {n}: {reason}" for reason, n in log.skipped.items())
+    click.echo(f"{counted(shown, 'line')}{skipped}", err=True)

@@ -1,0 +1,60 @@
+"""`loopwright run`: a call of an exported library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from loopwright.cli.command import Command, NewFile
+from loopwright.cli.options import FILE
+from loopwright.dsl.words import counted
+
+
+@click.command(cls=Command)
+@click.argument("library", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--input", "inputs", multiple=True, type=FILE, help="NAME.npy, in order.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=NewFile(),
+    help="Where results go: NAME.npy, in order.",
+)
+def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> None:
+    """Call an exported library on arrays in .npy files."""
+    import numpy as np
+
+    from loopwright.codegen.load import load
+    from loopwright.dsl.dtypes import numpy_dtype
+
+    for path in outputs:
+        if path.suffix != ".npy":
+            raise click.UsageError(f"--output {path}: the name of a saved array ends in .npy")
+    loaded = load(library)
+    results = loaded.signature.outputs
+    if len(outputs) > len(results):
+        raise click.UsageError(
+            f"{len(outputs)} times --output, for {counted(len(results), 'output')} of {library}: "
+            f"{', '.join(map(str, results))}; give one for each at most"
+        )
+    arrays = []
+    for path in inputs:
+        try:
+            arrays.append(np.load(path, allow_pickle=False))
+        except (OSError, EOFError, ValueError) as error:
+            raise click.ClickException(
+                f"{path}: cannot read it as a .npy file: {error}"
+            ) from error
+    for n, (array, parameter) in enumerate(zip(arrays, loaded.signature.inputs)):
+        if parameter.dtype == "bfloat16" and array.dtype == np.dtype("V2"):
+            arrays[n] = array.view(numpy_dtype(parameter.dtype))  # .npy has no name for it
+    result = loaded(*arrays)
+    made = result if isinstance(result, tuple) else (result,)
+    for number, (array, parameter) in enumerate(zip(made, results)):
+        shown = f"{parameter}, from {array.min():.6g} to {array.max():.6g}"
+        if number < len(outputs):
+            np.save(outputs[number], array)
+            shown += f", saved to {outputs[number]}"
+        click.echo(shown)

@@ -1,0 +1,230 @@
+"""`loopwright tune`: the search for the fastest program of a workload."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.command import Command, NewFile, check_store, library_path, replay_command
+from loopwright.cli.options import (
+    MINUTES,
+    NUMERICS,
+    RECORDS,
+    SEED,
+    TARGET,
+    THREADS,
+    TRANSFER,
+    collect,
+)
+from loopwright.cli.peers import compare_peer
+from loopwright.cli.workload import read_workload, workload_arguments
+
+if TYPE_CHECKING:
+    from loopwright.explore.tuned import Tuned
+    from loopwright.schedule.target import Target
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What to tune, for how long and how, and where results go."""
+
+    what: str
+    settings: tuple[str, ...]
+    trials: int | None
+    minutes: float | None
+    effort: str
+    seed: int
+    strategy: str
+    model: str
+    acquisition: str
+    transfer: str | None
+    numerics: str
+    target: str
+    threads: int | None
+    records: Path
+    output: Path | None
+    plot: Path | None
+    report: Path | None
+
+
+@click.command(cls=Command)
+@workload_arguments
+@collect(_Options)
+@click.option(
+    "--trials", type=click.IntRange(0), help="Candidates to measure; with 0, a model chooses."
+)
+@MINUTES
+@click.option(
+    "--effort",
+    type=click.Choice(["instant", "quick", "normal", "thorough"]),
+    default="normal",
+    show_default=True,
+    help="The budget where none is given: 8 trials in seconds, 256 or 2 minutes, 1000 or 15, 4000 "
+    "or 120.",
+)
+@SEED
+@click.option(
+    "--strategy",
+    type=click.Choice(["annealing", "probing", "random", "grid", "genetic"]),
+    default="annealing",
+    show_default=True,
+    help="Who chooses candidates.",
+)
+@click.option(
+    "--model",
+    type=click.Choice(
+        [
+            "gbt",
+            "gbt-regression",
+            "gbt-ensemble",
+            "mlp",
+            "mlp-regression",
+            "blend",
+            "treegru",
+            "treegru-regression",
+            "treegru-plain",
+            "treegru-ensemble",
+            "random",
+        ]
+    ),
+    default="gbt",
+    show_default=True,
+    help="What annealing learns; the treegru ones need torch.",
+)
+@click.option(
+    "--acquisition",
+    type=click.Choice(["mean", "ei", "ucb"]),
+    default="mean",
+    show_default=True,
+    help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
+)
+@TRANSFER
+@NUMERICS
+@TARGET
+@THREADS
+@RECORDS
+@click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
+@click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
+@click.option("--report", type=NewFile(), help="Write an HTML report.")
+def tune(options: _Options) -> None:
+    """Find the fastest program for WHAT on this machine, and export it.
+
+    WHAT is an operator with shapes, an einsum string with sizes, or a Python file:
+
+    \b
+      loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
+      loopwright tune "ij,jk->ik" i=512 j=512 k=512
+      loopwright tune my.py:workload
+
+    Ctrl-C ends it with what was found, and the same command again goes on from there; when all
+    trials are done, --trials with more of them does. Networks have `loopwright tune-model`.
+    """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
+    request = read_workload(options.what, options.settings)
+    workload = request.workload
+    output = _output(options, workload.outputs[0].name)
+
+    from loopwright.codegen.target import resolve
+    from loopwright.explore.budget import Budget
+    from loopwright.explore.report.callbacks import display
+    from loopwright.explore.report.plot import check_format
+    from loopwright.explore.strategies.annealing import Schedule
+    from loopwright.explore.tune import tune as run
+
+    machine = resolve(options.target, options.threads)
+    if options.plot is not None:
+        check_format(options.plot)
+    click.echo(str(workload), err=True)
+    if options.trials != 0:
+        check_store(options.records)
+    hasty = Budget.of(options.trials, options.minutes, options.effort).hasty
+    peak = None if hasty else _peak(machine)  # which takes seconds to find out
+    tuned = run(
+        workload,
+        machine,
+        trials=options.trials,
+        minutes=options.minutes,
+        effort=options.effort,
+        records=options.records,
+        seed=options.seed,
+        strategy=options.strategy,
+        model=options.model,
+        callbacks=[display(peak)],
+        transfer=options.transfer,
+        numerics=options.numerics,
+        schedule=Schedule(acquisition=options.acquisition),
+    )
+    written = [_written(tuned, output)]
+    written += [tuned.plot(options.plot)] if options.plot else []
+    written += [tuned.report(options.report)] if options.report else []
+    _say_result(tuned, peak, options.records)
+    if options.target == "cpu" and not hasty:
+        peer = compare_peer(request, tuned.library)
+        if peer is not None:
+            click.echo(peer)
+    _say_spent(tuned)
+    click.echo(f"saved      {', '.join(map(str, written))}; records in {options.records}")
+
+
+def _output(options: _Options, name: str) -> Path:
+    """Where the result goes; a usage error where it cannot."""
+    if options.target != "opencl":
+        return library_path(options.output, Path(f"{name}.so"))
+    if options.output is None:
+        return Path(NewFile().convert(Path(f"{name}.cl"), None, None))
+    if options.output.suffix != ".cl":
+        raise click.UsageError(f"--output {options.output}: the name of a library ends in .cl")
+    return options.output
+
+
+def _written(tuned: Tuned, output: Path) -> Path:
+    """The library as a file; of OpenCL the source, since drivers compile that where it runs."""
+    if tuned.target.kind != "opencl":
+        return tuned.library.export(output)
+    output.write_text(tuned.library.source("opencl"))
+    return output
+
+
+def _peak(machine: Target) -> float | None:
+    """FLOP/s that a processor reaches at most, measured; not known of a GPU."""
+    if machine.gpu is not None:
+        click.echo(f"on {machine}", err=True)
+        return None
+    from loopwright.measure.roofline import peak
+
+    about = f"on {machine}, {machine.threads} threads"
+    click.echo(f"{about}; measuring the machine's peak", err=True)
+    return peak(machine).flops
+
+
+def _say_result(tuned: Tuned, peak: float | None, records: Path) -> None:
+    from loopwright.explore.report.callbacks import failed, speed
+    from loopwright.schedule.space import space
+
+    default = space(tuned.workload, tuned.target).default
+    flops = tuned.workload.flops
+    if tuned.record is not None:
+        click.echo(f"default    {speed(flops, tuned.default, peak)}")
+        click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
+    if math.isfinite(tuned.default):
+        click.echo(f"speed-up   {tuned.speedup:.2f}")
+    if tuned.tied:
+        also = ", the default among them" if default in {f.config for f in tuned.tied} else ""
+        click.echo(f"tied       with {len(tuned.tied)} of {len(tuned.finalists) - 1}{also}")
+    click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
+    click.echo(f"config     {tuned.config}")
+    if tuned.record is not None:
+        again = replay_command(tuned.record.id, records)
+        click.echo(f"record     {tuned.record.id}; again: {again}")
+
+
+def _say_spent(tuned: Tuned) -> None:
+    total = sum(tuned.spent.values())
+    parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
+    shown = ", ".join(
+        f"{name} {s:.1f} s ({s / max(total, 1e-9):.0%})" for name, s in parts if s >= 0.05
+    )
+    click.echo(f"time       {total:.1f} s: {shown}")

@@ -1,0 +1,133 @@
+"""`loopwright tune-model`: the search for all work of a network."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.command import Command, NewFile, check_store, library_path
+from loopwright.cli.network import Network, network_options
+from loopwright.cli.network_summary import largest, say_tasks
+from loopwright.cli.options import MINUTES, SEED, TRANSFER, collect
+from loopwright.dsl.words import counted
+
+if TYPE_CHECKING:
+    from loopwright.graph.tuning.tune import Turn
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How to search, and where the result goes."""
+
+    trials: int | None
+    minutes: float | None
+    effort: str
+    tasks: str | None
+    share: float | None
+    seed: int
+    transfer: str | None
+    output: Path | None
+
+
+@click.command("tune-model", cls=Command)
+@network_options
+@collect(_Options)
+@click.option("--trials", type=click.IntRange(1), help="Candidates to measure, of all tasks.")
+@MINUTES
+@click.option(
+    "--effort",
+    type=click.Choice(["quick", "normal", "thorough"]),
+    default="normal",
+    show_default=True,
+    help="The budget where none is given: 256 trials or 2 minutes, 1000 or 15, 4000 or 120.",
+)
+@click.option("--tasks", metavar="1,3-5", help="The tasks to tune, as `loopwright tasks` counts.")
+@click.option("--share", type=click.FloatRange(0, 1), help="The share of the time to tune.")
+@SEED
+@TRANSFER
+@click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
+def tune_model(network: Network, options: _Options) -> None:
+    """Find the fastest programs for NET.onnx on this machine, and export it.
+
+    One budget is shared by all of its tasks:
+
+    \b
+      loopwright tune-model net.onnx --minutes 30
+      loopwright tune-model net.onnx --shape x=1,3,224,224 --share 0.9
+
+    Ctrl-C ends it with what was found, and the same command again goes on from there.
+    """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
+    if options.tasks is not None and options.share is not None:
+        raise click.UsageError("--tasks and --share both choose tasks: give one of them")
+    output = library_path(options.output, network.path)
+    check_store(network.records)
+
+    from loopwright.codegen.target import resolve
+    from loopwright.explore.budget import Budget
+    from loopwright.graph.compile.model import TunedModel, build_work, check_results
+    from loopwright.graph.tuning.summary import ending
+    from loopwright.graph.tuning.tune import SearchOptions, search
+
+    budget = Budget.of_model(options.trials, options.minutes, options.effort)
+    target = resolve("cpu", network.threads)
+    work = network.imported(target)
+    count = len(work.tasks)
+    only = list(range(count))
+    if options.tasks is not None:
+        only = _chosen(options.tasks, count)
+    elif options.share is not None:
+        only = largest(build_work(work, target, network.store), options.share)
+    for note in work.notes():
+        click.echo(note, err=True)
+    click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
+    with _shown() as (tell, watch):
+        how = SearchOptions(
+            seed=options.seed,
+            only=only,
+            transfer=options.transfer,
+            tell=tell,
+            watch=watch,
+        )
+        search(work, target, budget, network.records, how)
+    built = build_work(work, target, network.records, name=network.path.stem)
+    if network.check:
+        check_results(built, target, tuned=True)
+    path = built.export(output)
+    say_tasks(built)
+    for line in ending(built) if isinstance(built, TunedModel) else ():
+        click.echo(line)
+    click.echo(f"saved      {path}; records in {network.records}")
+
+
+@contextmanager
+def _shown() -> Iterator[tuple[Callable[[str], None], Callable[[Turn], None] | None]]:
+    """Who is told lines, and who every turn of a task: a table on a terminal."""
+    if sys.stderr.isatty():
+        from loopwright.graph.tuning.live_table import LiveTasks
+
+        with LiveTasks() as live:
+            yield live.note, live.update
+    else:
+        yield functools.partial(click.echo, err=True), None
+
+
+def _chosen(text: str, count: int) -> list[int]:
+    """The numbers that `1,3-5` names, as the list of tasks counts them, from 1."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            ends = int(first), int(last if dash else first)
+        except ValueError as error:
+            raise click.UsageError(f"--tasks {text}: write numbers as 1,3-5") from error
+        if not 1 <= ends[0] <= ends[1] <= count:
+            raise click.UsageError(f"--tasks {text}: the network has tasks 1 to {count}")
+        numbers += range(ends[0] - 1, ends[1])
+    return list(dict.fromkeys(numbers))

@@ -1,0 +1,1 @@
+"""Worker processes: messages, fork server, pool, and what a worker does."""

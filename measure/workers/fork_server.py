@@ -1,0 +1,152 @@
+"""A process that has imported what workers need, from which they are forked.
+
+Importing TVM takes a second or more; a fork takes milliseconds and shares the memory. The parent
+of both has a socket to the nursery: over it go a worker's three standard files, later a question
+for its end. Until that question the ended worker keeps its number, so that nothing else is killed
+in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from loopwright.measure.device import DeviceError
+
+_ANSWER = 5.0  # seconds in which it tells of a worker's end; see `worker.LINGERS`
+ALIVE = 1 << 8  # in the place of a status
+_ENDS = 1.0  # seconds until a process that has closed its files is over
+_SHOWN = 8 << 10  # bytes of last words
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What workers of a pool are alike in.
+
+    Attributes
+    ----------
+    mode: "build" or "run"; see `loopwright.measure.workers.worker`.
+    memory: bytes of address space that each may have; 0 is any number, as the drivers of GPUs
+        ask for: they reserve far more than they use.
+    folder: where they keep temporary files.
+    answers: after so many a worker is replaced, for whatever it may have leaked.
+    """
+
+    mode: str
+    memory: int
+    folder: Path
+    answers: int = 1000
+
+
+class Nursery:
+    """The process that the workers of a pool are forked from. Raises `DeviceError` if Python
+    cannot be started; whether it could import everything, its first worker tells."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_ANSWER)
+        self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
+        with theirs:
+            try:
+                process = _start(kind, theirs.fileno(), self._printed.fileno())
+            except OSError as error:
+                self._socket.close()
+                self._printed.close()
+                raise DeviceError(f"cannot start {sys.executable}: {error}") from error
+        self._process = process
+        self.proven = False  # whether a worker has started
+        self._end = weakref.finalize(self, _end, process, self._socket, self._printed, os.getpid())
+
+    @property
+    def alive(self) -> bool:
+        """Whether there can be workers of it."""
+        return self._process.poll() is None
+
+    def lost(self) -> bool:
+        """Whether it has had workers, and has ended, or is about to, which may take a second."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDS if self.proven else 0)
+        return self.proven and not self.alive
+
+    def fork(self, files: Sequence[int]) -> None:
+        """Have a worker with these standard files, which it closes when it is over. Its first
+        message has its number. If the nursery has ended, they are closed at once. Raises
+        `DeviceError` if it does not take the request."""
+        try:
+            socket.send_fds(self._socket, [b"fork"], list(files))
+        except (BrokenPipeError, ConnectionError):
+            return
+        except OSError as error:
+            raise DeviceError(f"no worker can be asked for: {error}") from error
+
+    def status(self, pid: int) -> int | None:
+        """How a worker ended, as `os.waitstatus_to_exitcode` says it; None if it did not within a
+        second, or nobody can tell."""
+        end = time.monotonic() + _ANSWER
+        with contextlib.suppress(OSError, ValueError):
+            self._socket.send(b"status %d" % pid)
+            while time.monotonic() < end:
+                asked, status = map(int, self._socket.recv(64).split())
+                if asked == pid:  # not an answer that nobody waited for, as after Ctrl-C
+                    return None if status == ALIVE else status
+        return None
+
+    def last_words(self) -> str:
+        """What it printed, the end of it."""
+        return last_words(self._printed, 0)
+
+    def close(self) -> None:
+        """End it; workers that are alive are not touched. Twice is fine."""
+        self._end()
+
+
+def last_words(printed: IO[bytes], mark: int) -> str:
+    """The end of what is in a file from the mark on."""
+    descriptor = printed.fileno()
+    size = os.fstat(descriptor).st_size
+    start = max(mark, size - _SHOWN)
+    return os.pread(descriptor, size - start, start).decode(errors="replace")
+
+
+def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
+    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone; modules that
+    # lie in the present folder are none of the worker's (from Python 3.11 on).
+    run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
+    own = {"TMPDIR": str(kind.folder), "PYTHONSAFEPATH": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "loopwright.measure.workers.worker", kind.mode, str(kind.memory)],
+        stdin=control,
+        stdout=printed,
+        stderr=printed,
+        start_new_session=True,
+        env={**os.environ, **(run if kind.mode == "run" else {}), **own},
+    )
+
+
+def _caches(kind: Kind) -> dict[str, str]:
+    """What OpenCL's drivers compile for a candidate is of no use when the device is closed."""
+    return {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
+
+
+def _end(
+    process: subprocess.Popen[bytes], control: socket.socket, printed: IO[bytes], owner: int
+) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the parent that ends
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    control.close()
+    printed.close()

@@ -1,0 +1,114 @@
+"""A pool of worker processes: shares out jobs, replaces workers that die, hang or are worn."""
+
+from __future__ import annotations
+
+import selectors
+import sys
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from loopwright.measure.device import DeviceError
+from loopwright.measure.workers.fork_server import Kind, Nursery
+from loopwright.measure.workers.process import Job, Reply, Worker
+
+_STARTING = -1  # no job's number
+
+
+class Pool:
+    """A number of like workers, started when first needed.
+
+    Between two calls of its methods none of them does anything: what is timed elsewhere
+    meanwhile is not disturbed.
+    """
+
+    def __init__(self, kind: Kind, count: int) -> None:
+        self.workers: list[Worker] = []
+        self._kind, self._count = kind, count
+        self._nursery: Nursery | None = None
+
+    def start(self, jobs: int = 1) -> None:
+        """Start as many workers as so many jobs can use, all at once, and wait for them.
+
+        Raises `DeviceError` with a worker's last words if it does not start.
+        """
+        self._work([], self._staff(jobs))
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]:
+        """The replies to jobs, in their order; as many at once as there are workers.
+
+        A worker that dies, hangs, or has answered often is replaced before this returns.
+        Raises `DeviceError` as `start` does.
+        """
+        return self._work(jobs, self._staff(len(jobs)))
+
+    def dismiss(self) -> None:
+        """End all workers; others can be had at once."""
+        for worker in self.workers:
+            worker.kill()
+        self.workers.clear()
+
+    def close(self) -> None:
+        """End all workers, and what they are forked from."""
+        self.dismiss()
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+
+    def _staff(self, jobs: int) -> int:
+        return min(self._count, max(jobs, len(self.workers)))
+
+    def _work(self, jobs: Sequence[Job], staff: int) -> list[Reply]:
+        waiting = deque(enumerate(jobs))
+        replies: dict[int, Reply] = {}
+        busy: dict[Worker, int] = {}  # what each is at; nothing yet while it starts
+        try:
+            while True:
+                self._hire(staff, busy)
+                for worker in self.workers:
+                    if waiting and worker not in busy:
+                        busy[worker], job = waiting.popleft()
+                        worker.send(job)
+                if not busy:
+                    return [replies[number] for number in range(len(jobs))]
+                for worker, reply in _answers(busy):
+                    replies[busy.pop(worker)] = reply
+                    self._review(worker, reply)
+        except BaseException:  # Ctrl-C above all: nothing may go on, nor answer late
+            for worker in busy:
+                worker.kill()
+            self.workers = [w for w in self.workers if w.alive]
+            raise
+
+    def _hire(self, staff: int, busy: dict[Worker, int]) -> None:
+        for _ in range(staff - len(self.workers)):
+            if self._nursery is None or not self._nursery.alive:
+                self._nursery = Nursery(self._kind)
+            worker = Worker(self._kind, self._nursery)
+            self.workers.append(worker)
+            busy[worker] = _STARTING
+
+    def _review(self, worker: Worker, reply: Reply) -> None:
+        """Part with a worker that is dead or worn."""
+        if worker.answers < 0 and reply.failure is not None and not worker.lost():
+            raise DeviceError(
+                f"a worker did not start ({reply.failure.message}); run\n"
+                f"  {sys.executable} -m loopwright.measure.workers.worker {self._kind.mode} "
+                f"{self._kind.memory} </dev/null\nto see why; it said:\n{reply.failure.traceback}"
+            )
+        if not worker.alive or worker.answers >= self._kind.answers:
+            worker.kill()
+            self.workers.remove(worker)
+
+
+def _answers(workers: Collection[Worker]) -> list[tuple[Worker, Reply]]:
+    """Waits until at least one of them has a reply."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            selector.register(worker, selectors.EVENT_READ)
+        while True:
+            first = min(worker.deadline for worker in workers)
+            selector.select(max(0.0, first - time.monotonic()))
+            found = [(w, r) for w in workers if (r := w.receive()) is not None]
+            if found:
+                return found

@@ -1,0 +1,192 @@
+"""A worker process as its parent sees it: started, asked, timed out, killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from loopwright.measure.device import DeviceError, Failure
+from loopwright.measure.workers.fork_server import Kind, Nursery, last_words
+from loopwright.measure.workers.messages import Decoder, Frame, encode
+
+_START = 120.0  # seconds in which a worker must be there; imports on a cold disk take long
+_CHUNK = 1 << 20
+_PRINTED = 1 << 20  # bytes that a worker may have printed before they are dropped
+_NO_MEMORY = ("bad_alloc", "out of memory", "MemoryError")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A message to a worker, and how many seconds it has to answer."""
+
+    frame: Frame
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a job: an answer or a failure, and the seconds until then."""
+
+    frame: Frame
+    failure: Failure | None
+    seconds: float
+
+
+class Worker:
+    """One worker process; it works on one job at a time. Its first "job" is to start."""
+
+    def __init__(self, kind: Kind, nursery: Nursery) -> None:
+        self.answers = -1
+        self.pid: int | None = None
+        self._nursery, self._decoder = nursery, Decoder()
+        self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
+        theirs_in, self._in = _pipe()
+        self._out, theirs_out = _pipe()
+        try:
+            nursery.fork((theirs_in, theirs_out, self._printed.fileno()))
+        except DeviceError:
+            for ours in (self._in, self._out):
+                os.close(ours)
+            raise
+        finally:
+            for theirs in (theirs_in, theirs_out):
+                os.close(theirs)
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        self._known: list[int] = []  # its number, once it has told
+        pipes = (self._in, self._out)
+        self._end = weakref.finalize(
+            self, _end, nursery, self._known, pipes, self._printed, os.getpid()
+        )
+        self._begin(_START)
+
+    def lost(self) -> bool:
+        """Whether it could not start since what it is forked from is there no more."""
+        return self.pid is None and self._nursery.lost()
+
+    def _begin(self, timeout: float) -> None:
+        self._began, self._timeout = time.monotonic(), timeout
+        if os.lseek(self._printed.fileno(), 0, os.SEEK_CUR) > _PRINTED:
+            self._printed.truncate(0)
+            os.lseek(self._printed.fileno(), 0, os.SEEK_SET)  # the worker's position, too
+        self._mark = os.lseek(self._printed.fileno(), 0, os.SEEK_CUR)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._end.alive
+
+    @property
+    def deadline(self) -> float:
+        """When its time for the present job is over, by `time.monotonic`."""
+        return self._began + self._timeout
+
+    def fileno(self) -> int:
+        """What becomes readable when it answers or ends."""
+        return self._out
+
+    def send(self, job: Job) -> None:
+        """Give it a job. If it has ended meanwhile, `receive` will tell."""
+        self._begin(job.timeout)
+        with contextlib.suppress(BrokenPipeError), selectors.DefaultSelector() as selector:
+            selector.register(self._in, selectors.EVENT_WRITE)
+            for piece in encode(job.frame):
+                while len(piece) and selector.select(max(0.0, self.deadline - time.monotonic())):
+                    piece = piece[os.write(self._in, piece[:_CHUNK]) :]
+
+    def receive(self) -> Reply | None:
+        """The reply, if it is there or the worker has ended or used up its time; else None."""
+        try:
+            frame, ended = self._read()
+        except DeviceError as error:
+            return self._dead(Failure("crash", str(error), self._last_words()))
+        if frame is not None:
+            return self._reply(frame)
+        if ended:
+            status = None if self.pid is None else self._nursery.status(self.pid)
+            if status is not None:
+                self._known.clear()  # its number may be another's
+            return self._dead(_failure(status, self._last_words()))
+        if time.monotonic() >= self.deadline:
+            message = f"no answer within {self._timeout:g} s"
+            return self._dead(Failure("timeout", message, self._last_words()))
+        return None
+
+    def _read(self) -> tuple[Frame | None, bool]:
+        """A message if one is complete, and whether there can be no more."""
+        with contextlib.suppress(BlockingIOError):
+            while (frame := self._decoder.next()) is None:
+                data = os.read(self._out, _CHUNK)
+                if not data:
+                    return None, True
+                self._decoder.feed(data)
+            return frame, False
+        return None, False
+
+    def _reply(self, frame: Frame) -> Reply:
+        self.answers += 1
+        if self.pid is None:
+            self.pid = int(frame.header["pid"])
+            self._known.append(self.pid)
+            self._nursery.proven = True
+        if (fault := frame.header.get("fault")) is not None:
+            raise DeviceError(f"this machine cannot go on: {fault}")
+        told = frame.header.get("failure")
+        failure = None if told is None else Failure.from_json(told)
+        return Reply(frame, failure, time.monotonic() - self._began)
+
+    def _dead(self, failure: Failure) -> Reply:
+        self.kill()
+        return Reply(Frame({}), failure, time.monotonic() - self._began)
+
+    def _last_words(self) -> str:
+        """The end of what it printed since the job began."""
+        nursery = self._nursery.last_words() if self.pid is None else ""
+        return nursery + last_words(self._printed, self._mark)
+
+    def kill(self) -> None:
+        """End it, with all processes that it started. Twice is fine."""
+        self._end()
+
+
+def _pipe() -> tuple[int, int]:
+    try:
+        return os.pipe()
+    except OSError as error:
+        raise DeviceError(f"no worker can be started: {error}") from error
+
+
+def _end(
+    nursery: Nursery, pid: list[int], pipes: Sequence[int], printed: IO[bytes], owner: int
+) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the parent that ends
+    # Without a nursery the number may be another's; a worker ends with its pipes, too.
+    for number in pid if nursery.alive else ():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(number, signal.SIGKILL)
+        nursery.status(number)
+    for pipe in pipes:
+        os.close(pipe)
+    printed.close()
+
+
+def _failure(status: int | None, words: str) -> Failure:
+    """What the end of a worker says of the candidate that it was at."""
+    if status is None:
+        return Failure("crash", "the worker closed its pipe", words)
+    if status >= 0:
+        return Failure("crash", f"the worker ended with status {status}", words)
+    name = signal.Signals(-status).name
+    if -status == signal.SIGKILL:
+        return Failure("memory", f"{name}: the system killed it, as for want of memory", words)
+    short = any(word in words for word in _NO_MEMORY)
+    return Failure("memory" if short else "crash", f"the worker was killed by {name}", words)

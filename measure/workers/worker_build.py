@@ -1,0 +1,75 @@
+"""What a worker of mode "build" does. TVM is imported once, before the first message."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+
+from loopwright.codegen.build import compile_program, program, signature
+from loopwright.codegen.library.linker import link, scratch
+from loopwright.dsl.errors import ConfigError, LoopwrightError
+from loopwright.dsl.oracle import evaluate, random_inputs, slack
+from loopwright.dsl.workload import Workload
+from loopwright.measure.checking import to_bytes
+from loopwright.measure.workers.messages import CandidateError, Frame, Operation
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Gpu, Target
+
+
+def operations() -> dict[str, Operation]:
+    """What can be asked for, by name."""
+    return {"build": _build, "evaluate": _evaluate}
+
+
+def _build(frame: Frame) -> Frame:
+    """From "workload", "target" and "config" to "signature", "error_growth" and one blob, a
+    shared object, or a GPU's code with what is known of it in "resources".
+
+    With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
+    link.
+    """
+    asked = frame.header
+    workload, target = _workload(asked["workload"]), _target(asked["target"])
+    try:
+        made = program(workload, Config.from_json(asked["config"]), target)
+    except ConfigError as error:
+        raise CandidateError("illegal", str(error)) from error
+    try:
+        code = compile_program(made, draft=True)
+        answer = {
+            "signature": signature(made, "kernel").to_json(),
+            "error_growth": made.error_growth,
+        }
+        if target.gpu is not None:
+            from loopwright.codegen.devices.code import resources
+
+            return Frame(answer | {"resources": resources(code[0])}, code)
+        with scratch() as folder:
+            path = folder / "kernel.so"
+            link(code, path, triple=target.triple, complete=asked["complete"])
+            return Frame(answer, (path.read_bytes(),))
+    except LoopwrightError as error:
+        raise CandidateError("build", str(error)) from error
+
+
+def _evaluate(frame: Frame) -> Frame:
+    """The oracle's outputs of "workload", for the inputs of "seed", and their slack."""
+    workload = _workload(frame.header["workload"])
+    inputs = random_inputs(workload, np.random.default_rng(frame.header["seed"]))
+    outputs = evaluate(workload, inputs)
+    return Frame({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
+
+
+@functools.lru_cache(maxsize=64)
+def _workload(text: str) -> Workload:
+    # One object per text: it keeps its key, by which its space is found again.
+    return Workload.from_json(json.loads(text))
+
+
+@functools.lru_cache(maxsize=16)
+def _target(text: str) -> Target:
+    data = json.loads(text)
+    gpu = None if data["gpu"] is None else Gpu(**data["gpu"])
+    return Target(**data | {"features": tuple(data["features"]), "gpu": gpu})

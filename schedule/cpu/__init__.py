@@ -1,0 +1,1 @@
+"""Processors: sketches and knobs of a nest, cost prior, lowering."""

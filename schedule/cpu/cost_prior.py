@@ -1,0 +1,127 @@
+"""A rough time of a program, by which algorithm a search begins with, and a default is made.
+
+Each nest takes as long as its arithmetic, at the share of the peak that its register tile may
+reach, and as what it fetches again meanwhile, or as long as what it moves, whichever is more. On
+a convolution's direct sum, im2col and Winograd programs, that orders the algorithms as
+measurements do; it is no cost model within one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.cpu.register_tile import best_tile, best_tile_score
+from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.footprint import NestContext, indices, touched
+from loopwright.schedule.program.nest import Nest, extent, operations, terms
+from loopwright.schedule.program.plan import Group, has_reuse
+from loopwright.schedule.program.predicates import share
+from loopwright.schedule.sketch.sketch import NestSketch, Sketch
+from loopwright.schedule.target import Target
+
+_BYTES = 4.0  # a cycle, of tensors that are too large for the nearest caches
+_AGAIN = 6.0  # of what several rows read and no near cache keeps, beside the arithmetic
+_LAST_CACHE = 32 << 20  # bytes, of all cores
+_FUSED = 3.4  # operations a cycle and lane: two multiply-adds, for 85 % of the time
+_SUM = 2.0  # one, where each loads both of its operands
+_PLAIN = 1.0  # where nothing is used again, loads and stores stand in between
+
+
+def estimate(sketch: Sketch, target: Target) -> float:
+    """Cycles of one core for the default program of a sketch, but for what is known ahead."""
+    ahead = known_ahead(sketch.workload, sketch.groups)
+    chosen = iter(sketch.nests)
+    total = 0.0
+    for group in sketch.groups:
+        near = _near(group, target)
+        for nest, shared in group.placed():
+            context = NestContext(target, shared, ahead)
+            structure = next(chosen)
+            if nest.out.name not in ahead:
+                rows = math.prod(map(extent, shared))
+                arithmetic = rows * _arithmetic(structure, context)
+                moved = _moved(nest, near, context)
+                moved += rows * _streamed_again(structure, context)
+                again = _fetched_again(nest, {t.name for t in group.every_local}, context)
+                total += max(arithmetic + again / _AGAIN, moved / _BYTES)
+                near |= _read_in_a_row(nest, context) if shared else set()
+    return total
+
+
+def _near(group: Group, target: Target) -> set[str]:
+    """The local tensors of a group, if they stay in the caches of one core."""
+    local = group.every_local
+    fit = sum(map(tensor_bytes, local)) <= target.l2_bytes
+    return {t.name for t in local} if fit else set()
+
+
+def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
+    """What a row of a nest leaves in the caches for the next nest of its group, but for constants:
+    of large ones, every nest reads another part."""
+    small = context.target.l2_bytes // 2
+    reads = (r for r in nest.reads() if touched(nest, r) <= small)
+    return {r.tensor.name for r in reads} - context.known_ahead
+
+
+def _arithmetic(structure: NestSketch, context: NestContext) -> float:
+    nest = structure.nest
+    guards = structure.guards
+    tile = {}
+    if structure.vector is not None and has_reuse(nest):
+        tile = dict(zip(structure.tile, best_tile(structure, context), strict=True))
+    every = (guards.body, *(other for _, other in nest.also))
+    work = nest.steps * share(nest, (*guards.whole, *guards.places))
+    added = len(terms(guards.body)) if nest.reducer is not None else 0
+    work *= added + sum(operations(each, tile) for each in every)
+    if nest.epilogue is not None:
+        work += nest.size * operations(nest.epilogue)
+    rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _SUM if nest.reduce else _PLAIN)
+    return work / (rate * max(best_tile_score(structure, context), 1 / 16))
+
+
+def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
+    """Bytes of tensors that are not `near` which go through the caches: what a row does not share
+    with the others, and what is too large to wait there for the next row. What was laid out ahead
+    of time, as it is read, counts half, unless it is larger than the last of caches."""
+    rows = math.prod(map(extent, context.rows))
+    total = 0.0
+    for read in dict.fromkeys(nest.reads()):
+        size = touched(nest, read)
+        if read.tensor.name not in near:
+            own = indices(read) - set(nest.extents)
+            again = rows if own or size > context.target.l2_bytes // 2 else 1
+            size = min(again * size, tensor_bytes(read.tensor)) if own else again * size
+            streamed = read.tensor.name in context.known_ahead and size <= _LAST_CACHE
+            total += size / 2 if streamed else size
+    wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
+    return total + wrote
+
+
+def _fetched_again(nest: Nest, local: set[str], context: NestContext) -> float:
+    """Bytes of operands that every row reads, local ones left out, which the second-level cache
+    does not keep from one row to the next."""
+    rows = math.prod(map(extent, context.rows))
+    shared = (r for r in dict.fromkeys(nest.reads()) if r.tensor.name not in local)
+    sizes = [touched(nest, r) for r in shared if indices(r) <= set(nest.extents)]
+    return (rows - 1) * sum(max(0.0, size - context.target.l2_bytes) for size in sizes)
+
+
+def _streamed_again(structure: NestSketch, context: NestContext) -> float:
+    """Bytes of an operand that is read again for every register tile along the axes that it does
+    not have, where the panel that one tile reads is too large to wait in the cache; half of them,
+    since they are read in order."""
+    nest, vector = structure.nest, structure.vector
+    if vector is None or not has_reuse(nest):
+        return 0.0
+    sizes = dict(zip(structure.tile, best_tile(structure, context), strict=True))
+    again = 0.0
+    for read in dict.fromkeys(nest.reads()):
+        used = indices(read)
+        depth = math.prod(extent(k) for k in nest.reduce if k in used)
+        panel = depth * sizes.get(vector, 1) * item_bytes(read.dtype)
+        if vector in used and panel > context.target.l2_bytes // 2:
+            times = math.prod(extent(a) / sizes.get(a, 1) for a in nest.axes if a not in used)
+            again += touched(nest, read) / 2 * max(0.0, times - 1)
+    return again

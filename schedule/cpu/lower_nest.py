@@ -1,0 +1,441 @@
+"""Lowering of one nest: register tiles, reductions, write-back."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, rebuild
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops
+from loopwright.schedule.cpu.prefetch import prefetches
+from loopwright.schedule.cpu.register_tile import PARTIAL
+from loopwright.schedule.loops.linearize import to_linear
+from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
+from loopwright.schedule.loops.storage import Storage
+from loopwright.schedule.program.footprint import indices
+from loopwright.schedule.program.nest import extent, guarded_reads, lanes, stride, terms
+from loopwright.schedule.program.plan import Ahead
+from loopwright.schedule.sketch.sketch import NestSketch, Packed
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Position,
+    Sparse,
+    Stmt,
+    Store,
+    Var,
+    ceildiv,
+)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The levels of one spatial axis."""
+
+    axis: Index
+    tile: Column
+    blocks: Column
+    within: Column
+    block: Var
+    inner: Var
+    number: Var
+    base: Var
+
+    @property
+    def tiles(self) -> Column:
+        return ceildiv(extent(self.axis), self.tile)
+
+
+class NestLowering:
+    """Lowers one nest for a batch of knob values.
+
+    Inside the shared rows of a group (`rows` is not empty) nothing is parallel: the rows are.
+    What their next iteration reads is `ahead`.
+    """
+
+    def __init__(
+        self,
+        sketch: NestSketch,
+        values: Mapping[str, tuple[Column, ...]],
+        storage: Storage,
+        part: str,
+        target: Target,
+        rows: Mapping[Index, Linear],
+        number: int,
+        ahead: Sequence[Ahead] = (),
+    ) -> None:
+        self.ahead = ahead
+        self.sketch, self.nest, self.values = sketch, sketch.nest, values
+        self.storage, self.part, self.rows, self.number = storage, part, rows, number
+        self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
+        self.target, self.lanes = target, self._lanes(target)
+        self.axes = {a: self._axis(a) for a in self.nest.axes}
+        self.packed = {(p.tensor, p.index): p for p in sketch.packed}
+        self.tests = itertools.count()
+        self.extents = self.nest.extents | {row: extent(row) for row in rows}
+
+    def lower(self) -> list[Stmt]:
+        """Blocks, tiles of a block, and the register tile inside."""
+        body = tuple(self._register_tile())
+        order = self.sketch.order
+        for axis in reversed(order):
+            level = self.axes[axis]
+            for packed in self.sketch.packed:
+                if packed.local and axis == max((packed.axis, *packed.outer), key=order.index):
+                    body = (*self._panel(packed), *body)
+            body = (*self._lets(level), *body)
+            ragged = Linear(((level.block, -level.within),), level.tiles)
+            body = (Loop(level.inner, level.within, "serial", body, ragged),)
+        kind = "serial" if self.rows or self.part == "prepare" else "parallel"
+        for axis in reversed(self.nest.axes):
+            body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
+        return list(body)
+
+    def _panel(self, packed: Packed) -> list[Stmt]:
+        """A copy of one tile of an operand, in the order in which the register tiles read it."""
+        level, tile = self.axes[packed.axis], self.sizes[packed.axis]
+        buffer = self.storage.packed[packed, self.number]
+        place, loops = self._place({}), []
+        for axis in packed.inner:
+            var = Var(f"{buffer.name}.{axis}")
+            place[axis] = Linear(((var, 1),))
+            loops.append((var, extent(axis)))
+        lane = Var(f"{buffer.name}.lane")
+        place[packed.axis] = Linear(((level.base, 1), (lane, 1)))
+        index = (*(place[a] for a in packed.inner), Linear(((lane, 1),)))
+        source = self.storage.touch(packed.tensor, self.part)
+        value = Load(source, tuple(to_linear(p, place) for p in packed.index))
+        near = [loop for a, loop in zip(packed.inner, loops, strict=True) if a in self.axes]
+        far = [loop for loop in loops if loop not in near]
+        contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
+        kind = "vectorized" if contiguous else "serial"
+        body: Stmt = Store(buffer, index, value)
+        for var, count in reversed(near):  # innermost: whole cache lines are read
+            body = Loop(var, count, "serial", (body,))
+        body = Loop(lane, tile, kind, (body,))
+        for var, count in reversed(far):
+            body = Loop(var, count, "serial", (body,))
+        return [Allocate(buffer), body]
+
+    def _var(self, name: str) -> Var:
+        return Var(f"{name}{self.number}" if self.number else name)
+
+    def _lanes(self, target: Target) -> Column:
+        vector = self.sketch.vector
+        if vector is None:
+            return 1
+        return np.minimum(lanes(self.nest, target), self.sizes[vector])
+
+    def _axis(self, axis: Index) -> _Axis:
+        tile = self.sizes.get(axis, 1)
+        tiles = ceildiv(extent(axis), tile)
+        place = self.nest.axes.index(axis)
+        (wanted,) = self.values.get(f"block{place}_", (tiles,))
+        within = tiles if self.rows else np.minimum(wanted, tiles)
+        names = (self._var(f"{axis.name}.{part}") for part in ("block", "in", "tile", "base"))
+        return _Axis(axis, tile, ceildiv(tiles, within), within, *names)
+
+    def _lets(self, level: _Axis) -> list[Stmt]:
+        number = Linear(((level.block, level.within), (level.inner, 1)))
+        lets: list[Stmt] = [Let(level.number, number, level.tiles - 1)]
+        if level.axis in self.sizes:
+            base = Linear(((level.number, level.tile),))
+            lets.append(Let(level.base, base, extent(level.axis) - level.tile))
+        return lets
+
+    def _register_tile(self) -> list[Stmt]:
+        if self.nest.reducer is None:
+            return self._writes()
+        tile = self.sketch.tile
+        across = self.sketch.vector if self.sketch.vector in self.nest.reduce else None
+        shape = tuple(self.sizes[a] for a in tile)
+        name = self.storage.unused(f"acc{self.number or ''}")
+        acc = Buffer(name, shape, self.nest.result.dtype, "register")
+        stmts: list[Stmt] = [Allocate(acc)]
+        stmts += self._tile_loops(tile, lambda at: self._start(acc, at), "init")
+        stmts += self._reduction(acc, across)
+        if across is None:
+            across = self._contiguous()
+            return stmts + self._tile_loops(tile, lambda at: self._write(at, acc), "out", across)
+        spatial = self.sketch.tiled
+        stmts += self._combine_lanes(acc, across)
+        stmts += self._tail(acc, across)
+        return stmts + self._tile_loops(spatial, lambda at: self._write(at, acc), "out")
+
+    def _writes(self) -> list[Stmt]:
+        """The elements of an element-wise nest."""
+        stmts: list[Stmt] = []
+        writes = ((self.nest.index, self.nest.body), *self.nest.also)
+        for number, (index, body) in enumerate(writes):
+
+            def write(
+                at: dict[Index, Linear],
+                index: tuple[Affine, ...] = index,
+                body: Expr = body,
+            ) -> Stmt:
+                place = self._place(at)
+                return self._store(index, self._value(body, place, at, None), place)
+
+            stmts += self._tile_loops(self.sketch.tile, write, str(number or ""))
+        return stmts
+
+    def _tile_loops(
+        self,
+        tile: tuple[Index, ...],
+        make: Callable[[dict[Index, Linear]], Stmt],
+        name: str,
+        across: Index | None = None,
+        inside: Callable[[list[Stmt], dict[Index, Linear]], list[Stmt]] | None = None,
+    ) -> list[Stmt]:
+        """Unrolled loops over the places of a register tile, the innermost one in vectors: along
+        the vector axis, or another one `across` it, as long ones as divide the tile. What is
+        `inside` stands around the vectors alone."""
+        at: dict[Index, Linear] = {}
+        loops: list[tuple[Var, Column, str]] = []
+        lanes: list[tuple[Var, Column, str]] = []
+        around = 0
+        for axis in tile:
+            size = self.sizes[axis]
+            var = self._var(f"{axis.name}.{name}")
+            if axis is (across or self.sketch.vector):
+                count = self.lanes if across is None else np.minimum(size & -size, self.lanes)
+                lane = self._var(f"{axis.name}.{name}lane")
+                around = len(loops)
+                loops.append((var, size // count, "unrolled"))
+                lanes.append((lane, count, "vectorized"))
+                at[axis] = Linear(((var, count), (lane, 1)))
+            else:
+                loops.append((var, size, "unrolled"))
+                at[axis] = Linear(((var, 1),))
+        body = wrapped([make(at)], loops[around:] + lanes)
+        return wrapped(body if inside is None else inside(body, at), loops[:around])
+
+    def _contiguous(self) -> Index | None:
+        """The axis of the tile along which the result is contiguous, if that is not the vector
+        axis and something else lies like the result: along that one, what would be single elements
+        are short vectors. (Of the result alone, whole vectors are transposed: `emit`.)"""
+        nest, vector = self.nest, self.sketch.vector
+        reads = [] if nest.epilogue is None else [r for r, _ in guarded_reads(nest.epilogue)]
+        others = [r for r in reads if r.tensor is not nest.result]
+        alone = vector is not None and all(
+            stride(r.tensor, r.index, vector) in (0, 1) and r.tensor is not nest.out
+            for r in others
+        )
+        if alone and nest.out.dtype == nest.result.dtype == "float32":
+            return None
+        for axis in self.sketch.tiled:
+            if stride(nest.out, nest.index, axis) == 1:
+                return axis
+        return None
+
+    def _place(self, at: dict[Index, Linear]) -> dict[Index, Linear]:
+        """Where every spatial axis stands, given the place within the register tile."""
+        place = dict(self.rows)
+        for axis, level in self.axes.items():
+            if axis in at:
+                place[axis] = Linear(((level.base, 1),)) + at[axis]
+            else:
+                place[axis] = Linear(((level.base if axis in self.sizes else level.number, 1),))
+        return place
+
+    def _start(self, acc: Buffer, at: dict[Index, Linear]) -> Stmt:
+        value: Expr = identity(self.nest.reducer, acc.dtype)
+        if self.nest.start is not None:
+            value = self._load(self.nest.start, self._place(at), at)
+        return Store(acc, tuple(at.values()), value)
+
+    def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
+        """The reduction loops around the register tile; `across` is vectorized inside of it."""
+        guards = self.sketch.guards
+        loops = reduction_loops(self.sketch, self.values, self.sizes, across, self._var)
+
+        def update(at: dict[Index, Linear]) -> Stmt:
+            return self._update(acc, tuple(at.values()), at, loops.place)
+
+        def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
+            return self._where(guards.places, at, loops, wrapped(body, loops.inside))
+
+        body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
+        if self.nest.sparse is not None:
+            *around_it, last = loops.outer
+            (loop,) = wrapped(body, [last])
+            assert isinstance(loop, Loop)
+            sparse = self._sparse(self.nest.sparse, loops.place)
+            hints = self._hints(around_it)  # in each step they might not be reached
+            return wrapped([*hints, replace(loop, sparse=sparse)], around_it)
+        hints = self._hints(loops.outer)
+        around = loops.depth(guards.whole)
+        every = [*loops.outer, *loops.unrolled]
+        for depth in reversed(range(len(every) + 1)):
+            if depth == around:  # as far outside as they can be tested
+                body = self._where(guards.whole, {}, loops, body)
+            if depth == len(loops.outer):  # a step that a test leaves out asks for nothing
+                body += hints
+            body = wrapped(body, every[depth - 1 : depth] if depth else [])
+        return body
+
+    def _sparse(self, read: Read, reduce: Mapping[Index, Linear]) -> Sparse:
+        """What all places of a register tile are to be 0 in, for a step to be left out."""
+        rows = {a: self._var(f"{a.name}.any") for a in self.sketch.tiled if a in indices(read)}
+        at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
+        load = self._load(read, {**self._place(at), **reduce}, at)
+        return Sparse(load, tuple((var, self.sizes[axis]) for axis, var in rows.items()))
+
+    def _where(
+        self,
+        tests: Sequence[Affine],
+        at: dict[Index, Linear],
+        loops: ReductionLoops,
+        body: list[Stmt],
+    ) -> list[Stmt]:
+        """What is done where every one of these is more than 0: loops of at most one iteration."""
+        place = {**self._place(at), **loops.place}
+        for test in tests:
+            guard = self._var(f"guard{next(self.tests)}")
+            body = [Loop(guard, 1, "serial", tuple(body), to_linear(test, place))]
+        return body
+
+    def _hints(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
+        """Hints in every step of the reduction: about what the next iteration of common loops
+        reads, and about the next panels of large operands, where all register tiles along the
+        other axes go over one panel first."""
+        vector, order = self.sketch.vector, self.sketch.order
+        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in order]
+        inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
+        hints: list[Stmt] = []
+        for rows in self.ahead:
+            buffer = self.storage.touch(rows.tensor, self.part)
+            number = to_linear(rows.number, self.rows)
+            hints += prefetches(buffer, rows.size, number, passes, inner, rows.tensor.name)
+        if not self.sketch.tiled or vector not in order:
+            return hints
+        outside = order.index(vector) + 1
+        within = order[outside:]
+        if not set(self.sketch.tiled) <= set(within):
+            return hints
+        for panel in self.sketch.packed:
+            mine = panel.axis == vector and not panel.local and not set(panel.outer) & set(within)
+            if mine and tensor_bytes(panel.tensor) > self.target.l2_bytes // 16:
+                buffer, number = self.storage.packed[panel, self.number], self._number(panel)
+                size = self.axes[vector].tile * math.prod(map(extent, panel.inner))
+                hints += prefetches(buffer, size, number, passes[outside:], inner, panel.name)
+        return hints
+
+    def _number(self, panel: Packed) -> Linear:
+        """Of the panel of an operand that is in use, among all."""
+        number, place = Linear(), self._place({})
+        for axis in panel.outer:
+            number = number * extent(axis) + place[axis]
+        level = self.axes[panel.axis]
+        return number * level.tiles + Linear(((level.number, 1),))
+
+    def _update(
+        self,
+        acc: Buffer,
+        where: tuple[Linear, ...],
+        at: dict[Index, Linear],
+        reduce: Mapping[Index, Linear],
+    ) -> Stmt:
+        place = self._place(at)
+        for axis, linear in reduce.items():
+            place[axis] = linear + at[axis] if axis in at else linear
+        value = self._value(self.sketch.guards.body, place, at, None)
+        combine = COMBINE[self.nest.reducer or "sum"]
+        result: Expr = Load(acc, where)
+        for term in terms(value) if combine == "add" else (value,):
+            result = Binary(combine, result, term)
+        return Store(acc, where, result)
+
+    def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
+        """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
+        stmts: list[Stmt] = []
+        combine = COMBINE[self.nest.reducer or "sum"]
+        most = PARTIAL * lanes(self.nest, self.target)
+        for step in range(1, most.bit_length()):
+            half = self.sizes[across] >> step
+            lane = self._var(f"{across.name}.half{step}")
+
+            def fold(at: dict[Index, Linear], half: Column = half, lane: Var = lane) -> Stmt:
+                here = (*at.values(), Linear(((lane, 1),)))
+                there = (*at.values(), Linear(((lane, 1),), half))
+                value = Binary(combine, Load(acc, here), Load(acc, there))
+                return Loop(lane, half, "vectorized", (Store(acc, here, value),))
+
+            loops = self._tile_loops(self.sketch.tiled, fold, f"half{step}")
+            guard = self._var(f"{across.name}.step{step}")
+            stmts.append(Loop(guard, np.minimum(half, 1), "serial", tuple(loops)))
+        return stmts
+
+    def _tail(self, acc: Buffer, across: Index) -> list[Stmt]:
+        """What is left of a reduction axis that is not a multiple of its tile, into lane 0."""
+        size = extent(across)
+        rest = size % self.sizes[across]
+        tail = self._var(f"{across.name}.tail")
+        place = {
+            axis: Linear(((self._var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce
+        }
+        loops = [(next(iter(p.terms))[0], extent(a)) for a, p in place.items() if a is not across]
+        place[across] = Linear(((tail, 1),), size - rest)
+
+        def update(at: dict[Index, Linear]) -> Stmt:
+            return self._update(acc, (*at.values(), Linear()), at, place)
+
+        body = self._tile_loops(self.sketch.tiled, update, "rest")
+        body = [Loop(tail, rest, "serial", tuple(body))]
+        for var, count in reversed(loops):
+            assert isinstance(var, Var)
+            body = [Loop(var, np.minimum(rest, 1) * count, "serial", tuple(body))]
+        return body
+
+    def _write(self, at: dict[Index, Linear], acc: Buffer) -> Stmt:
+        """What a reduction writes back."""
+        place = self._place(at)
+        missing = len(acc.shape) - len(at)
+        held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
+        after = self.nest.epilogue
+        value = held if after is None else self._value(after, place, at, held)
+        return self._store(self.nest.index, value, place)
+
+    def _store(
+        self, index: tuple[Affine, ...], value: Expr, place: Mapping[Index, Linear]
+    ) -> Stmt:
+        buffer = self.storage.touch(self.nest.out, self.part)
+        return Store(buffer, tuple(to_linear(p, place) for p in index), value)
+
+    def _value(
+        self, x: Expr, place: Mapping[Index, Linear], at: Mapping[Index, Linear], held: Load | None
+    ) -> Expr:
+        """An element expression of the notation over the loops."""
+        if isinstance(x, IndexValue):
+            return Position(to_linear(x.value, place))
+        if isinstance(x, Read):
+            return (
+                held
+                if held is not None and x.tensor is self.nest.result
+                else self._load(x, place, at)
+            )
+        return rebuild(x, lambda child: self._value(child, place, at, held))
+
+    def _load(self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]) -> Load:
+        packed = self.packed.get((read.tensor, read.index))
+        if packed is not None:
+            buffer = self.storage.packed[packed, self.number]
+            inside = (*(place[a] for a in packed.inner), at.get(packed.axis, Linear()))
+            if packed.local:
+                return Load(buffer, inside)
+            tile = Linear(((self.axes[packed.axis].number, 1),))
+            return Load(buffer, (*(place[a] for a in packed.outer), tile, *inside))
+        index = tuple(to_linear(p, place) for p in read.index)
+        return Load(self.storage.touch(read.tensor, self.part), index, leaves(read, self.extents))

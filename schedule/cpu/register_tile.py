@@ -1,0 +1,300 @@
+"""Register tiles of a CPU: which sizes fit the registers, and how good each may be.
+
+A tile is judged by the share of the peak that it may reach: as many multiply-adds as its loads can
+feed, enough accumulators, registers for what stays in them, and what comes from beyond the nearest
+cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.schedule.cpu.sparse_tile import sparse_score, sparse_tiles
+from loopwright.schedule.program.footprint import LINE, NestContext, indices, touched
+from loopwright.schedule.program.nest import (
+    extent,
+    guarded_reads,
+    in_place,
+    operations,
+    sliding,
+    stride,
+    terms,
+)
+from loopwright.schedule.sketch.sketch import Choice, NestSketch
+
+USUAL_UNROLL = 3
+"""Iterations that are unrolled by default, and that the compiler unrolls of a tap's loop."""
+TURNED = 4
+"""Vectors that are transposed at a time."""
+PARTIAL = 8
+"""Vectors of partial results that a reduction keeps at most, a power of two: they are halved until
+one element is left."""
+_IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
+MANY = 32
+"""Vector registers, with which tiles of 5 and 7 vectors have rows enough."""
+_NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
+
+
+def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
+    """The register tile of a structure that has a vector axis by which it may be the fastest."""
+    return _best(replace(sketch, order=()), context)[0]
+
+
+def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
+    """The best share of the peak that a register tile of a structure may reach."""
+    if sketch.vector is None:
+        return 1 / context.lanes(sketch.nest)
+    return _best(replace(sketch, order=()), context)[1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
+    """The best tile and its score; many structures of a space differ in the order of their middle
+    loops alone, which says nothing of it."""
+    tiles = list(register_tiles(sketch, context))
+    if sketch.nest.sparse is not None:
+        scores = [sparse_score(tile, sketch, context) for tile in tiles]
+    else:
+        scores = list(map(_Judge.of(sketch, context).score, tiles))
+    best = scores.index(max(scores))
+    return tiles[best], scores[best]
+
+
+def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
+    """Register tiles that fit the vector registers."""
+    if sketch.nest.sparse is not None:
+        yield from sparse_tiles(sketch, context)
+        return
+    widths = _widths(sketch, context)
+    registers = context.target.vector_registers
+    spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
+    if sketch.nest.reducer is None:
+        spans = [range(TURNED, min(extent(a), registers) + 1, TURNED) for a in sketch.tiled]
+    if len(spans) == 2:
+        spans[0] = range(1, min(4, len(spans[0])) + 1)
+    for sizes in itertools.product(*spans):
+        for width in widths:
+            tile = (*sizes, width)
+            if free_registers(tile, sketch, context) >= 0 or _least(sizes, width, widths):
+                yield tile
+
+
+def free_registers(tile: Choice, sketch: NestSketch, context: NestContext) -> int:
+    """Vector registers that accumulators, one row of vector operands and a broadcast leave: of
+    several products in one step as many operands, where other rows use them again."""
+    columns, rows = -(-tile[-1] // context.lanes(sketch.nest)), math.prod(tile[:-1])
+    operands = columns * (len(terms(sketch.nest.body)) if rows > 1 else 1)
+    return context.target.vector_registers - rows * columns - operands - 1
+
+
+def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
+    return math.prod(sizes) == 1 and width == widths[0]
+
+
+def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
+    """Sizes of the tile along the vector axis: whole vectors, or a power of two below one."""
+    vector, nest, lanes = sketch.vector, sketch.nest, context.lanes(sketch.nest)
+    assert vector is not None
+    size = extent(vector)
+    many = context.target.vector_registers >= MANY
+    counts = [1, 2, 3, 4, 5, 6, 7, 8] if many else [1, 2, 3, 4, 6, 8]
+    if vector in nest.reduce:
+        counts = [c for c in counts if c <= PARTIAL and c & c - 1 == 0]
+    if nest.also:  # its many stores are independent already
+        counts = [1]
+    whole = [c * lanes for c in counts if c * lanes <= size]
+    if in_place(nest):  # no element may be in two tiles
+        return [w for w in whole if size % w == 0] or [min(size & -size, lanes)]
+    return whole or [1 << (size.bit_length() - 1)]
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """What the sum of a structure reads; axes are places in its tile.
+
+    Attributes
+    ----------
+    moves: the axes of the tile that it moves with.
+    vector: whether the vector axis is one of them.
+    item: bytes of an element.
+    apart: of those in `moves` that are no reductions, bytes of lines from one place to the next.
+    taps: iterations of the reductions that it moves with.
+    tap_lines: cache lines that these touch.
+    kept: whether neighbours in the tile read the same elements in other taps, which the compiler
+        keeps in vector registers.
+    """
+
+    moves: tuple[int, ...]
+    vector: bool
+    item: int
+    apart: tuple[tuple[int, int], ...]
+    taps: int
+    tap_lines: int
+    kept: bool
+
+    def places(self, tile: Choice) -> int:
+        """Places of a tile that it moves with, along the vector axis too."""
+        return math.prod(tile[a] for a in self.moves)
+
+    def near_bytes(self, tile: Choice) -> int:
+        """Bytes that all steps of a tile read: of a vector operand the elements, of others the
+        lines."""
+        if self.vector:
+            return math.prod(tile[a] for a, _ in self.apart) * self.taps * self.item
+        lines = math.prod(-(-tile[a] * each // LINE) for a, each in self.apart)
+        return lines * self.tap_lines * LINE
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What the scores of all tiles of a structure have in common.
+
+    Attributes
+    ----------
+    lanes, registers: of a vector, and vector registers.
+    near: bytes of the nearest cache that a tile may fill.
+    axes: the extents of the tile's axes, and whether they are reductions.
+    sums: whether it reduces.
+    work: operations of a step on each vector, those that are one with a sum's not counted.
+    slides: whether a window slides along the tile; `window`: its taps, 1 without one.
+    operands: what it sums up.
+    sparse: for every operand that does not stay in the second-level cache and of which a step
+        reads single elements, each from a cache line of its own: the axes that it moves with.
+    """
+
+    lanes: int
+    registers: int
+    near: int
+    axes: tuple[tuple[int, bool], ...]
+    sums: bool
+    work: float
+    slides: bool
+    window: int
+    operands: tuple[_Operand, ...]
+    sparse: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(sketch: NestSketch, context: NestContext) -> _Judge:
+        """The judge of a structure's tiles."""
+        nest, target = sketch.nest, context.target
+        slides = sliding(nest, sketch.vector, sketch.tiled)[-1:]
+        reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body))
+        return _Judge(
+            context.lanes(nest),
+            target.vector_registers,
+            target.l1_bytes * 7 // 8,
+            tuple((extent(axis), axis in nest.reduce) for axis in sketch.tile),
+            nest.reducer is not None,
+            max(1.0, operations(nest.body)),
+            bool(slides),
+            math.prod(extent(k) for k in slides),
+            tuple(_operand(sketch, read) for read in reads),
+            tuple(_sparse(sketch, context)),
+        )
+
+    def score(self, tile: Choice) -> float:
+        """The share of the peak that a register tile may reach: as many multiply-adds as loads
+        can start at once, enough accumulators hide the latency, and what tiles compute twice is
+        lost."""
+        *rows, width = tile
+        columns = -(-width // self.lanes)
+        vectors = math.prod(rows) * columns
+        useful = min(1.0, width / self.lanes)
+        for (size, reduced), step in zip(self.axes, tile, strict=True):
+            whole, rest = divmod(size, step)
+            if reduced:  # what is left of it is added element by element
+                useful *= size / (whole * step + rest * self.lanes)
+            else:
+                useful *= size / (-(-size // step) * step)
+        if not self.sums:
+            return useful * (0.9 + 0.025 * min(columns, 4))
+        if self.slides:
+            # Beside the accumulators, the rows of one window and its weights are at hand.
+            at_hand = sum(self.window * (columns if x.vector else 1) for x in self.operands)
+            if vectors + at_hand > self.registers:
+                useful *= 0.5
+        kept = sum(x.places(tile) for x in self.operands if x.kept)
+        if kept > self.registers // 4:  # a few are no matter
+            useful *= 1.0 if vectors + columns + kept <= self.registers else 0.5
+        useful -= 0.01 * sum(math.prod(tile[a] for a in moves) for moves in self.sparse)
+        loads = self._loads(tile, columns) if len(rows) > 1 else columns + math.prod(rows)
+        per_load = vectors / loads
+        share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
+        far = self._far_bytes(tile)
+        if far:
+            share = min(share, vectors * self.work / 2 * _NEAR_RATE / far)
+        return useful * share + 0.05 * min(per_load, 2.0)
+
+    def _far_bytes(self, tile: Choice) -> int:
+        """Bytes of the vector operands that a step of a register tile reads from beyond the
+        nearest cache, where all that a tile reads is too much for it."""
+        if sum(x.near_bytes(tile) for x in self.operands) <= self.near:
+            return 0
+        return sum(tile[-1] * x.item for x in self.operands if x.vector)
+
+    def _loads(self, tile: Choice, columns: int) -> float:
+        """Loads in one step of a register tile: of each operand a vector, or a single element, for
+        every place of the tile that it moves with; of a sliding window one row for all of its
+        taps."""
+        total = 0.0
+        for x in self.operands:
+            places = math.prod(tile[a] for a in x.moves if a < len(tile) - 1)
+            shared = (places + self.window - 1) / self.window * columns
+            total += shared if x.vector else places
+        return total
+
+
+def _operand(sketch: NestSketch, read: Read) -> _Operand:
+    nest, used, item = sketch.nest, indices(read), item_bytes(read.dtype)
+
+    def apart(axis: Index) -> int:
+        step = stride(read.tensor, read.index, axis)
+        return LINE if step is None else min(abs(step) * item, LINE)
+
+    taps = [k for k in nest.reduce if k in used]
+    moves = tuple(a for a, axis in enumerate(sketch.tile) if axis in used)
+    free = ((a, sketch.tile[a]) for a in moves if sketch.tile[a] not in nest.reduce)
+    return _Operand(
+        moves,
+        sketch.vector in used,
+        item,
+        tuple((a, apart(axis)) for a, axis in free),
+        math.prod(map(extent, taps)),
+        math.prod(-(-extent(k) * apart(k) // LINE) for k in taps),
+        _kept(sketch, read),
+    )
+
+
+def _kept(sketch: NestSketch, read: Read) -> bool:
+    """Whether what a step reads of an operand, element by element, is read in other taps again for
+    several places of the tile."""
+    if not sketch.reduce or extent(sketch.reduce[-1]) > USUAL_UNROLL:
+        return False  # a loop that the compiler does not unroll
+    tap = sketch.reduce[-1]
+    steps = [dict(p.terms) for p in read.index if tap in p.indices()]
+    near = any(
+        0 < abs(step[a]) < extent(tap) * abs(step.get(tap, 0))
+        for step in steps
+        for a in set(sketch.tile) & step.keys()
+    )
+    return near and sketch.vector not in indices(read)
+
+
+def _sparse(sketch: NestSketch, context: NestContext) -> Iterator[tuple[int, ...]]:
+    """The axes that operands which do not stay in the second-level cache move with, single
+    elements of which come from cache lines of their own: neighbours share one, and so do steps
+    along a row."""
+    for read in dict.fromkeys(sketch.nest.reads()):
+        packed = any((p.tensor, p.index) == (read.tensor, read.index) for p in sketch.packed)
+        large = touched(sketch.nest, read) > context.target.l2_bytes // 2
+        near = any(stride(read.tensor, read.index, k) == 1 for k in sketch.nest.reduce)
+        if not (packed or near or not large or sketch.vector in indices(read)):
+            steps = [stride(read.tensor, read.index, a) for a in sketch.tiled]
+            yield tuple(a for a, step in enumerate(steps) if step not in (0, 1))

@@ -1,0 +1,320 @@
+"""The CPU's rules: which structures and which sizes are worth considering for a nest.
+
+Nothing here knows operators by name; the rules look at strides, reuse and extents:
+
+ - the *vector axis* is one along which every operand is contiguous, constant, or can be packed so;
+ - the *register tile* adds axes along which the vector operand is used again;
+ - operands with reuse are *packed*: always if constant (it happens ahead of time), if they must be
+   for the vector axis, and as an alternative otherwise;
+ - the *middle loops* keep either the vector operand's panel or the other one's rows in cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.cpu.packing import packable, packings
+from loopwright.schedule.cpu.register_tile import (
+    MANY,
+    TURNED,
+    USUAL_UNROLL,
+    best_tile,
+    best_tile_score,
+    free_registers,
+    register_tiles,
+)
+from loopwright.schedule.program.footprint import (
+    NestContext,
+    indices,
+    mostly_written,
+    touched,
+    uses,
+)
+from loopwright.schedule.program.nest import (
+    Nest,
+    extent,
+    guarded_reads,
+    in_place,
+    sliding,
+    stride,
+    terms,
+)
+from loopwright.schedule.program.plan import has_reuse
+from loopwright.schedule.program.predicates import tested
+from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, counts, unrolls
+
+_ROWS = 5  # of a register tile: with two vectors each, as many accumulators as are wanted
+_SMALL = 1 << 15  # steps below which starting threads costs more than it saves
+# Costs in steps: of a read that is not a vector, and of vectors that a window slides over, half of
+# which straddle cache lines.
+_GATHER, _SLIDING = 4.0, 0.2
+# Of an element that is transposed as it is copied or stored, and how many times that where its
+# line has left the cache before the next one.
+_MOVED, _MISSED = 1.5, 4.0
+# A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
+# element from one to the next.
+_NEAR, _STRIDED = 4, 0.4
+_PAGE = 4096  # bytes
+_EVEN = 1.03  # a thread may have so much more than another, for larger blocks
+_PANEL = 4  # rows of a tile that take as long as copying a panel
+_FAR = 0.2  # of single elements of a large operand, each from another cache line
+_CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
+
+
+def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
+    """The structures for one nest, the most promising first."""
+    if nest.sparse is not None:
+        return _sparse_sketches(nest, context)
+    found = [
+        NestSketch(nest, vector, tiled, order, reduce, packed)
+        for vector in _vector_axes(nest, context)
+        for tiled in (_tiled(nest, vector),)
+        for packed in packings(nest, vector, tiled, context)
+        for order in _orders(nest, vector, tiled, packed)
+        for reduce in _reduce_orders(nest, vector, tiled)
+    ]
+    return tuple(dict.fromkeys(found)) if has_reuse(nest) else tuple(found[:1])
+
+
+def _sparse_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
+    """The one structure of a sum that leaves steps out: vectors of weights, a panel of which all
+    rows use before the next one."""
+    assert nest.sparse is not None
+    rows = tuple(a for a in nest.axes if a in indices(nest.sparse))
+    (vector,) = (a for a in nest.axes if a not in rows)
+    (packed, *_) = packings(nest, vector, rows, context)
+    return (NestSketch(nest, vector, rows[-2:], (vector, *rows), nest.reduce, packed),)
+
+
+def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
+    """The knobs of one nest: "tile", "block<axis>_" and "unroll"."""
+    nest = sketch.nest
+    if sketch.tile:
+        yield Knob("tile", tuple(register_tiles(sketch, context)))
+    if not context.rows:
+        for place, axis in enumerate(nest.axes):
+            yield Knob(f"block{place}_", tuple((q,) for q in counts(extent(axis))))
+    if sketch.unrolled:
+        yield Knob("unroll", tuple(unrolls([extent(k) for k in sketch.unrolled])))
+
+
+def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choice]:
+    """A choice for every knob by rules of thumb: full registers, panels in cache, work for all
+    threads, no threads for little work."""
+    knobs = {k.name: k for k in nest_knobs(sketch, context)}
+    chosen: dict[str, Choice] = {}
+    if "tile" in knobs:
+        chosen["tile"] = best_tile(sketch, context)
+    sizes = dict(zip(sketch.tile, chosen.get("tile", ()), strict=True))
+    if not context.rows:
+        for axis, wanted in _default_blocks(sketch, sizes, context).items():
+            name = f"block{sketch.nest.axes.index(axis)}_"
+            choices, tiles = knobs[name].choices, -(-extent(axis) // sizes.get(axis, 1))
+            fitting = [c for c in choices if c[0] <= max(1, wanted)]
+            whole = [c for c in choices if c[0] >= tiles]  # one block, whatever its size
+            chosen[name] = whole[0] if wanted >= tiles else fitting[-1]
+    if "unroll" in knobs:
+        full = _full(sketch, chosen.get("tile"), context)
+        most = 1 if full else max(1, USUAL_UNROLL // len(terms(sketch.nest.body)))
+        small = [c for c in knobs["unroll"].choices if math.prod(c) <= most]
+        chosen["unroll"] = max(small, key=math.prod)
+    return chosen
+
+
+def _full(sketch: NestSketch, tile: Choice | None, context: NestContext) -> bool:
+    """Whether a tile leaves so few registers that a compiler which interleaves two steps keeps
+    accumulators in memory, as LLVM does for Zen 4 and 5, and is so large that unrolling gains
+    nothing."""
+    if tile is None or extent(sketch.unrolled[-1]) <= USUAL_UNROLL:
+        return False
+    return free_registers(tile, sketch, context) <= 1 and context.target.vector_registers >= MANY
+
+
+def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
+    """Candidates for the vector axis, cheapest first."""
+    axes = [*nest.axes, *nest.reduce]
+    if not axes:
+        return [None]
+    tiles = [NestSketch(nest, a, _tiled(nest, a), (), ()) for a in axes]
+    cost = {
+        a: _vector_cost(nest, a, context) + 1 - best_tile_score(tile, context)
+        for a, tile in zip(axes, tiles, strict=True)
+    }
+    ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
+    return [a for a in ranked if cost[a] <= cost[ranked[0]] + _CLOSE][:3]
+
+
+def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
+    """Extra work per step if `axis` is the vector axis."""
+    cost = 0.0
+    sums = math.prod(extent(k) for k in nest.reduce)
+    after = set() if nest.epilogue is None else {r for r, _ in guarded_reads(nest.epilogue)}
+    for read in set(nest.reads()):
+        step = stride(read.tensor, read.index, axis)
+        if read in after and step not in (0, 1):  # once a sum, as the result is written
+            cost += _scatter(nest, touched(nest, read), context) / sums
+        elif step not in (0, 1):
+            ahead = read.tensor.name in context.known_ahead
+            apart = _STRIDED * step if step in range(2, _NEAR + 1) and step else _GATHER
+            copied = 0.0 if ahead else _copy(nest, read, step, context) / uses(nest, read)
+            cost += copied if packable(nest, read, axis, context) else apart
+        elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
+            cost += _SLIDING
+        elif step == 0 and touched(nest, read) > context.target.l2_bytes:
+            steps = [stride(read.tensor, read.index, k) for k in nest.reduce]
+            cost += 0.0 if 1 in steps or read.tensor.name in context.known_ahead else _FAR
+    if axis in nest.reduce:
+        return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
+    if nest.reducer is None and _across(nest, axis):
+        return cost + 1  # shuffles
+    if stride(nest.out, nest.index, axis) != 1:
+        cost += _scatter(nest, nest.size * item_bytes(nest.out.dtype), context) / sums
+    return cost
+
+
+def _copy(nest: Nest, read: Read, step: int | None, context: NestContext) -> float:
+    """The cost of a vector of a copy whose vectors stand across such steps. Lines that are a
+    multiple of a page apart drive each other out of the nearest cache before the next element."""
+    paged = step and step * item_bytes(read.dtype) % _PAGE == 0
+    return _MOVED * context.lanes(nest) * (_MISSED if paged else 1)
+
+
+def _scatter(nest: Nest, size: int, context: NestContext) -> float:
+    """The cost of a vector whose elements lie apart in a tensor of `size` bytes."""
+    return _MOVED * context.lanes(nest) * (_MISSED if size > context.target.l2_bytes else 1)
+
+
+def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
+    """Axes of the register tile beside the vector axis: those along which the vector operand is
+    used again; with too few of such elements, the innermost other axis too, for independent
+    accumulators."""
+    if nest.reducer is None:
+        return () if vector is None else _across(nest, vector)
+    others = [a for a in nest.axes if a != vector]
+    if not others:
+        return ()
+    reused = [
+        a
+        for a in others
+        if any(
+            vector in indices(r) and a not in indices(r)
+            for r in nest.reads()
+            if r.tensor is not nest.result
+        )
+    ]
+    most = reused[-2:]
+    if len(tested(nest).intersection(most)) > 1:
+        most = most[-1:]  # the other test is made once for all of a tile
+    rest = [a for a in others if a not in most]
+    if rest and len(most) < 2 and math.prod(map(extent, most)) < _ROWS:
+        most = [a for a in others if a in most or a == rest[-1]]
+    return tuple(most)
+
+
+def _across(nest: Nest, vector: Index) -> tuple[Index, ...]:
+    """The axis along which an element-wise result is contiguous, where vectors stand across it:
+    a few neighbours of these are transposed in registers when they are stored."""
+    step = stride(nest.out, nest.index, vector)
+    if nest.also or in_place(nest) or nest.out.dtype != "float32" or not step or step == 1:
+        return ()
+    near = (a for a in nest.axes if stride(nest.out, nest.index, a) == 1)
+    return tuple(a for a in near if extent(a) >= TURNED)[:1]
+
+
+def _orders(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...], packed: tuple[Packed, ...]
+) -> list[tuple[Index, ...]]:
+    """Orders of the middle loops: the vector axis outside of the tiled ones, or inside."""
+    if vector not in nest.axes:
+        return [nest.axes]
+    rest = tuple(a for a in nest.axes if a != vector and a not in tiled)
+    rows = tuple(a for a in rest if a in tested(nest))  # which would be tiled, but for the tests
+    inside = (*rest, *tiled, vector)
+    outside = (*(a for a in rest if a not in rows), vector, *rows, *tiled)
+    if any(p.local for p in packed):
+        within = {a for p in packed if p.local for a in p.inner}
+        return [tuple(sorted(outside, key=lambda a: _level(a, vector, tiled, within)))]
+    if nest.reducer is None:
+        return [outside]
+    if not tiled or not has_reuse(nest):
+        return [inside]
+    if mostly_written(nest):
+        return list(dict.fromkeys([nest.axes, outside, inside]))
+    # A sliding window reuses rows, not columns: along the rows, they stay in the nearest cache.
+    return [inside, outside] if sliding(nest, vector, tiled) else [outside, inside]
+
+
+def _level(axis: Index, vector: Index, tiled: tuple[Index, ...], within: set[Index]) -> int:
+    """How far inside a middle loop stands where there are panels, which span the axes `within`."""
+    return (axis == vector) + 2 * (axis in within) + 3 * (axis in tiled)
+
+
+def _reduce_orders(
+    nest: Nest, vector: Index | None, tiled: tuple[Index, ...]
+) -> list[tuple[Index, ...]]:
+    """Orders of the reduction loops: what slides along the tile innermost, one along which what is
+    read element by element is contiguous, as written, and with the longest one innermost."""
+    single = [r for r in dict.fromkeys(nest.reads()) if vector not in indices(r)]
+    near = [k for k in nest.reduce if any(stride(r.tensor, r.index, k) == 1 for r in single)]
+    longest = sorted(nest.reduce, key=extent)
+    last = [sliding(nest, vector, tiled)[-1:], tuple(near[-1:]), (), tuple(longest[-1:])]
+    first = 0 if last[0] else 1
+    orders = [(*(k for k in nest.reduce if k not in inner), *inner) for inner in last[first:]]
+    return list(dict.fromkeys(orders))
+
+
+
+
+
+
+def _default_blocks(
+    sketch: NestSketch, sizes: dict[Index, int], context: NestContext
+) -> dict[Index, int]:
+    """Tiles to a block for every axis: enough blocks for the threads, and about as much work for
+    each of them, cut along the axis whose blocks read the least again; rows of the innermost
+    middle axis within half of the second-level cache."""
+    nest, target = sketch.nest, context.target
+    blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
+    wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
+    large = [p for p in sketch.packed if tensor_bytes(p.tensor) > target.l2_bytes // 2]
+    if wanted > 1 and any(p.axis == sketch.vector and not p.local for p in large):
+        wanted = target.threads  # panel after panel, each prefetched while the last one is used
+    panels = any(p.local for p in sketch.packed)  # not to be copied by several threads
+    copied = {a for p in sketch.packed if p.local for a in (p.axis, *p.outer)}
+
+    def cost(axis: Index) -> tuple[int, bool]:
+        again = 0 if panels else _read_again(nest, axis) // target.l2_bytes
+        return again, (axis == sketch.vector) != panels
+
+    spanned = {a for p in sketch.packed if p.local for a in p.inner}
+    made = 1
+    for axis in sorted((a for a in nest.axes if a not in spanned), key=cost):
+        if wanted == 1:
+            break
+        tiles, parts = blocks[axis], min(blocks[axis], wanted)
+        choices = [q for q in counts(tiles) if q <= -(-tiles // parts)]
+        # Tiles that the busiest thread computes, and what the copies of its panels cost.
+        again = panels and axis not in copied
+        copy = _PANEL / math.prod(sizes[a] for a in sketch.tiled) if again else 0
+        busiest = {q: -(-made * -(-tiles // q) // target.threads) * (q + copy) for q in choices}
+        even = (q for q in choices if busiest[q] <= _EVEN * min(busiest.values()))
+        blocks[axis] = max(even)
+        made *= -(-tiles // blocks[axis])
+        wanted = -(-wanted // parts)
+    if sketch.tiled and has_reuse(nest):
+        axis = sketch.order[-1]
+        depth = math.prod(extent(k) for k in nest.reduce)
+        row = sizes.get(axis, 1) * depth * item_bytes(nest.result.dtype)
+        blocks[axis] = min(blocks[axis], max(1, target.l2_bytes // 2 // row))
+    return blocks
+
+
+def _read_again(nest: Nest, axis: Index) -> int:
+    """Bytes that every block reads if blocks are cut along `axis`: operands without it."""
+    reads = dict.fromkeys(nest.reads())
+    return sum(touched(nest, r) for r in reads if axis not in indices(r))

@@ -1,0 +1,167 @@
+"""Sketches of a program for processors: one structure for every nest, in all combinations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.program.buffer_reuse import settled
+from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.footprint import NestContext
+from loopwright.schedule.program.plan import Group, has_reuse
+from loopwright.schedule.sketch.naming import SketchName
+from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Target
+
+_MOST_SKETCHES = 256
+
+
+class CpuSketches:
+    """The sketches of one program, each made when it is asked for.
+
+    Nests with less than the share `minor` of the work of the largest one that writes the same
+    tensor take their first structure and its defaults; so do those that are known ahead.
+    """
+
+    def __init__(self, variant: Variant, target: Target) -> None:
+        self.variant = variant
+        self.groups: tuple[Group, ...] = tuple(map(settled, variant.groups))
+        ahead = known_ahead(variant.workload, self.groups)
+        self._options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
+        self._fixed: set[int] = set()  # nests whose speed does not matter
+        most: dict[str, int] = {}
+        for nest in (nest for group in self.groups for nest in group.nests):
+            most[nest.out.name] = max(nest.steps, most.get(nest.out.name, 0))
+        for group in self.groups:
+            for nest, rows in group.placed():
+                context = NestContext(target, rows, ahead)
+                sketches = nest_sketches(nest, context)
+                small = nest.steps < variant.minor * most[nest.out.name]
+                if small or nest.out.name in ahead:
+                    self._fixed.add(len(self._options))
+                self._options.append((sketches[:1] if small else sketches, context))
+        self._leaders = _leaders([sketches for sketches, _ in self._options], ahead)
+        self._made: dict[tuple[int, int], _Option] = {}
+
+    @property
+    def first(self) -> Sketch:
+        """The sketch with the most promising structure of every nest."""
+        return self._sketch([0] * len(self._options))
+
+    def __iter__(self) -> Iterator[Sketch]:
+        free = sorted(set(self._leaders))
+        for numbers in _combinations([range(len(self._options[n][0])) for n in free]):
+            chosen = dict(zip(free, numbers, strict=True))
+            yield self._sketch([chosen[leader] for leader in self._leaders])
+
+    def named(self, structure: str) -> Sketch:
+        """The sketch of a name. Raises `ConfigError` if there is none."""
+        words = structure.split("; ")
+        if len(words) == len(self._options):
+            known = [list(map(str, sketches)) for sketches, _ in self._options]
+            if all(word in names for word, names in zip(words, known, strict=True)):
+                sketch = self._sketch([n.index(w) for w, n in zip(words, known, strict=True)])
+                followers = zip(self._leaders, words, strict=True)
+                if all(words[leader] == word for leader, word in followers):
+                    return sketch
+        raise ConfigError(
+            f"there is no sketch {structure!r} of the program {self.variant.derivation}, but such "
+            f"as {self.first.name.structure!r}"
+        )
+
+    def _option(self, number: int, choice: int) -> _Option:
+        if (number, choice) not in self._made:
+            sketches, context = self._options[number]
+            self._made[number, choice] = _Option.of(sketches[choice], context)
+        return self._made[number, choice]
+
+    def _sketch(self, numbers: Sequence[int]) -> Sketch:
+        """The sketch of the structures with these numbers, with the knobs of every nest where they
+        are not those of the nest that leads."""
+        variant, leaders = self.variant, self._leaders
+        options = [self._option(number, choice) for number, choice in enumerate(numbers)]
+        knobs_of = tuple(
+            leader if options[leader].knobs == options[number].knobs else number
+            for number, leader in enumerate(leaders)
+        )
+        knobs: list[Knob] = []
+        default: list[int] = []
+        for number in sorted(set(knobs_of)):
+            chosen = options[number].default
+            for knob in options[number].knobs:
+                if number in self._fixed:
+                    knob = Knob(knob.name, (chosen[knob.name],))
+                knobs.append(replace(knob, name=f"{knob.name}{number}"))
+                default.append(knob.number(chosen[knob.name]))
+        nests = tuple(option.nest for option in options)
+        return Sketch(
+            SketchName(variant.derivation, "; ".join(map(str, nests))),
+            variant.workload,
+            self.groups,
+            nests,
+            tuple(knobs),
+            tuple(default),
+            variant.error_growth,
+            variant.numerics,
+            knobs_of,
+        )
+
+
+def _combinations(choices: Sequence[range]) -> list[tuple[int, ...]]:
+    """All combinations of one choice for each nest, or of too many those whose numbers have the
+    least sums: the first structures of a nest are the likeliest ones."""
+    if math.prod(map(len, choices)) <= _MOST_SKETCHES:
+        return list(itertools.product(*choices))
+    ordered = (numbers for total in itertools.count() for numbers in _of_sum(choices, total))
+    return list(itertools.islice(ordered, _MOST_SKETCHES))
+
+
+def _of_sum(choices: Sequence[range], total: int) -> Iterator[tuple[int, ...]]:
+    if len(choices) == 1:
+        yield from ((total,),) if total in choices[0] else ()
+        return
+    for first in itertools.takewhile(lambda n: n <= total, choices[0]):
+        yield from ((first, *rest) for rest in _of_sum(choices[1:], total - first))
+
+
+def _leaders(
+    options: Sequence[tuple[NestSketch, ...]], known_ahead: frozenset[str]
+) -> tuple[int, ...]:
+    """For each nest the first one that is like it, which chooses for both: sums that write the
+    same tensor, or have the same extents, and may become the same loops. It keeps the space of
+    many phases or layers as small as that of one."""
+    leaders: list[int] = []
+    free: list[int] = []
+    for number, sketches in enumerate(options):
+        leads = next((n for n in free if _alike(options[n], sketches)), number)
+        leaders.append(leads)
+        if leads == number and sketches[0].nest.out.name not in known_ahead:
+            free.append(number)
+    return tuple(leaders)
+
+
+def _alike(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> bool:
+    one, other = first[0].nest, second[0].nest
+    if not has_reuse(one) or list(map(str, first)) != list(map(str, second)):
+        return False
+    same = list(one.extents.values()) == list(other.extents.values())
+    return same or one.out.name == other.out.name
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One way for a nest to become loops, with its knobs and their choices by rules of thumb."""
+
+    nest: NestSketch
+    knobs: tuple[Knob, ...]
+    default: Mapping[str, Choice]
+
+    @staticmethod
+    def of(nest: NestSketch, context: NestContext) -> _Option:
+        """A sketch of a nest as an option."""
+        return _Option(nest, tuple(nest_knobs(nest, context)), default_choices(nest, context))

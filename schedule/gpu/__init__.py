@@ -1,0 +1,1 @@
+"""GPUs: sketches and knobs of a kernel, tile sizes, lowering."""

@@ -1,0 +1,196 @@
+"""Lowering of flat kernels: each thread computes a small tile of the result, alone.
+
+    for block < ⌈tiles / threads⌉:                block
+      for thread < threads:                       thread
+        tile = min(threads·block + thread, tiles - 1)
+        base = min(R·(tile's number along each axis), E - R)
+        acc[…] = 0;  for the reduction loops: acc[…] ⊕= body;  out[base + …] = epilogue(acc[…])
+
+Neighbouring threads are neighbours along the last axis, so that a warp reads and writes whole
+lines; the last tiles overlap, as on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, walk
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear, nothing
+from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
+from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.sketch.kernel import Flat
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Buffer,
+    Column,
+    Linear,
+    Load,
+    Stmt,
+    Store,
+    Var,
+    ceildiv,
+)
+
+Values = Mapping[str, tuple[Column, ...]]
+
+
+def lower_flat(sketch: Flat, values: Values, kernel: Kernel) -> list[Stmt]:
+    """The kernel of a nest on its own."""
+    sizes: dict[Index, Column] = dict.fromkeys(sketch.axes, 1)
+    sizes |= dict(zip(sketch.tiled, values.get("tile", ()), strict=True))
+    (threads,) = values["threads"]
+    total: Column = 1
+    counts = []
+    for axis in sketch.axes:
+        tiles = ceildiv(extent(axis), sizes[axis])
+        counts.append((f"{axis.name}.tile", tiles))
+        total = total * tiles
+    blocks = ceildiv(total, threads)
+    block, thread = kernel.var("block", blocks), kernel.var("thread", threads)
+    clip, tile = kernel.let("tile", linear((block, threads), (thread, 1)), total - 1)
+    lets, numbers = kernel.decode(tile, counts)
+    at: dict[Index, Linear] = {}
+    for axis, number in zip(sketch.axes, numbers, strict=True):
+        at[axis] = number
+        if axis in sketch.tiled:
+            size = sizes[axis]
+            let, at[axis] = kernel.let(f"{axis.name}.base", number * size, extent(axis) - size)
+            lets.append(let)
+    tiled = [(axis, sizes[axis]) for axis in sketch.tiled]
+    body = thread_tile(sketch.nest, kernel, at, tiled, values)
+    body = [clip, *lets, *body]
+    return wrapped(body, [(block, blocks, "block"), (thread, threads, "thread")])
+
+
+def thread_tile(
+    nest: Nest,
+    kernel: Kernel,
+    at: Mapping[Index, Linear],
+    tiled: list[tuple[Index, Column]],
+    values: Values,
+) -> list[Stmt]:
+    """The elements of one thread: `tiled` from `at` on."""
+    if nest.reducer is None:
+        return _writes(nest, kernel, at, tiled)
+    acc = kernel.own("acc", tuple(size for _, size in tiled) or (1,), nest.result.dtype)
+    start = identity(nest.reducer, acc.dtype)
+
+    def where(inside: Mapping[Index, Linear]) -> tuple[Linear, ...]:
+        return tuple(inside.values()) or (Linear(),)
+
+    def init(inside: Mapping[Index, Linear]) -> list[Stmt]:
+        return [Store(acc, where(inside), start)]
+
+    stmts: list[Stmt] = [Allocate(acc), *kernel.nest_loops(tiled, "init", init)]
+    stmts += _reduction(nest, kernel, at, tiled, values, acc)
+    extents = extents_of(nest, at)
+    lanes = _write_lanes(nest, kernel, at, tiled)
+
+    def write(inside: Mapping[Index, Linear]) -> list[Stmt]:
+        place = _moved(at, inside)
+        held = Load(acc, where(inside))
+
+        def result(read: Read) -> Load | None:
+            return held if read.tensor is nest.result else None
+
+        after = nest.epilogue
+        value = held if after is None else kernel.value(after, place, extents, result)
+        return [kernel.store(nest.out, nest.index, place, value)]
+
+    return stmts + kernel.nest_loops(tiled, "out", write, lanes)
+
+
+def _reduction(
+    nest: Nest,
+    kernel: Kernel,
+    at: Mapping[Index, Linear],
+    tiled: list[tuple[Index, Column]],
+    values: Values,
+    acc: Buffer,
+) -> list[Stmt]:
+    """The reduction loops, the last ones unrolled by the "unroll" knob."""
+    factors = dict(zip(unrolled_axes(nest), values.get("unroll", ()), strict=False))
+    outer: list[tuple[Var, Column, str]] = []
+    inner: list[tuple[Var, Column, str]] = []
+    place = dict(at)
+    for k in nest.reduce:
+        factor = factors.get(k, 1)
+        count = extent(k) // factor
+        step, within = kernel.var(k.name, count), kernel.var(f"{k.name}.in", factor)
+        outer.append((step, count, "serial"))
+        inner.append((within, factor, "unrolled"))
+        place[k] = linear((step, factor), (within, 1))
+    extents = extents_of(nest, at)
+    combine = COMBINE[nest.reducer or "sum"]
+
+    def update(inside: Mapping[Index, Linear]) -> list[Stmt]:
+        where = tuple(inside.values()) or (Linear(),)
+        value = kernel.value(nest.body, _moved(place, inside), extents, nothing)
+        return [Store(acc, where, Binary(combine, Load(acc, where), value))]
+
+    lanes = vector_lanes(nest, kernel, place, tiled, accesses(nest, nest.body))
+    return wrapped(kernel.nest_loops(tiled, "at", update, lanes), outer + inner)
+
+
+def unrolled_axes(nest: Nest) -> tuple[Index, ...]:
+    """The reduction loops that the "unroll" knob is about: the last two."""
+    return nest.reduce[-2:]
+
+
+def _writes(
+    nest: Nest, kernel: Kernel, at: Mapping[Index, Linear], tiled: list[tuple[Index, Column]]
+) -> list[Stmt]:
+    """The elements of an element-wise nest."""
+    stmts: list[Stmt] = []
+    extents = extents_of(nest, at)
+    for index, body in ((nest.index, nest.body), *nest.also):
+        lanes = vector_lanes(
+            nest, kernel, at, tiled, [(nest.out, index), *accesses(nest, body)], body
+        )
+
+        def write(
+            inside: Mapping[Index, Linear],
+            index: tuple[Affine, ...] = index,
+            body: Expr = body,
+        ) -> list[Stmt]:
+            place = _moved(at, inside)
+            value = kernel.value(body, place, extents, nothing)
+            return [kernel.store(nest.out, index, place, value)]
+
+        stmts += kernel.nest_loops(tiled, "el", write, lanes)
+    return stmts
+
+
+def _write_lanes(
+    nest: Nest, kernel: Kernel, at: Mapping[Index, Linear], tiled: list[tuple[Index, Column]]
+) -> Column:
+    reads = accesses(nest, nest.epilogue)
+    return vector_lanes(nest, kernel, at, tiled, [(nest.out, nest.index), *reads], nest.epilogue)
+
+
+def vector_lanes(
+    nest: Nest,
+    kernel: Kernel,
+    at: Mapping[Index, Linear],
+    tiled: Sequence[tuple[Index, Column]],
+    touched: Sequence[tuple[Tensor, tuple[Affine, ...]]],
+    value: Expr | None = None,
+) -> Column:
+    """The width of vectors along the last tiled axis; 1 without tiled axes."""
+    if not tiled:
+        return 1
+    axis, size = tiled[-1]
+    extents = extents_of(nest, at)
+    if any(leaves(Read(t, i), extents) for t, i in touched):
+        return 1
+    if value is not None and any(
+        isinstance(x, IndexValue) and axis in x.value.indices() for x in walk(value)
+    ):
+        return 1
+    return kernel.lanes(size, touched, axis, at)
+
+
+def _moved(at: Mapping[Index, Linear], inside: Mapping[Index, Linear]) -> dict[Index, Linear]:
+    return {**at, **{axis: at[axis] + more for axis, more in inside.items()}}

@@ -1,0 +1,258 @@
+"""Lowering of row kernels: a team of threads for each row, one nest after another.
+
+    for block < ⌈rows / R⌉:                        block
+      for r < R, for lane < T:                     thread
+        row = min(R·block + r, rows - 1)
+        element-wise nests: each thread takes every T-th vector of the row's elements
+        reductions: each thread reduces every T-th vector; the T results are halved in shared
+          memory until one is left; the epilogue follows
+        a barrier after each nest
+
+What only the group's nests read is kept in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from loopwright.dsl.expr import Binary, Read
+from loopwright.dsl.index import Index
+from loopwright.schedule.gpu.context import (
+    Kernel,
+    accesses,
+    contiguous_axis,
+    extents_of,
+    linear,
+    nothing,
+)
+from loopwright.schedule.gpu.lower_elementwise import thread_tile, vector_lanes
+from loopwright.schedule.loops.linearize import to_linear
+from loopwright.schedule.loops.statements import COMBINE, identity, wrapped
+from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.sketch.kernel import Rows
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Barrier,
+    Buffer,
+    Column,
+    Linear,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Var,
+    ceildiv,
+)
+
+Values = Mapping[str, tuple[Column, ...]]
+_HALVINGS = 10  # threads of a team: at most 2**10
+
+
+def lower_rows(sketch: Rows, values: Values, kernel: Kernel) -> list[Stmt]:
+    """The kernel of a group, or of a nest on its own."""
+    many, threads = values["team"]
+    total = 1
+    for axis in sketch.rows:
+        total *= extent(axis)
+    blocks = ceildiv(total, many)
+    block = kernel.var("block", blocks)
+    team, lane = kernel.var("team", many), kernel.var("lane", threads)
+    clip, row = kernel.let("row", linear((block, many), (team, 1)), total - 1)
+    body: list[Stmt] = [clip]
+    lets, numbers = kernel.decode(row, [(a.name, extent(a)) for a in sketch.rows])
+    body += lets
+    at = dict(zip(sketch.rows, numbers, strict=True))
+    for base in sketch.group.bases:
+        limit = extent(base.index) - 1
+        begin = to_linear(base.number, at) * base.size
+        let, at[base.index] = kernel.let(base.index.name, begin, limit)
+        body.append(let)
+    kernel.rows, kernel.row = many, linear((team, 1))
+    for tensor in sketch.group.local:
+        shape = (many, *(tensor.shape or ()))
+        kernel.local[tensor.name] = kernel.own(tensor.name + "_row", shape, tensor.dtype, "shared")
+        body.append(Allocate(kernel.local[tensor.name]))
+    rows = _Rows(kernel, at, team, many, lane, threads)
+    for nest in sketch.group.nests:
+        inner = tuple(a for a in nest.axes if a not in sketch.rows)
+        body += rows.nest(nest, inner)
+    loops = [(block, blocks, "block"), (team, many, "thread"), (lane, threads, "thread")]
+    return wrapped(body, loops)
+
+
+class _Rows:
+    def __init__(
+        self,
+        kernel: Kernel,
+        at: Mapping[Index, Linear],
+        team: Var,
+        many: Column,
+        lane: Var,
+        threads: Column,
+    ) -> None:
+        self.kernel, self.at, self.team, self.many = kernel, at, team, many
+        self.lane, self.threads = lane, threads
+        self.partial: dict[str, Buffer] = {}
+
+    def nest(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
+        """One nest over a row; `inner` are its axes besides the row's."""
+        elements = 1
+        for axis in inner:
+            elements *= extent(axis)
+        steps = 1
+        for k in nest.reduce:
+            steps *= extent(k)
+        if nest.reducer is None or steps <= elements:
+            return [*self._elements(nest, inner), Barrier()]
+        return self._shared_reductions(nest, inner)
+
+    def _elements(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
+        """Each thread computes elements of its own."""
+        axis = contiguous_axis(nest)
+        last = (axis,) if axis in inner and axis is not None else ()
+        order = (*(a for a in inner if a not in last), *last)
+        tiled: list[tuple[Index, Column]] = []
+        if last and nest.reducer is None:
+            start = {a: linear((self.kernel.var(f"{a.name}.any", extent(a)), 1)) for a in order}
+            start[last[0]] = Linear()
+            widths = []
+            for index, body in ((nest.index, nest.body), *nest.also):
+                touched = [(nest.out, index), *accesses(nest, body)]
+                here = {**self.at, **start}
+                size = [(last[0], extent(last[0]))]
+                widths.append(vector_lanes(nest, self.kernel, here, size, touched, body))
+            width = widths[0]
+            for other in widths[1:]:
+                width = np.gcd(width, other)
+            tiled = [(last[0], width)]
+        sizes = dict(tiled)
+        counts = [(f"{a.name}.at", extent(a) // sizes.get(a, 1)) for a in order]
+        total: Column = 1
+        for _, count in counts:
+            total = total * count
+        rounds = ceildiv(total, self.threads)
+        turn = self.kernel.var("turn", rounds)
+        clip, number = self.kernel.let(
+            "element", linear((turn, self.threads), (self.lane, 1)), total - 1
+        )
+        lets, numbers = self.kernel.decode(number, counts)
+        at = dict(self.at)
+        for a, place in zip(order, numbers, strict=True):
+            at[a] = place * sizes.get(a, 1)
+        elements = thread_tile(nest, self.kernel, at, tiled, {})
+        return wrapped([clip, *lets, *elements], [(turn, rounds, "serial")])
+
+    def _shared_reductions(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
+        """All threads of the team reduce one element after another."""
+        loops: list[tuple[Var, Column, str]] = []
+        at = dict(self.at)
+        for axis in inner:
+            var = self.kernel.var(axis.name, extent(axis))
+            loops.append((var, extent(axis), "serial"))
+            at[axis] = linear((var, 1))
+        partial = self._partial(nest.result.dtype)
+        allocate = [] if partial in self.partial.values() else [Allocate(partial)]
+        self.partial[partial.dtype] = partial
+        body = [*self._own_part(nest, at, partial), *self._halvings(nest, partial)]
+        body += [*self._write(nest, at, partial), Barrier()]
+        return [*allocate, *wrapped(body, loops)]
+
+    def _partial(self, dtype: str) -> Buffer:
+        if dtype in self.partial:
+            return self.partial[dtype]
+        return self.kernel.own(f"partial_{dtype}", (self.many, self.threads), dtype, "shared")
+
+    def _own_part(self, nest: Nest, at: Mapping[Index, Linear], partial: Buffer) -> list[Stmt]:
+        """What one thread reduces, in vectors along the reduction axis that is contiguous."""
+        kernel = self.kernel
+        order = sorted(nest.reduce, key=lambda k: _contiguous(nest, k))
+        last = order[-1]
+        start = {k: linear((kernel.var(f"{k.name}.any", extent(k)), 1)) for k in order}
+        start[last] = Linear()
+        touched = accesses(nest, nest.body)
+        size: Column = extent(last)
+        width = vector_lanes(nest, kernel, {**at, **start}, [(last, size)], touched, nest.body)
+        counts: list[tuple[str, Column]] = [(f"{k.name}.at", extent(k)) for k in order[:-1]]
+        counts.append((f"{last.name}.at", extent(last) // width))
+        total: Column = 1
+        for _, count in counts:
+            total = total * count
+        rounds = ceildiv(total, self.threads)
+        turn = kernel.var("turn", rounds)
+        position = linear((turn, self.threads), (self.lane, 1))
+        clip, number = kernel.let("step", position, total - 1)
+        lets, numbers = kernel.decode(number, counts)
+        place = {**at, **dict(zip(order, numbers, strict=True))}
+        place[last] = place[last] * width
+        acc = kernel.own("acc", (width,), nest.result.dtype)
+        combine, extents = COMBINE[nest.reducer or "sum"], extents_of(nest, at)
+        zero = identity(nest.reducer, acc.dtype)
+
+        def init(inside: Mapping[Index, Linear]) -> list[Stmt]:
+            return [Store(acc, tuple(inside.values()), zero)]
+
+        def update(inside: Mapping[Index, Linear]) -> list[Stmt]:
+            where = tuple(inside.values())
+            here = {**place, last: place[last] + inside[last]}
+            value = kernel.value(nest.body, here, extents, nothing)
+            return [Store(acc, where, Binary(combine, Load(acc, where), value))]
+
+        first = [*kernel.nest_loops([(last, width)], "init", init)]
+        guarded = [clip, *lets, *kernel.nest_loops([(last, width)], "at", update, width)]
+        guard = kernel.var("guard", 1)
+        inside = Loop(guard, 1, "serial", tuple(guarded), Linear(position.terms, 0) * -1 + total)
+        more = kernel.var(f"{last.name}.more", width - 1)
+        one, other = (Linear(),), (linear((more, 1)) + 1,)
+        fold = Store(acc, one, Binary(combine, Load(acc, one), Load(acc, other)))
+        return [
+            Allocate(acc),
+            *first,
+            *wrapped([inside], [(turn, rounds, "serial")]),
+            *wrapped([fold], [(more, width - 1, "unrolled")]),
+            Store(partial, self._mine(), Load(acc, one)),
+            Barrier(),
+        ]
+
+    def _mine(self) -> tuple[Linear, ...]:
+        return (linear((self.team, 1)), linear((self.lane, 1)))
+
+    def _halvings(self, nest: Nest, partial: Buffer) -> list[Stmt]:
+        """`partial[lane] ⊕= partial[lane + half]` for lane < half, for ever smaller halves."""
+        stmts: list[Stmt] = []
+        combine = COMBINE[nest.reducer or "sum"]
+        for step in range(1, _HALVINGS + 1):
+            half = self.threads >> step
+            mine = self._mine()
+            other = (mine[0], mine[1] + half)
+            near = Linear(((self.lane, -1),), half)
+            clip, clipped = self.kernel.let("other", other[1], self.threads - 1)
+            value = Binary(combine, Load(partial, mine), Load(partial, (mine[0], clipped)))
+            fold = Loop(
+                self.kernel.var("near", 1), 1, "serial", (Store(partial, mine, value),), near
+            )
+            some = np.minimum(half, 1)
+            guard = self.kernel.var("half", some)
+            stmts.append(Loop(guard, some, "serial", (clip, fold, Barrier())))
+        return stmts
+
+    def _write(self, nest: Nest, at: Mapping[Index, Linear], partial: Buffer) -> list[Stmt]:
+        """The team's first thread writes the element."""
+        held = Load(partial, (linear((self.team, 1)), Linear()))
+
+        def result(read: Read) -> Load | None:
+            return held if read.tensor is nest.result else None
+
+        after = nest.epilogue
+        extents = extents_of(nest, at)
+        value = held if after is None else self.kernel.value(after, at, extents, result)
+        write = self.kernel.store(nest.out, nest.index, at, value)
+        first = Linear(((self.lane, -1),), 1)
+        return [Loop(self.kernel.var("first", 1), 1, "serial", (write,), first)]
+
+
+def _contiguous(nest: Nest, k: Index) -> tuple[int, int]:
+    """How many reads walk contiguously along a reduction axis."""
+    steps = [stride(r.tensor, r.index, k) for r in nest.reads()]
+    return sum(step == 1 for step in steps), nest.reduce.index(k)

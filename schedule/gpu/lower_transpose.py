@@ -1,0 +1,101 @@
+"""Lowering of turned kernels: element-wise nests that read along one axis and write along another.
+
+A block copies a tile of each operand that lies the other way into shared memory, in the order in
+which memory holds it; then its threads compute the tile's elements in the order of the result. So
+both sides of a transposition move whole lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from loopwright.dsl.expr import Expr, IndexValue, Read, walk
+from loopwright.dsl.index import Index
+from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear
+from loopwright.schedule.gpu.shared_tile import Stage
+from loopwright.schedule.gpu.software_pipeline import Values
+from loopwright.schedule.loops.statements import leaves, wrapped
+from loopwright.schedule.program.nest import extent
+from loopwright.schedule.sketch.kernel import Turned
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Barrier,
+    Column,
+    Linear,
+    Load,
+    Stmt,
+    Var,
+    ceildiv,
+    flat,
+)
+
+
+def lower_turned(sketch: Turned, values: Values, kernel: Kernel) -> list[Stmt]:
+    """The kernel of an element-wise nest."""
+    nest, (slow, fast) = sketch.nest, sketch.tiled
+    (threads,) = values["threads"]
+    sizes: dict[Index, Column] = dict.fromkeys(nest.axes, 1)
+    for axis, size in zip(sketch.tiled, values["tile"], strict=True):
+        sizes[axis] = np.minimum(size, extent(axis))
+    blocks: list[tuple[Var, Column, str]] = []
+    bases: dict[Index, Linear] = {}
+    outer: list[Stmt] = []
+    for axis in nest.axes:
+        count = ceildiv(extent(axis), sizes[axis])
+        block = kernel.var(f"{axis.name}.block", count)
+        blocks.append((block, count, "block"))
+        limit = extent(axis) - sizes[axis]
+        let, bases[axis] = kernel.let(f"{axis.name}.base", linear((block, sizes[axis])), limit)
+        outer.append(let)
+    thread = kernel.var("thread", threads)
+    mine = linear((thread, 1))
+    stages = {r: Stage(kernel, r, nest, sizes, sketch.tiled, 1, None) for r in sketch.staged}
+    body: list[Stmt] = []
+    for stage in stages.values():
+        body += [Allocate(stage.buffer), *stage.copy(sizes, bases, mine, threads, Linear())]
+    width = _width(sketch, kernel, bases, sizes, stages)
+    counts = [(f"{slow.name}.at", sizes[slow]), (f"{fast.name}.at", sizes[fast] // width)]
+    total = sizes[slow] * (sizes[fast] // width)
+    rounds = ceildiv(total, threads)
+    turn = kernel.var("turn", rounds)
+    clip, number = kernel.let("element", linear((turn, threads)) + mine, total - 1)
+    lets, (down, across) = kernel.decode(number, counts)
+    lane = kernel.var("lane", width)
+    local = {slow: down, fast: across * width + linear((lane, 1))}
+    at = {axis: base + local.get(axis, Linear()) for axis, base in bases.items()}
+
+    def held(read: Read) -> Expr | None:
+        stage = stages.get(read)
+        return None if stage is None else Load(stage.buffer, stage.place(local, Linear()))
+
+    value = kernel.value(nest.body, at, extents_of(nest, {}), held)
+    write = kernel.store(nest.out, nest.index, at, value)
+    element = [clip, *lets, *wrapped([write], [(lane, width, "vectorized")])]
+    body += [Barrier(), *wrapped(element, [(turn, rounds, "unrolled")])]
+    return wrapped([*outer, *wrapped(body, [(thread, threads, "thread")])], blocks)
+
+
+def _width(
+    sketch: Turned,
+    kernel: Kernel,
+    bases: Mapping[Index, Linear],
+    sizes: Mapping[Index, Column],
+    stages: Mapping[Read, Stage],
+) -> Column:
+    """Neighbours along the result that are computed at once."""
+    nest, (slow, fast) = sketch.nest, sketch.tiled
+    others = [(t, i) for t, i in accesses(nest, nest.body) if Read(t, i) not in stages]
+    extents = extents_of(nest, {})
+    counts = any(isinstance(x, IndexValue) and fast in x.value.indices() for x in walk(nest.body))
+    if counts or any(leaves(Read(t, i), extents) for t, i in others):
+        return 1
+    row = linear((kernel.var("any", sizes[slow]), 1))
+    at = {**bases, slow: bases[slow] + row}
+    width = kernel.lanes(sizes[fast], [(nest.out, nest.index), *others], fast, at, 4)
+    for stage in stages.values():
+        place = stage.place({slow: row, fast: Linear()}, Linear())
+        width = np.gcd(width, kernel.reach.step(flat(stage.buffer, place)))
+        width = np.gcd(width, stage.aligned)
+    return width

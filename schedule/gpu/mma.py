@@ -1,0 +1,137 @@
+"""Tensor cores: which sums of products are matrix products for them, and in what sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from loopwright.dsl.expr import Binary, Cast, Expr, Read
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.gpu.context import contiguous_axis
+from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.plan import Group
+from loopwright.schedule.sketch.kernel import Matrix
+from loopwright.schedule.sketch.sketch import Choice, Knob
+from loopwright.schedule.target import Gpu
+from loopwright.schedule.tree.grammar import MATRIX
+
+_HALVES = ("float16", "bfloat16")
+_WIDE = 8  # elements of 16 bytes
+_MOST_ACCUMULATORS = 16  # of a warp, of 8 registers each
+_MOST_WARPS = 8
+_CHUNKS = (16, 32, 64)
+
+
+def matrix_sketches(group: Group, gpu: Gpu) -> Iterator[Matrix]:
+    """A sum of products of two matrices in float16 or bfloat16, added up in float32, by every
+    pipeline."""
+    (nest,) = group.nests
+    factors = _factors(nest)
+    if not gpu.tensor_cores or factors is None or nest.result.dtype != "float32":
+        return
+    fast = contiguous_axis(nest)
+    for left, right in (factors, factors[::-1]):
+        m = _own_axis(nest, left, right)
+        n = _own_axis(nest, right, left)
+        if m is None or n is None or (fast is not None and n != fast and m == fast):
+            continue
+        (k,) = nest.reduce
+        copied = all(
+            size % _WIDE == 0
+            for r in (left, right)
+            for size in (tensor_shape(r.tensor)[-1], *map(extent, r.index[-1].indices()))
+        )
+        pipelines = ["double", "plain"]
+        if gpu.async_copies and copied:
+            pipelines.insert(0, "async")
+        for pipeline in pipelines:
+            yield Matrix(group, left, right, m, n, k, pipeline)
+        return
+
+
+def matrix_knobs(sketch: Matrix, gpu: Gpu) -> Iterator[Knob]:
+    """The knobs "tile" (warps of a block and accumulators of a warp, along m and n), "chunk" and,
+    for asynchronous copies, "slots"."""
+    yield Knob("tile", tuple(_tiles(sketch, gpu)))
+    chunks = [c for c in _CHUNKS if c <= extent(sketch.k)]
+    yield Knob("chunk", tuple((c,) for c in chunks))
+    if sketch.pipeline == "async":
+        yield Knob("slots", ((2,), (3,), (4,)))
+
+
+def matrix_default(
+    sketch: Matrix, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu
+) -> dict[str, Choice]:
+    """Large tiles, as far as there are enough of them for all multiprocessors."""
+
+    def score(tile: Choice) -> float:
+        wm, wn, fm, fn = tile
+        bm, bn = wm * fm * MATRIX, wn * fn * MATRIX
+        m, n = extent(sketch.m), extent(sketch.n)
+        counts = -(-m // bm), -(-n // bn)
+        rest = sketch.nest.size // (m * n)
+        each = math.prod(counts) * rest / gpu.multiprocessors
+        useful = m * n / (counts[0] * bm * counts[1] * bn)
+        warps = min(max(each, 1), 2) * wm * wn
+        cost = max(1.0, 64 * (1 / bm + 1 / bn)) + (1 / fm + 1 / fn) * 0.5
+        return float(useful * each / math.ceil(each) * math.sqrt(min(1.0, warps / 8)) / cost)
+
+    chosen = {"tile": max(knobs["tile"], key=score), "chunk": knobs["chunk"][-1]}
+    small = [c for c in knobs["chunk"] if c[0] <= 32]
+    chosen["chunk"] = small[-1]
+    if "slots" in knobs:
+        chosen["slots"] = (3,)
+    return chosen
+
+
+def _tiles(sketch: Matrix, gpu: Gpu) -> Iterator[Choice]:
+    for tile in itertools.product((1, 2, 4), (1, 2, 4), (1, 2, 3, 4), (1, 2, 3, 4)):
+        wm, wn, fm, fn = tile
+        fits = wm * fm * MATRIX <= extent(sketch.m) and wn * fn * MATRIX <= extent(sketch.n)
+        threads = wm * wn * gpu.warp
+        legal = wm * wn <= _MOST_WARPS and threads <= gpu.most_threads
+        if fits and legal and fm * fn <= _MOST_ACCUMULATORS:
+            yield tile
+
+
+def _factors(nest: Nest) -> tuple[Read, Read] | None:
+    """The two operands of a sum of products in halves, computed in float32."""
+    x = nest.body
+    if nest.reducer != "sum" or len(nest.reduce) != 1 or extent(nest.reduce[0]) < MATRIX:
+        return None
+    if not isinstance(x, Binary) or x.op != "mul" or nest.also:
+        return None
+    left, right = _halves(x.x), _halves(x.y)
+    if left is None or right is None or left.dtype != right.dtype:
+        return None
+    (k,) = nest.reduce
+    for read in (left, right):
+        plain = [p.plain() for p in read.index]
+        if any(p.terms and a is None for p, a in zip(read.index, plain, strict=True)):
+            return None
+        used = [a for a in plain if a is not None]
+        if plain[-1] is None or k not in used or len(set(used)) != len(used):
+            return None
+        if not set(used) <= set(nest.extents):
+            return None
+    return left, right
+
+
+def _halves(x: Expr) -> Read | None:
+    """A read in half precision under a cast to float32."""
+    if isinstance(x, Cast) and x.dtype == "float32" and isinstance(x.x, Read):
+        return x.x if x.x.dtype in _HALVES else None
+    return None
+
+
+def _own_axis(nest: Nest, read: Read, other: Read) -> Index | None:
+    """The longest axis of the result that one factor has and the other has not, if one of it and
+    the reduction axis is the factor's contiguous one."""
+    used = {p.plain() for p in read.index} - {p.plain() for p in other.index}
+    found = [a for a in nest.axes if a in used and extent(a) >= MATRIX]
+    last = read.index[-1].plain()
+    if last in found:
+        return last
+    return max(found, key=extent) if found and last in nest.reduce else None

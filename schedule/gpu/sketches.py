@@ -1,0 +1,110 @@
+"""Sketches of a program for GPUs: one kernel for every group, in all combinations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from loopwright.schedule.gpu.plan import apart, relaid, sources, without
+from loopwright.schedule.gpu.rules import (
+    KernelContext,
+    kernel_default,
+    kernel_knobs,
+    kernel_sketches,
+)
+from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.plan import Group, has_reuse
+from loopwright.schedule.sketch.kernel import KernelSketch
+from loopwright.schedule.sketch.naming import SketchName
+from loopwright.schedule.sketch.sketch import Knob, Sketch
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Gpu
+
+_MOST_SKETCHES = 64
+
+
+def gpu_sketches(variant: Variant, gpu: Gpu) -> Iterator[Sketch]:
+    """The sketches of a program. Nests whose results are staged by all who read them get no
+    kernel, in the first of the sketches."""
+    workload, groups, program = variant.workload, apart(variant.groups), variant.program
+    known = known_ahead(workload, groups)
+    groups = relaid(groups, workload, known)
+    known = known_ahead(workload, groups)
+    inside = sources(program, groups, workload, known, gpu)
+    for gone in dict.fromkeys((inside, ())):
+        context = KernelContext(gpu, known, gone)
+        yield from _sketches(variant, without(groups, gone), context)
+
+
+def _sketches(
+    variant: Variant, groups: tuple[Group, ...], context: KernelContext
+) -> Iterator[Sketch]:
+    options = [kernel_sketches(group, context) for group in groups]
+    options = [
+        found[:1] if group.nests[0].out.name in context.known_ahead else found
+        for group, found in zip(groups, options, strict=True)
+    ]
+    leaders = _leaders(options)
+    free = sorted(set(leaders))
+    products = itertools.product(*(range(len(options[n])) for n in free))
+    for numbers in itertools.islice(products, _MOST_SKETCHES):
+        chosen = dict(zip(free, numbers, strict=True))
+        kernels = tuple(found[chosen[n]] for n, found in zip(leaders, options, strict=True))
+        yield _sketch(variant, groups, kernels, context, leaders)
+
+
+def _leaders(options: Sequence[tuple[KernelSketch, ...]]) -> tuple[int, ...]:
+    """For each kernel the first one that is like it, which chooses for both: many phases or
+    layers have a space as small as that of one."""
+    leaders: list[int] = []
+    for number, found in enumerate(options):
+        earlier = (n for n in range(number) if leaders[n] == n)
+        leaders.append(next((n for n in earlier if _alike(options[n], found)), number))
+    return tuple(leaders)
+
+
+def _alike(first: tuple[KernelSketch, ...], second: tuple[KernelSketch, ...]) -> bool:
+    if list(map(str, first)) != list(map(str, second)):
+        return False
+    one, other = first[0].group, second[0].group
+    if len(one.nests) != 1 or len(other.nests) != 1:
+        return False
+    same = list(one.nests[0].extents.values()) == list(other.nests[0].extents.values())
+    return has_reuse(one.nests[0]) and (same or one.nests[0].out.name == other.nests[0].out.name)
+
+
+def _sketch(
+    variant: Variant,
+    groups: tuple[Group, ...],
+    kernels: tuple[KernelSketch, ...],
+    context: KernelContext,
+    leaders: tuple[int, ...],
+) -> Sketch:
+    """A sketch with the knobs of every kernel, where they are not those of the one that leads."""
+    all_knobs = [tuple(kernel_knobs(kernel, context)) for kernel in kernels]
+    knobs_of = tuple(
+        leader if all_knobs[leader] == all_knobs[number] else number
+        for number, leader in enumerate(leaders)
+    )
+    knobs: list[Knob] = []
+    default: list[int] = []
+    for number in sorted(set(knobs_of)):
+        chosen = kernel_default(kernels[number], context)
+        for knob in all_knobs[number]:
+            if kernels[number].group.nests[0].out.name in context.known_ahead:
+                knob = Knob(knob.name, (chosen[knob.name],))  # its speed does not matter
+            knobs.append(replace(knob, name=f"{knob.name}{number}"))
+            default.append(knob.number(chosen[knob.name]))
+    return Sketch(
+        SketchName(variant.derivation, "; ".join(map(str, kernels))),
+        variant.workload,
+        groups,
+        (),
+        tuple(knobs),
+        tuple(default),
+        variant.error_growth,
+        variant.numerics,
+        knobs_of,
+        kernels,
+    )

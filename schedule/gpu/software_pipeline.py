@@ -1,0 +1,211 @@
+"""Pipelines: the chunks of a reduction, each of which is staged and then used by a whole block.
+
+"plain" copies a chunk, waits, and uses it. "double" loads the next chunk into registers while one
+is used, and puts it into the other of two slots of each stage then. "async" has the next chunks
+copied while one is used, into as many slots as the "slots" knob says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.schedule.gpu.context import Kernel, linear
+from loopwright.schedule.gpu.shared_tile import Stage
+from loopwright.schedule.loops.statements import wrapped
+from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    AsyncCommit,
+    AsyncWait,
+    Barrier,
+    Column,
+    Linear,
+    Loop,
+    Remainder,
+    Stmt,
+    ceildiv,
+)
+
+Values = Mapping[str, tuple[Column, ...]]
+_HALVINGS = 6  # of a chunk that does not fit shared memory
+
+
+class Pipeline(ABC):
+    """A reduction in chunks: of the first axis of `names` in pieces that need not divide it, of
+    the others at divisors. The pieces are multiples of `least`; what is left is filled up with
+    zeros to one, where `least` is more than 1."""
+
+    least: Column = 1
+
+    def __init__(
+        self,
+        nest: Nest,
+        names: tuple[Index, ...],
+        pipeline: str,
+        values: Values,
+        kernel: Kernel,
+    ) -> None:
+        self.nest, self.kernel, self.values, self.pipeline = nest, kernel, values, pipeline
+        self.chunked, self.windows = names[0], names[1:]
+        (self.slots,) = values.get("slots", (2 if pipeline == "double" else 1,))
+        self.chunk = self._fitting(dict(zip(names, values["chunk"], strict=True)))
+        self.stages = self.stages_of(self.chunk, kernel)
+        self.bases: dict[Index, Linear] = {}
+        self.thread = Linear()
+        self.threads: Column = 1
+
+    @abstractmethod
+    def stages_of(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
+        """The stages of a chunk."""
+
+    @abstractmethod
+    def sizes_of(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
+        """How many places a block has along every index."""
+
+    @abstractmethod
+    def compute(
+        self, chunk: Mapping[Index, Column], bases: Mapping[Index, Linear], slot: Linear
+    ) -> list[Stmt]:
+        """Use one chunk."""
+
+    def spare(self) -> Column:
+        """Shared bytes that are taken by other things than stages."""
+        return 0
+
+    def _fitting(self, chunk: dict[Index, Column]) -> dict[Index, Column]:
+        """The extents of a chunk, halved until its stages fit shared memory."""
+        for _ in range(_HALVINGS):
+            scratch = Kernel(self.kernel.storage, self.kernel.part, self.kernel.gpu)
+            size = self.spare()
+            for stage in self.stages_of(chunk, scratch).values():
+                size = size + stage.bytes
+            large = np.greater(size, self.kernel.gpu.shared_bytes) * 1
+            wide = chunk[self.chunked]
+            smaller = np.maximum(wide // (2 * self.least), 1) * self.least
+            chunk = {**chunk, self.chunked: wide + (smaller - wide) * large}
+        return chunk
+
+    def chunks(self) -> list[Stmt]:
+        """All chunks, and what they leave."""
+        pipelines = {"plain": self._plain, "double": self._double, "async": self._async}
+        chunked = self.chunked
+        size = self.chunk[chunked]
+        rest = extent(chunked) % size
+        whole = [(chunked, extent(chunked) // size)]
+        windows = [(k, extent(k) // self.chunk[k]) for k in self.windows]
+        stmts = pipelines[self.pipeline](self.chunk, [*whole, *windows], Linear())
+        short = {**self.chunk, chunked: ceildiv(np.maximum(rest, 1), self.least) * self.least}
+        start = Linear((), extent(chunked) - rest)
+        fill = chunked if self.least > 1 else None
+        tail = self._plain(short, [(chunked, 1), *windows], start, fill)
+        guard = self.kernel.var("rest", np.minimum(rest, 1))
+        return [*stmts, Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]
+
+    def _bases_of(
+        self,
+        step: Linear,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> tuple[list[Stmt], dict[Index, Linear]]:
+        """Where chunk number `step` begins."""
+        lets, numbers = self.kernel.decode(step, [(f"{k.name}.chunk", n) for k, n in counts])
+        bases = dict(self.bases)
+        for (k, _), number in zip(counts, numbers, strict=True):
+            bases[k] = number * chunk[k]
+        bases[self.chunked] = bases[self.chunked] + start
+        return lets, bases
+
+    def _plain(
+        self,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+        fill: Index | None = None,
+    ) -> list[Stmt]:
+        total = product(n for _, n in counts)
+        step, slot = self.kernel.var("step", total), Linear()
+        lets, bases = self._bases_of(linear((step, 1)), chunk, counts, start)
+        sizes = self.sizes_of(chunk)
+        copies: list[Stmt] = []
+        for stage in self.stages.values():
+            copies += stage.copy(sizes, bases, self.thread, self.threads, slot, fill)
+        wait: list[Stmt] = [Barrier()] if self.stages else []
+        body = [*lets, *copies, *wait, *self.compute(chunk, bases, slot), *wait]
+        return wrapped(body, [(step, total, "serial")])
+
+    def _double(
+        self,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> list[Stmt]:
+        total, sizes = product(n for _, n in counts), self.sizes_of(chunk)
+        team = self.thread, self.threads
+        lets, bases = self._bases_of(Linear(), chunk, counts, start)
+        stmts: list[Stmt] = list(lets)
+        for stage in self.stages.values():
+            stmts += stage.copy(sizes, bases, *team, Linear())
+        step = self.kernel.var("step", total)
+        now, then = (Linear(((Remainder(Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
+        clip, after = self.kernel.let("next", Linear(((step, 1),), 1), total - 1)
+        lets, bases = self._bases_of(after, chunk, counts, start)
+        loads: list[Stmt] = []
+        puts: list[Stmt] = []
+        for stage in self.stages.values():
+            held, load = stage.fetch(sizes, bases, *team)
+            loads += [Allocate(held), *load]
+            puts += stage.put(held, sizes, bases, *team, then)
+        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
+        body = [clip, *lets, *loads, *here_lets, *self.compute(chunk, here, now), *puts]
+        return [*stmts, Barrier(), *wrapped([*body, Barrier()], [(step, total, "serial")])]
+
+    def _async(
+        self,
+        chunk: Mapping[Index, Column],
+        counts: Sequence[tuple[Index, Column]],
+        start: Linear,
+    ) -> list[Stmt]:
+        kernel, slots = self.kernel, self.slots
+        total, sizes = product(n for _, n in counts), self.sizes_of(chunk)
+
+        def copies(number: Linear, slot: Linear) -> list[Stmt]:
+            lets, bases = self._bases_of(number, chunk, counts, start)
+            made: list[Stmt] = list(lets)
+            for stage in self.stages.values():
+                made += stage.copy_async(sizes, bases, self.thread, self.threads, slot)
+            return made
+
+        def slot(number: Linear) -> Linear:
+            return Linear(((Remainder(number, slots), 1),))
+
+        first = kernel.var("first", slots - 1)
+        clip, number = kernel.let("ahead", linear((first, 1)), total - 1)
+        head = [clip, *copies(number, slot(linear((first, 1)))), AsyncCommit()]
+        step = kernel.var("step", total)
+        later = Linear(((step, 1),), slots - 1)
+        clip, number = kernel.let("ahead", later, total - 1)
+        guard = kernel.var("more", 1)
+        more = Loop(guard, 1, "serial", (clip, *copies(number, slot(later))), later * -1 + total)
+        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
+        body: list[Stmt] = [AsyncWait(slots - 2), Barrier(), more, AsyncCommit(), *here_lets]
+        body += self.compute(chunk, here, slot(linear((step, 1))))
+        return [
+            *wrapped(head, [(first, slots - 1, "serial")]),
+            *wrapped(body, [(step, total, "serial")]),
+            AsyncWait(0),
+            Barrier(),
+        ]
+
+
+def product(numbers: Iterable[Column]) -> Column:
+    """Of columns."""
+    total: Column = 1
+    for number in numbers:
+        total = total * number
+    return total

@@ -1,0 +1,1 @@
+"""What both lowerings share: subscripts, storage, and the assembly of a tree."""

@@ -1,0 +1,60 @@
+"""The parts of a lowered program put together: which tensors are arguments, which workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.loops.storage import Storage
+from loopwright.schedule.sketch.sketch import Sketch
+from loopwright.schedule.tree.grammar import Buffer, Column, Stmt, Tree, renamed
+
+
+def assembled(
+    n: int,
+    workload: Workload,
+    storage: Storage,
+    prepare: list[Stmt],
+    body: list[Stmt],
+    copied: Callable[[Buffer, Buffer], Stmt],
+) -> Tree:
+    """The tree of a program whose statements touch what `storage` knows. `copied` makes the
+    statement that copies a buffer: "main" is given no constant that "prepare" is given, but a
+    copy of those that both read."""
+    used = storage.used
+    prepared = [b for b in storage.ahead.values() if b.name in used["body"]]
+    ahead = used["prepare"] if prepared else set()
+    for constant in workload.constants:
+        if constant.name in ahead & used["body"]:
+            source = storage.buffer(constant)
+            kept = replace(source, name=storage.unused(f"{constant.name}_kept"))
+            prepared.append(kept)
+            prepare = [*prepare, copied(source, kept)]
+            body = [renamed(stmt, constant.name, kept.name) for stmt in body]
+    return Tree(
+        n=n,
+        inputs=tuple(
+            storage.buffer(t) for t in workload.inputs if not (t.constant and t.name in ahead)
+        ),
+        prepared=tuple(prepared),
+        outputs=tuple(storage.buffer(t) for t in workload.outputs),
+        constants=tuple(storage.buffer(t) for t in workload.constants if t.name in ahead),
+        prepare=(*storage.scratch("prepare", prepared), *prepare) if prepared else (),
+        body=(*storage.scratch("body", prepared), *body),
+    )
+
+
+def values_of(
+    sketch: Sketch, values: Mapping[str, tuple[Column, ...]], number: int
+) -> dict[str, tuple[Column, ...]]:
+    """The knobs of one nest, or kernel, without their number."""
+    suffix = str(sketch.knobs_of[number])
+    names = {k: k.removesuffix(suffix) for k in values if _number(k) == suffix}
+    return {short: values[k] for k, short in names.items()}
+
+
+
+
+def _number(knob: str) -> str:
+    return knob[len(knob.rstrip("0123456789")) :]

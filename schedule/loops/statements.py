@@ -1,0 +1,38 @@
+"""Pieces of loop programs that the lowerings for processors and for GPUs both write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from loopwright.dsl.dtypes import limits
+from loopwright.dsl.expr import Const, Read
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.tree.grammar import Column, Loop, Stmt, Var
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""The binary operation of each reducer."""
+
+
+def identity(reducer: str | None, dtype: str) -> Const:
+    """What a reduction starts from."""
+    low, high = limits(dtype)
+    value = {"sum": 0, "prod": 1, "max": low, "min": high}[reducer or "sum"]
+    return Const(float(value) if isinstance(low, float) else value, dtype)
+
+
+def leaves(read: Read, extents: Mapping[Index, int]) -> bool:
+    """Whether a read may leave its tensor, under a guard."""
+    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        low, high = position.bounds(extents)
+        if low < 0 or high >= size:
+            return True
+    return False
+
+
+def wrapped(body: Sequence[Stmt], loops: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
+    """Statements inside of loops, the outermost first."""
+    stmts = list(body)
+    for var, count, kind in reversed(loops):
+        stmts = [Loop(var, count, kind, tuple(stmts))]
+    return stmts

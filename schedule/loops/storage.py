@@ -1,0 +1,95 @@
+"""Where each tensor of a workload lives while it is lowered: argument, heap, or ahead of time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.program.nest import extent
+from loopwright.schedule.sketch.sketch import Packed
+from loopwright.schedule.tree.grammar import Allocate, Buffer, Column, ceildiv
+
+_SMALL = 1 << 13  # bytes of a local tensor that lives on the stack
+_SHALLOW = 128  # rows of a panel that does
+
+
+@dataclass
+class Storage:
+    """Buffers by name, filled in as lowering meets them.
+
+    `ahead` holds what the "prepare" part makes and the "body" part may read; `used` tells which
+    names each part touches.
+    """
+
+    workload: Workload
+    known_ahead: frozenset[str]
+    ahead: dict[str, Buffer] = field(default_factory=dict)
+    packed: dict[tuple[Packed, int], Buffer] = field(default_factory=dict)
+    local: set[str] = field(default_factory=set)
+    in_body: dict[str, Buffer] = field(default_factory=dict)
+    used: dict[str, set[str]] = field(default_factory=lambda: {"prepare": set(), "body": set()})
+
+    def __post_init__(self) -> None:
+        self._arguments = {t.name for t in (*self.workload.inputs, *self.workload.outputs)}
+        self._stages = {t.name: t for t in self.workload.stages}
+
+    def buffer(self, tensor: Tensor) -> Buffer:
+        """The buffer of a tensor, seen with the shape of this view of it."""
+        shape, scope = tensor_shape(tensor), "heap"
+        if tensor.name in self._arguments:
+            scope = "argument"
+        elif tensor.name in self.local and math.prod(shape) * item_bytes(tensor.dtype) <= _SMALL:
+            scope = "register"  # on the stack: the run-time's workspaces cost a call for every row
+        return Buffer(tensor.name, shape, tensor.dtype, scope)
+
+    def touch(self, tensor: Tensor, part: str) -> Buffer:
+        """The buffer of a tensor that a part of the program reads or writes."""
+        name = tensor.name
+        if name not in self._arguments | self.local:
+            made = self.ahead if name in self.known_ahead else self.in_body
+            made.setdefault(name, self.buffer(self._stages.get(name, tensor)))
+        self.used[part].add(name)
+        return self.buffer(tensor)
+
+    def add_local(self, tensor: Tensor) -> Buffer:
+        """A tensor that lives inside a group's rows only."""
+        self.local.add(tensor.name)
+        return self.buffer(tensor)
+
+    def add_packed(self, packed: Packed, number: int, tile: Column, ahead: bool) -> Buffer:
+        """The re-laid copy of an operand, for register tiles of `tile` elements."""
+        shape: tuple[Column, ...] = (*(extent(a) for a in packed.inner), tile)
+        if not packed.local:
+            outer = (extent(a) for a in packed.outer)
+            shape = (*outer, ceildiv(extent(packed.axis), tile), *shape)
+        name = self.unused(packed.name)
+        shallow = math.prod(extent(a) for a in packed.inner) <= _SHALLOW
+        scope = "register" if packed.local and shallow else "heap"
+        buffer = Buffer(name, shape, packed.tensor.dtype, scope)
+        self.packed[packed, number] = buffer
+        if packed.local:
+            return buffer
+        self.used["body"].add(name)
+        (self.ahead if ahead else self.in_body)[name] = buffer
+        return buffer
+
+    def unused(self, name: str) -> str:
+        """The name, with underscores behind it until no tensor and no copy has it."""
+        taken = {t.name for t in (*self.workload.inputs, *self.workload.stages)}
+        taken |= {b.name for b in self.packed.values()}
+        while name in taken:
+            name += "_"
+        return name
+
+    def scratch(self, part: str, prepared: list[Buffer]) -> list[Allocate]:
+        """Allocations for what a part makes that is neither an argument, nor handed over by
+        `prepare`, nor local to a group."""
+        names = {b.name for b in prepared}
+        if part == "prepare":
+            made = [b for b in self.ahead.values() if b.name not in names]
+        else:
+            made = list(self.in_body.values())
+        return [Allocate(b) for b in made]

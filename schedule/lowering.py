@@ -1,0 +1,165 @@
+"""Lowering: x = g(e, s), from a sketch and a batch of configs to one batched loop tree.
+
+Every spatial axis of extent E has register tiles of R elements, T = ⌈E/R⌉ of them, Q to a block,
+P = ⌈T/Q⌉ blocks that run in parallel:
+
+    for block < P:                      parallel
+      for within < min(Q, T - Q·block):
+        tile = Q·block + within
+        base = min(R·tile, E - R)       the last tile overlaps the one before it
+        …  elements base … base + R - 1, all inside
+
+so that no element needs a guard and every tile is full: where R does not divide E, a few elements
+are computed twice, to the same value. Reads of packed operands use `tile`, all others `base`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.index import Index
+from loopwright.schedule.cpu.lower_nest import NestLowering
+from loopwright.schedule.cpu.lower_pack import lower_pack
+from loopwright.schedule.gpu.lower import lower_kernels
+from loopwright.schedule.loops.assembly import assembled, values_of
+from loopwright.schedule.loops.linearize import to_linear
+from loopwright.schedule.loops.storage import Storage
+from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.nest import extent
+from loopwright.schedule.program.plan import Group
+from loopwright.schedule.sketch.sketch import Config, NestSketch, Sketch
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+)
+
+
+def lower(sketch: Sketch, target: Target, configs: Config | np.ndarray[Any, Any]) -> Tree:
+    """The loop tree of one config, or of a batch given as numbers of shape (configs, knobs)."""
+    if isinstance(configs, Config):
+        if configs.sketch != sketch.name:
+            raise ConfigError(f"the config is of sketch {configs.sketch!r}, not {sketch.name!r}")
+        numbers = np.array([sketch.numbers(configs)], np.int64).reshape(1, -1)
+        return lower(sketch, target, numbers).row(0)
+    values: Mapping[str, tuple[Column, ...]] = sketch.columns(np.asarray(configs))
+    if target.gpu is None:  # where an axis of one element makes other loops than one of a column
+        values = {name: tuple(map(_agreed, columns)) for name, columns in values.items()}
+    return lower_columns(sketch, target, values, len(configs))
+
+
+def _agreed(column: Column) -> Column:
+    """A column as an int where all configs agree, which costs next to nothing to compute with."""
+    if isinstance(column, np.ndarray) and len(column) and (column == column[0]).all():
+        return int(column[0])
+    return column
+
+
+def lower_columns(
+    sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
+) -> Tree:
+    """The loop tree of a batch of n configs, given as the values of every knob."""
+    if target.gpu is not None:
+        known = known_ahead(sketch.workload, sketch.groups)
+        return lower_kernels(sketch, target.gpu, values, n, known)
+    return _Lowering(sketch, target, values, n).tree()
+
+
+class _Lowering:
+    def __init__(
+        self, sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
+    ) -> None:
+        self.sketch, self.target, self.values, self.n = sketch, target, values, n
+        self.known_ahead = known_ahead(sketch.workload, sketch.groups)
+        self.storage = Storage(sketch.workload, self.known_ahead)
+
+    def tree(self) -> Tree:
+        prepare: list[Stmt] = []
+        body: list[Stmt] = []
+        number = 0
+        for group in self.sketch.groups:
+            ahead = group.nests[0].out.name in self.known_ahead
+            part, section = ("prepare", prepare) if ahead else ("body", body)
+            sketches = self.sketch.nests[number : number + len(group.nests)]
+            for offset, sketch in enumerate(sketches):
+                prepare_pack, pack = self._pack(sketch, number + offset)
+                prepare += prepare_pack
+                section += pack
+            section += self._group(group, dict(enumerate(sketches, number)), {}, part)
+            number += len(group.nests)
+        return assembled(self.n, self.sketch.workload, self.storage, prepare, body, _copied)
+
+    def _values(self, number: int) -> dict[str, tuple[Column, ...]]:
+        return values_of(self.sketch, self.values, number)
+
+    def _pack(self, sketch: NestSketch, number: int) -> tuple[list[Stmt], list[Stmt]]:
+        prepare: list[Stmt] = []
+        body: list[Stmt] = []
+        tile = dict(zip(sketch.tile, self._values(number).get("tile", ()), strict=True))
+        for packed in sketch.packed:
+            ahead = packed.tensor.name in self.known_ahead
+            part = "prepare" if ahead else "body"
+            buffer = self.storage.add_packed(packed, number, tile[packed.axis], ahead)
+            if packed.local:
+                continue  # made inside of the nest
+            stmts = lower_pack(packed, buffer, tile[packed.axis], self.storage, part)
+            (prepare if ahead else body).extend(stmts)
+        return prepare, body
+
+    def _group(
+        self,
+        group: Group,
+        sketches: Mapping[int, NestSketch],
+        outside: Mapping[Index, Linear],
+        part: str,
+    ) -> list[Stmt]:
+        """The loops of a group; `sketches` are those of its nests, by number, and `outside` says
+        where the loops around it stand."""
+        number = next(iter(sketches))
+        rows = {axis: Var(axis.name) for axis in group.shared}
+        at = {**outside, **{axis: Linear(((var, 1),)) for axis, var in rows.items()}}
+        inner: list[Stmt] = []
+        for base in group.bases:
+            var = Var(f"{base.index.name}{number or ''}")
+            begin = to_linear(base.number, at) * base.size
+            inner.append(Let(var, begin, extent(base.index) - 1))
+            at[base.index] = Linear(((var, 1),))
+        inner += [Allocate(self.storage.add_local(t)) for t in group.local]
+        left = iter(sketches.items())
+        for item in group.parts:
+            if isinstance(item, Group):
+                own = dict(itertools.islice(left, len(item.nests)))
+                inner += self._group(item, own, at, part)
+                continue
+            which, sketch = next(left)
+            values = self._values(which)
+            ahead = group.ahead if item is group.parts[-1] else ()
+            nest = NestLowering(sketch, values, self.storage, part, self.target, at, which, ahead)
+            inner += nest.lower()
+        for axis, var in reversed(rows.items()):
+            kind = "serial" if outside else "parallel"
+            inner = [Loop(var, extent(axis), kind, tuple(inner))]
+        return inner
+
+
+def _copied(source: Buffer, target: Buffer) -> Stmt:
+    loops = [(Var(f"{target.name}.{d}"), count) for d, count in enumerate(source.shape)]
+    index = tuple(Linear(((var, 1),)) for var, _ in loops)
+    copy: Stmt = Store(target, index, Load(source, index))
+    for var, count in reversed(loops or [(Var(target.name), 1)]):
+        copy = Loop(var, count, "serial", (copy,))
+    return copy

@@ -1,0 +1,1 @@
+"""Programs of nests: their canonical form, fusion, groups, and what they touch."""

@@ -1,0 +1,20 @@
+"""Constants of a program: what is known before any call, and what follows from it alone."""
+
+from __future__ import annotations
+
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.program.nest import reads_of
+from loopwright.schedule.program.plan import Group
+
+
+def known_ahead(workload: Workload, groups: tuple[Group, ...]) -> frozenset[str]:
+    """The constants, and every tensor that follows from constants alone, outputs excepted."""
+    known = {t.name for t in workload.constants}
+    outputs = {t.name for t in workload.outputs}
+    sources = reads_of(n for group in groups for n in group.nests)
+    for group in groups:
+        made = {n.out.name for n in group.nests}
+        names = set().union(*(sources[name] for name in made))
+        if names and names <= known | made and not made & outputs:
+            known |= made
+    return frozenset(known)

@@ -1,0 +1,266 @@
+"""`Nest`: one loop nest to be scheduled, `out[…] = epilogue(reducer over reduce of body)`."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import (
+    Binary,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+    children,
+    map_leaves,
+    walk,
+)
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, defined, tensor_shape
+from loopwright.schedule.target import Target
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One definition on its way to loops, in the notation's own expressions.
+
+    Attributes
+    ----------
+    out, index: what is written and where, in terms of `axes`.
+    axes, reduce: the loops, with their extents.
+    reducer: sum, max, min, prod; None for an element-wise nest, whose `body` is the value itself.
+    result: the tensor that the reduction defines; in `epilogue` a read of it stands for the
+        accumulator.
+    epilogue: what is written, or None for the reduction's value itself.
+    also: further elements of `out` that each iteration of an element-wise nest writes, where and
+        what.
+    start: an element that a reduction begins with; None for the reducer's identity.
+    sparse: a factor of a sum of products, contiguous along the innermost reduction: steps in which
+        it is 0 may be left out.
+    keeps_zeros: whether factors that a test makes 0 are multiplied all the same.
+    """
+
+    out: Tensor
+    index: tuple[Affine, ...]
+    axes: tuple[Index, ...]
+    reduce: tuple[Index, ...]
+    reducer: str | None
+    body: Expr
+    result: Tensor
+    epilogue: Expr | None = None
+    also: tuple[tuple[tuple[Affine, ...], Expr], ...] = ()
+    start: Read | None = None
+    sparse: Read | None = None
+    keeps_zeros: bool = False
+
+    @property
+    def extents(self) -> dict[Index, int]:
+        return {i: extent(i) for i in (*self.axes, *self.reduce)}
+
+    @property
+    def size(self) -> int:
+        """Elements written."""
+        return math.prod(extent(i) for i in self.axes) * (1 + len(self.also))
+
+    @property
+    def steps(self) -> int:
+        """Evaluations of the body."""
+        return math.prod(self.extents.values())
+
+    def expressions(self) -> tuple[Expr, ...]:
+        """Bodies, epilogue, and what a reduction begins with."""
+        others = (x for x in (self.epilogue, self.start) if x is not None)
+        return (self.body, *others, *(body for _, body in self.also))
+
+    def reads(self) -> tuple[Read, ...]:
+        """Every read but those of the accumulator."""
+        return self._reads
+
+    @functools.cached_property
+    def _reads(self) -> tuple[Read, ...]:
+        every = (read for x in self.expressions() for read, _ in guarded_reads(x))
+        return tuple(read for read in every if read.tensor is not self.result)
+
+    def map(
+        self,
+        axes: tuple[Index, ...],
+        reduce: tuple[Index, ...],
+        read: Callable[[Read], Expr],
+        position: Callable[[Affine], Affine],
+    ) -> Nest:
+        """The same nest over other loops, its reads and index expressions replaced."""
+
+        def where(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
+            return tuple(position(p) for p in index)
+
+        def value(body: Expr) -> Expr:
+            return map_leaves(body, read, position)
+
+        return replace(
+            self,
+            index=where(self.index),
+            axes=axes,
+            reduce=reduce,
+            body=value(self.body),
+            epilogue=None if self.epilogue is None else value(self.epilogue),
+            also=tuple((where(index), value(body)) for index, body in self.also),
+            start=_read(self.start, read),
+            sparse=_read(self.sparse, read),
+        )
+
+
+def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
+    """What stands for a read that remains one."""
+    if old is None:
+        return None
+    new = read(old)
+    assert isinstance(new, Read), new
+    return new
+
+
+def nests(workload: Workload) -> tuple[Nest, ...]:
+    """One nest per stage, in order."""
+    result = []
+    for stage in workload.stages:
+        d = defined(stage)
+        index = tuple(axis.affine() for axis in d.axes)
+        nest = Nest(stage, index, d.axes, d.reduce, d.reducer, d.body, stage)
+        result.append(_resolved(nest))
+    return tuple(result)
+
+
+def _resolved(nest: Nest) -> Nest:
+    """Give every index in the expressions the extent that its loop has."""
+    known = {i: i for i in nest.extents}
+
+    def position(p: Affine) -> Affine:
+        return p.replace(known.__getitem__)
+
+    def read(r: Read) -> Expr:
+        return Read(r.tensor, tuple(position(p) for p in r.index))
+
+    return nest.map(nest.axes, nest.reduce, read, position)
+
+
+def extent(index: Index) -> int:
+    """The extent of an index that has one."""
+    assert index.extent is not None, index
+    return index.extent
+
+
+def guarded_reads(expr: Expr, guarded: bool = False) -> Iterator[tuple[Read, bool]]:
+    """Every read, and whether a `where` stands over it, so that it may leave its tensor."""
+    if isinstance(expr, Read):
+        yield expr, guarded
+    for part, child in enumerate(children(expr)):
+        yield from guarded_reads(child, guarded or (isinstance(expr, Select) and part > 0))
+
+
+def in_place(nest: Nest) -> bool:
+    """Whether an element-wise nest changes what it writes."""
+    return nest.reducer is None and any(r.tensor is nest.out for r in nest.reads())
+
+
+def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
+    """What each tensor is made from, by name: all that any of the nests that write it reads."""
+    found: dict[str, set[str]] = {}
+    for nest in nests:
+        found.setdefault(nest.out.name, set()).update(r.tensor.name for r in nest.reads())
+    return found
+
+
+def positions(nest: Nest) -> Iterator[Affine]:
+    """Every index expression of a nest outside of subscripts: values of indices."""
+
+    def within(expr: Expr) -> Iterator[Affine]:
+        if isinstance(expr, IndexValue):
+            yield expr.value
+        for child in children(expr):
+            yield from within(child)
+
+    for expr in nest.expressions():
+        yield from within(expr)
+
+
+def lanes(nest: Nest, target: Target) -> int:
+    """Elements that a vector of this nest has: as many as its widest type leaves room for."""
+    types = {r.tensor.dtype for r in nest.reads()} | {nest.out.dtype, nest.result.dtype}
+    return target.lanes(max(map(item_bytes, types)))
+
+
+def sliding(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The reduction axes by which a window slides along the tiled axes, where all that moves along
+    them and is read in vectors slides so: neighbours in the tile then read the same vectors.
+
+    `acc[y] ⊕= X[y + r, x] · W[r]` with x in vectors and y tiled: r, since y + 1 reads row r + 1.
+    """
+    if vector not in nest.axes:
+        return ()
+    used = {r: {i for p in r.index for i in p.indices()} for r in nest.reads()}
+    reads = [r for r, found in used.items() if vector in found and not found.isdisjoint(tiled)]
+    return tuple(
+        k
+        for k in nest.reduce
+        if reads
+        and all(any({k} < set(p.indices()) <= {k, *tiled} for p in r.index) for r in reads)
+    )
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def stride(tensor: Tensor, index: tuple[Affine, ...], axis: Index) -> int | None:
+    """By how many elements an access moves when `axis` grows by one; None if that varies."""
+    total = 0
+    for position, step in zip(index, strides(tensor_shape(tensor)), strict=True):
+        for atom, coefficient in position.terms:
+            if isinstance(atom, Index):
+                total += coefficient * step * (atom == axis)
+            elif axis in set(atom.value.indices()):
+                return None
+    return total
+
+
+def operations(value: Expr, tile: Mapping[Index, int] | None = None) -> float:
+    """Operations of an element, a product that is added to something as one with that. What does
+    not move along an axis of a register tile is computed once for all places along it."""
+    total = 0.0
+    for part in walk(value):
+        if isinstance(part, (Binary, Unary, Select)) and not _fuses(part):
+            used = {i for p in _positions(part) for i in p.indices()} if tile else set()
+            total += 1 / math.prod(size for a, size in (tile or {}).items() if a not in used)
+    return total
+
+
+def terms(value: Expr) -> tuple[Expr, ...]:
+    """The products of a sum of products, each of which is one operation with its addition; of
+    anything else, that alone."""
+    if isinstance(value, Binary) and value.op == "add" and _is_product(value.y):
+        return (*terms(value.x), value.y)
+    return (value,)
+
+
+def _positions(value: Expr) -> Iterator[Affine]:
+    for part in walk(value):
+        if isinstance(part, Read):
+            yield from part.index
+        elif isinstance(part, IndexValue):
+            yield part.value
+
+
+def _fuses(value: Expr) -> bool:
+    """Whether a sum takes a product with it."""
+    if not isinstance(value, Binary) or value.op not in ("add", "sub"):
+        return False
+    return _is_product(value.x) or _is_product(value.y)
+
+
+def _is_product(value: Expr) -> bool:
+    return isinstance(value, Binary) and value.op == "mul"

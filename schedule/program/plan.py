@@ -1,0 +1,400 @@
+"""From a workload to the nests that will be scheduled: what is inlined, fused, and grouped.
+
+These choices are the same for every sketch; `docs/design.md` says why each is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from loopwright.dsl.expr import Binary, Expr, Read, Select, Unary, walk
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.program.canonical import (
+    Program,
+    drop_units,
+    merge_axes,
+    split_divisions,
+    substitute_axes,
+    unused,
+)
+from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
+from loopwright.schedule.program.layout_propagation import like_sources
+from loopwright.schedule.program.nest import Nest, extent, nests, stride
+from loopwright.schedule.program.one_tap import one_tap
+from loopwright.schedule.program.padding import split_fill
+from loopwright.schedule.program.polyphase import is_spread, skip_zeros
+
+_FEW = 64  # elements that a row may use again: a window, not a matrix
+_LARGE = 200  # nodes of an element expression above which nothing more is inlined into it
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nests that run one after the other inside common outer loops.
+
+    Attributes
+    ----------
+    shared: the common loops, outermost first; none for a nest on its own.
+    parts: what runs inside, nests or groups of them; the `axes` of nests do not include the
+        loops around them.
+    local: tensors that only this group touches; one slice of each exists at a time.
+    bases: where the tiles that common loops count begin.
+    ahead: what the next iteration of the common loops reads, which the last nest asks for.
+    """
+
+    shared: tuple[Index, ...]
+    parts: tuple[Nest | Group, ...]
+    local: tuple[Tensor, ...] = ()
+    bases: tuple[Base, ...] = ()
+    ahead: tuple[Ahead, ...] = ()
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        """All nests, in the order in which they run."""
+        return tuple(nest for nest, _ in self.placed())
+
+    @property
+    def every_local(self) -> tuple[Tensor, ...]:
+        """The local tensors of this group and those of the groups inside."""
+        inner = (t for p in self.parts if isinstance(p, Group) for t in p.every_local)
+        return (*self.local, *inner)
+
+    def placed(self, outside: tuple[Index, ...] = ()) -> Iterator[tuple[Nest, tuple[Index, ...]]]:
+        """All nests, each with the common loops around it, outermost first."""
+        around = (*outside, *self.shared)
+        for part in self.parts:
+            if isinstance(part, Group):
+                yield from part.placed(around)
+            else:
+                yield part, around
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What an iteration of common loops reads of a tensor, `size` elements, the piece of this
+    `number`: the iteration after it reads the next piece."""
+
+    tensor: Tensor
+    size: int
+    number: Affine
+
+
+@dataclass(frozen=True)
+class Base:
+    """`index = min(size * number, extent(index) - 1)`: the last tile overlaps the one before it.
+    `number` is of indices of this group and of those around it."""
+
+    index: Index
+    number: Affine
+    size: int
+
+    @staticmethod
+    def of_blocks(name: str, count: int, rows: int) -> tuple[Index, Base]:
+        """The loop over blocks of so many of `count` rows, and where they begin."""
+        block = Index(f"{name}.block", -(-count // rows))
+        return block, Base(Index(f"{name}.first", count - rows + 1), block.affine(), rows)
+
+
+def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
+    """For how many of an image's rows at a time all threads are as busy as with single rows."""
+
+    def turns(rows: int) -> int:
+        return -(-images * -(-count // rows) // threads) * rows
+
+    least = turns(1)  # and so a multiple of them
+    small = [d for d in range(1, math.isqrt(least) + 1) if least % d == 0]
+    divisors = sorted({*small, *(least // d for d in small)})
+    yield from (d for d in divisors if d < count + (images > 1) and turns(d) == least)
+
+
+def plan(workload: Workload) -> tuple[Group, ...]:
+    """The groups of a workload, in an order in which they can run."""
+    program = fused(workload)
+    return grouped(program, program, workload.outputs)
+
+
+def fused(workload: Workload) -> Program:
+    """The nests of a workload, producers and consumers fused, products with zeros left out."""
+    return without_zeros(combined(workload), workload)
+
+
+def combined(workload: Workload) -> Program:
+    """The nests of a workload, producers and consumers fused, copies in an order that suits."""
+    program = tuple(drop_units(nest) for nest in nests(workload))
+    program = _inline_all(program, workload.outputs)
+    return like_sources(_fuse_all(program, workload.outputs), workload.outputs)
+
+
+def without_zeros(program: Program, workload: Workload) -> Program:
+    """The program of a workload with products with zeros left out."""
+    names = {t.name for t in (*workload.inputs, *workload.stages, *(n.out for n in program))}
+    return skip_zeros(one_tap(program, workload.outputs), workload.outputs, names)
+
+
+def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
+    """The groups of a run of nests of a program, ready to be scheduled."""
+    return tuple(finished(group) for group in groups_of(run, program, outputs))
+
+
+def with_groups(
+    program: Program,
+    made: Mapping[int, Sequence[Group]],
+    gone: Collection[Tensor],
+    outputs: tuple[Tensor, ...],
+) -> tuple[Group, ...]:
+    """The groups of a program in which some nests, by `id`, have been made into groups already,
+    and those that write the tensors `gone` are left out."""
+    done: list[Group] = []
+    run: list[Nest] = []
+    for nest in program:
+        if id(nest) in made:
+            done += [*grouped(tuple(run), program, outputs), *made[id(nest)]]
+            run = []
+        elif nest.out not in gone:
+            run.append(nest)
+    return (*done, *grouped(tuple(run), program, outputs))
+
+
+def names_of(program: Program, workload: Workload) -> set[str]:
+    """The names of all tensors of a workload and of a program made of it."""
+    taken = {t.name for t in (*workload.inputs, *workload.stages)}
+    for nest in program:
+        taken |= {nest.out.name, *(r.tensor.name for r in nest.reads())}
+    return taken
+
+
+def has_reuse(nest: Nest) -> bool:
+    """Whether a reduction reads some operand again for another element of the result, so that
+    register tiles pay."""
+    if nest.reducer is None:
+        return False
+    within = {k for k in nest.axes if extent(k) > 1}
+    return any(within - _used(r) for r in nest.reads() if r.tensor is not nest.result)
+
+
+def finished(group: Group) -> Group:
+    """The group with its nests as simple as they can be written."""
+    done: list[Nest | Group] = []
+    for part in group.parts:
+        if isinstance(part, Group):
+            done.append(finished(part))
+            continue
+        filled = split_fill(part, frame=bool(group.shared))
+        done += [merge_axes(split_divisions(drop_units(nest))) for nest in filled]
+    return replace(group, parts=tuple(done))
+
+
+def _used(read: Read) -> set[Index]:
+    return {i for p in read.index for i in p.indices()}
+
+
+def _inline_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
+    """From the last producer to the first, so that a chain ends in one nest in one pass."""
+    for nest in reversed(program):
+        if nest.out not in outputs and can_inline(program, nest):
+            current = next(n for n in program if n.out is nest.out)
+            if _pays(program, current):
+                program = inline(program, current)
+    return program
+
+
+def _pays(program: Program, producer: Nest) -> bool:
+    """Inline what costs nothing to recompute, and what is computed once either way."""
+    if any(_leaves(r, producer) for r in producer.reads()):
+        return False  # a guard that cannot be dropped would stand in the innermost loop
+    if not any(isinstance(x, (Unary, Binary, Select)) for x in walk(producer.body)):
+        return True
+    uses = [(n, r) for n in program for r in n.reads() if r.tensor is producer.out]
+    if (
+        len(uses) != 1
+        or sum(1 for x in (uses[0][0].body, producer.body) for _ in walk(x)) > _LARGE
+    ):
+        return False
+    consumer, read = uses[0]
+    if consumer.reducer is not None and is_spread(producer):
+        return False  # `skip_zeros` does better
+    return set(consumer.extents) <= _used(read)
+
+
+def _leaves(read: Read, nest: Nest) -> bool:
+    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        low, high = position.bounds(nest.extents)
+        if low < 0 or high >= size:
+            return True
+    return False
+
+
+def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
+    for producer in program:
+        if producer.out in outputs or producer.reducer is None:
+            continue
+        readers = [n for n in program if any(r.tensor is producer.out for r in n.reads())]
+        fused = fuse_epilogue(producer, readers[0]) if len(readers) == 1 else None
+        if fused is not None:
+            kept = (n for n in program if n is not producer)
+            program = tuple(fused if n is readers[0] else n for n in kept)
+    return program
+
+
+def groups_of(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+    """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
+    start = 0
+    while start < len(nests):
+        run, best = 1, _alone(nests[start])
+        for stop in range(start + 2, len(nests) + 1):
+            group = _share(nests[start:stop], program, outputs)
+            if group is None or (run > 1 and _rows(group) < _rows(best)):
+                break
+            run, best = stop - start, group
+        yield best
+        start += run
+
+
+def _alone(nest: Nest) -> Group:
+    return Group((), (nest,))
+
+
+def _rows(group: Group) -> int:
+    total = 1
+    for axis in group.shared:
+        total *= extent(axis)
+    return total
+
+
+def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group | None:
+    """The run under the axes that all of it shares; None if there are none worth it."""
+    made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
+    read = {r.tensor for n in run for r in n.reads()}
+    if any(not _writes_plainly(n) for n in run if n.out in read or n is run[0]):
+        return None
+    if any(not _linked(n, made) for n in run[1:]):
+        return None
+    classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
+    classes = [c for c in classes if not _keeps_rows_contiguous(c, run)]
+    while classes and all(len(n.axes) + len(n.reduce) == len(classes) for n in run):
+        classes.pop()  # something must be left to vectorize
+    if not classes or any(_reuses_much(n, {c[i] for c in classes}) for i, n in enumerate(run)):
+        return None
+    shared, inner = under(run, classes)
+    others = [n for n in program if n not in run]
+    elsewhere = {r.tensor for n in others for r in n.reads()}
+    parts = {n.out.name for n in others}  # of what several nests write: phases, say
+    local = {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
+    return Group(*localized(shared, inner, local))
+
+
+def _reuses_much(nest: Nest, shared: set[Index]) -> bool:
+    """Whether a row uses some operand again that is more than a few elements: then packing and
+    larger tiles pay more than what the rows keep in cache."""
+    if not has_reuse(nest):
+        return False
+    within = {k for k in nest.axes if extent(k) > 1}
+    again = [_used(r) for r in nest.reads() if r.tensor is not nest.result and within - _used(r)]
+    extents = nest.extents
+    return any(
+        not shared <= used or math.prod(extents[i] for i in used - shared) > _FEW for used in again
+    )
+
+
+def _writes_plainly(nest: Nest) -> bool:
+    return tuple(p.plain() for p in nest.index if p.terms) == nest.axes
+
+
+def _linked(nest: Nest, made: dict[Tensor, int]) -> bool:
+    return any(r.tensor in made for r in nest.reads())
+
+
+def _class_of(axis: Index, run: Program, made: dict[Tensor, int]) -> tuple[Index, ...] | None:
+    """The axis of each nest of the run that is `axis` of the first one, followed along the data;
+    None if some nest reads other rows than the one that it writes."""
+    known: dict[int, Index] = {0: axis}
+    for number, nest in enumerate(run):
+        for read in nest.reads():
+            source = made.get(read.tensor)
+            if source is None or source not in known:
+                continue
+            at = _position_of(known[source], run[source])
+            here = read.index[at].plain()
+            if here not in nest.axes or known.setdefault(number, here) != here:
+                return None
+            if all(p.plain() != here for p in nest.index):
+                return None
+            if any(here in p.indices() for d, p in enumerate(read.index) if d != at):
+                return None
+    if len(known) != len(run) or len({extent(a) for a in known.values()}) != 1:
+        return None
+    return tuple(known[number] for number in range(len(run)))
+
+
+def _position_of(axis: Index, nest: Nest) -> int:
+    return next(d for d, p in enumerate(nest.index) if p.plain() == axis)
+
+
+def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program) -> bool:
+    """Whether this shared axis is the contiguous one and the reductions run across it: then it
+    is better left inside, as the vector axis."""
+    for axis, nest in zip(axes, run, strict=True):
+        if nest.reducer is None:
+            continue
+        for r in nest.reads():
+            if not set(nest.reduce) & _used(r):
+                continue  # one for a row, as the result of an earlier reduction
+            steps = [stride(r.tensor, r.index, k) for k in nest.reduce]
+            if stride(r.tensor, r.index, axis) == 1 and 1 not in steps:
+                return True
+    return False
+
+
+def under(
+    run: Sequence[Nest], classes: Sequence[Sequence[Index]]
+) -> tuple[tuple[Index, ...], Program]:
+    """A run of nests inside of shared loops, and these: one for each class, which has the axis of
+    every nest that it stands for."""
+    taken = tuple(i for n in run for i in n.extents)
+    shared = tuple(Index(unused(f"row{d}", taken), extent(c[0])) for d, c in enumerate(classes))
+    inner = []
+    for number, nest in enumerate(run):
+        names = {c[number]: row for c, row in zip(classes, shared, strict=True)}
+        rest = tuple(a for a in nest.axes if a not in names)
+        whole = substitute_axes(nest, (*shared, *rest), nest.reduce, names)
+        inner.append(replace(whole, axes=rest))
+    return shared, tuple(inner)
+
+
+def localized(
+    shared: tuple[Index, ...], inner: tuple[Nest, ...], local: set[Tensor]
+) -> tuple[tuple[Index, ...], tuple[Nest, ...], tuple[Tensor, ...]]:
+    """Keep one slice of each local tensor: its shared axes go.
+
+    `for row: E[row, k] = …; S[row] += E[row, k]  ↦  for row: E[k] = …; S += E[k]`
+    """
+    slices: dict[Tensor, Tensor] = {}
+
+    def dims(index: tuple[Affine, ...]) -> list[int]:
+        return [d for d, p in enumerate(index) if p.plain() not in shared]
+
+    def sliced(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
+        if t not in local:
+            return t, index
+        kept = dims(index)
+        shape = tuple(tensor_shape(t)[d] for d in kept)
+        view = slices.setdefault(t, Tensor(t.name, shape, t.dtype))
+        return view, tuple(index[d] for d in kept)
+
+    def read(r: Read) -> Expr:
+        return Read(*sliced(r.tensor, r.index))
+
+    done = []
+    for nest in inner:
+        out, index = sliced(nest.out, nest.index)
+        result = out if nest.result is nest.out else nest.result
+        moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
+        done.append(replace(moved, out=out, index=index, result=result))
+    return shared, tuple(done), tuple(slices.values())
+
+
+__all__ = ["Group", "groups_of", "has_reuse", "plan"]

@@ -1,0 +1,64 @@
+"""`Source`: a workload as the nests that rewrites start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.nest import Nest
+from loopwright.schedule.program.plan import combined, names_of, without_zeros
+
+
+@dataclass(frozen=True)
+class Source:
+    """A workload and its program.
+
+    Attributes
+    ----------
+    combined: its nests, producers and consumers fused.
+    program: the same without products with zeros that are known to be such (`polyphase`).
+    """
+
+    workload: Workload
+    combined: Program
+    program: Program
+
+    @staticmethod
+    def of(workload: Workload) -> Source:
+        """The source of a workload."""
+        nests = combined(workload)
+        return Source(workload, nests, without_zeros(nests, workload))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What the workload computes."""
+        return self.workload.outputs
+
+    def names(self) -> set[str]:
+        """The names that are taken; a new set at every call."""
+        return names_of((*self.combined, *self.program), self.workload)
+
+    @property
+    def numerics(self) -> Numerics:
+        """What the program keeps: it is strict if it multiplies every zero that the definition
+        multiplies, since zero times infinity is NaN."""
+        dense = self.program == self.combined and not any(map(multiplies_padding, self.program))
+        return Numerics.STRICT if dense else Numerics.STANDARD
+
+
+def multiplies_padding(nest: Nest) -> bool:
+    """Whether a factor of a sum's terms is 0 where a test fails."""
+
+    def padded(x: Expr) -> bool:
+        if isinstance(x, Binary) and x.op == "mul":
+            return padded(x.x) or padded(x.y)
+        if isinstance(x, Cast):
+            return padded(x.x)
+        return isinstance(x, Select) and isinstance(x.y, Const) and x.y.value == 0
+
+    product = isinstance(nest.body, Binary) and nest.body.op == "mul"
+    return nest.reducer == "sum" and product and padded(nest.body)

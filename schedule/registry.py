@@ -1,0 +1,140 @@
+"""The registry of rewrites: what there is, and what of it a workload gains by."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
+from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.plan import grouped
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.activation_sparsity import ActivationSparsity
+from loopwright.schedule.rewrites.bilinear.strassen import Strassen
+from loopwright.schedule.rewrites.bilinear.winograd import Winograd, WinogradByPhase
+from loopwright.schedule.rewrites.boundary_peeling import (
+    BoundaryPeeling,
+    ClampedPadding,
+    PredicatedPadding,
+)
+from loopwright.schedule.rewrites.contract import Rewrite
+from loopwright.schedule.rewrites.explicit_zeros import ExplicitZeros
+from loopwright.schedule.rewrites.im2col import Im2col
+from loopwright.schedule.rewrites.int24_weights import Int24Weights
+from loopwright.schedule.rewrites.kn2row import Kn2row
+from loopwright.schedule.rewrites.padding_at_blocks import PaddingAtBlocks
+from loopwright.schedule.rewrites.producer_at_blocks import ProducerAtBlocks
+from loopwright.schedule.rewrites.rfactor import Rfactor
+from loopwright.schedule.rewrites.ttgt import Ttgt
+from loopwright.schedule.sketch.naming import Derivation
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Target
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rfactor(),
+    ExplicitZeros(),
+    Im2col(),
+    Ttgt(),
+    Kn2row(),
+    PaddingAtBlocks(),
+    BoundaryPeeling(),
+    ProducerAtBlocks(),
+    PredicatedPadding(),
+    ClampedPadding(),
+    Strassen(),
+    Winograd(),
+    WinogradByPhase(),
+    Int24Weights(),
+    ActivationSparsity(),
+)
+"""All rewrites. Those that work on the programs of others stand behind these."""
+
+_DIRECT_PRIOR = 0.8
+"""The definition's own loops are the simplest and the most exact program."""
+
+
+class Named:
+    """A workload that is equal to those alone that have the same names: trees carry them."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload, self.text = workload, f"{workload.key} {workload}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@functools.lru_cache(maxsize=256)
+def direct(named: Named, target: Target) -> Variant:
+    """The definition's own loops, which rewrites start from."""
+    source = Source.of(named.workload)
+    program: Program = ()
+    if target.gpu is None:
+        groups = grouped(source.program, source.program, source.outputs)
+    else:
+        program = gpu_program(source)
+        groups = gpu_plan(program, source.outputs, target.gpu)
+    prior = _DIRECT_PRIOR
+    return Variant(
+        Derivation(), source, source.workload, groups, 1.0, source.numerics, program, prior
+    )
+
+
+def variants(
+    named: Named,
+    target: Target,
+    numerics: Numerics,
+    data_dependent: bool = False,
+    without: frozenset[str] = frozenset(),
+) -> Iterator[Variant]:
+    """Every program of a workload that `numerics` allows, in the order of the registry; those
+    whose time depends on data where asked for, and none of the rewrites `without`."""
+    base = direct(named, target)
+    made = {"direct": [base]}
+    if base.numerics <= numerics:
+        yield base
+    for rewrite in REWRITES:
+        if not _serves(rewrite, target, numerics, data_dependent) or rewrite.name in without:
+            continue
+        found = [
+            variant
+            for start in (v for name in rewrite.of for v in made.get(name, ()))
+            for parameters in rewrite.choices(start, target)
+            if (variant := rewrite.variant(start, target, parameters)) is not None
+            and variant.numerics <= numerics
+        ]
+        made[rewrite.name] = found
+        yield from found
+
+
+def _serves(rewrite: Rewrite, target: Target, numerics: Numerics, data_dependent: bool) -> bool:
+    if isinstance(rewrite, ExplicitZeros) and numerics != Numerics.STRICT:
+        return False
+    allowed = rewrite.numerics <= numerics and (data_dependent or not rewrite.data_dependent)
+    return allowed and (rewrite.gpu or target.gpu is None)
+
+
+def derive(named: Named, target: Target, derivation: Derivation) -> Variant:
+    """The one program of a derivation. Raises `ConfigError` where there is none."""
+    known = {rewrite.name: rewrite for rewrite in REWRITES}
+    variant: Variant | None = direct(named, target)
+    for step in derivation.steps:
+        rewrite = known.get(step.rewrite)
+        if rewrite is None:
+            raise ConfigError(
+                f"{step.rewrite!r} is no rewrite of this version; there are {', '.join(known)}"
+            )
+        assert variant is not None
+        try:
+            variant = rewrite.variant(variant, target, dict(step.parameters))
+        except (KeyError, TypeError, ZeroDivisionError) as error:
+            raise ConfigError(f"{step} has parameters that it does not take: {error}") from error
+        if variant is None:
+            raise ConfigError(f"this workload has no program by {derivation} on this target")
+    assert variant is not None
+    return variant

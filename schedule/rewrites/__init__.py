@@ -1,0 +1,1 @@
+"""Algorithms: other programs that compute what a workload defines."""

@@ -1,0 +1,1 @@
+"""Bilinear algorithms: Winograd's for short convolutions, Strassen's for matrix products."""

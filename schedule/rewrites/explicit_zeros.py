@@ -1,0 +1,29 @@
+"""Explicit zeros: the definition's own products, those with zeros included.
+
+    S[u] = where(u % 2 == 0, X[u // 2], 0);  O[y] += S[y + r] * W[r]     stays as it is
+
+where all other programs leave out what is multiplied by a zero that is known to be one. Only this
+has NaN where the definition multiplies a zero by an infinity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from loopwright.dsl.numerics import Numerics
+from loopwright.schedule.program.plan import grouped
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Target
+
+
+class ExplicitZeros(Rewrite):
+    """The definition's own products where other programs skip zeros."""
+
+    name = "explicit_zeros"
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        if base.source.numerics == Numerics.STRICT:
+            return None  # its own program has them
+        program = tuple(replace(nest, keeps_zeros=True) for nest in base.source.combined)
+        return Made(grouped(program, program, base.source.outputs))

@@ -1,0 +1,171 @@
+"""rfactor: reductions in parts, where results are too few to keep every thread busy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from loopwright.dsl.expr import Expr, Read, Reduce, map_leaves
+from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import Workload, defined, workload
+from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
+from loopwright.schedule.gpu.rules import reads_along
+from loopwright.schedule.program.canonical import Program, fresh, unused
+from loopwright.schedule.program.nest import extent
+from loopwright.schedule.program.plan import grouped
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.sketch.variant import Variant
+from loopwright.schedule.target import Gpu, Target
+
+_FEW = 256  # elements of a result that alone do not make enough parallel work
+_ROWS = 32  # elements of a result for each thread that are parallel work enough
+_DEEP = 1 << 12  # steps of a reduction that panels as deep leave no cache for
+_LONG = 1 << 15  # steps of a reduction that are worth splitting
+_FIRST = 0.64  # of the estimate: few results leave threads without work, which it does not see
+# For GPUs:
+_BUSY = 4096  # elements of a result that keep a multiprocessor busy: a tile of 64×64
+_FEW_THREADS = 256  # that leave it nearly idle
+_LONG_SUM = 1024  # steps of a reduction that is split if its results are so few
+_STEPS = 16  # of a thread that shares a reduction
+_TEAM = 256  # threads that share one
+_LEAST_STEPS = 32  # of one part
+
+
+class Rfactor(Rewrite):
+    """`P[p, i] += f(i, K/parts·p + k); S[i] += P[p, i]`: a reduction in parts, then the parts.
+
+    `stage` numbers the definition. Known as rfactor (Suriana et al. 2017), and as split-K.
+    """
+
+    name = "rfactor"
+    gpu = True
+
+    def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
+        if target.gpu is not None:
+            yield from _gpu_choices(base.workload, target.gpu, base.program)
+            return
+        for number, stage in enumerate(base.workload.stages):
+            if _is_long(stage):
+                for parts in (target.threads, 4 * target.threads):
+                    if parts > 1:
+                        yield {"stage": number, "parts": parts}
+
+    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+        number, parts = parameters["stage"], parameters["parts"]
+        form = split_reduction(base.workload, number, parts)
+        if form is None:
+            return None
+        source, stage = Source.of(form), base.workload.stages[number]
+        if target.gpu is not None:
+            program = gpu_program(source)
+            groups = gpu_plan(program, source.outputs, target.gpu)
+            prior = _FIRST if _leaves_idle(stage, base.program, target.gpu) else 1.0
+            return Made(groups, 1.0, source.numerics, form, program, prior)
+        groups = grouped(source.program, source.program, source.outputs)
+        # Many elements are parallel work as they are, and rows of their own.
+        prior = 1.0 if _enough(stage, target) else _FIRST
+        return Made(groups, 1.0, source.numerics, form, prior=prior)
+
+
+def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mapping[str, int]]:
+    """Reductions split among blocks where their results alone do not keep a GPU busy."""
+    for number, stage in enumerate(source.stages):
+        d = defined(stage)
+        size = math.prod(map(extent, d.axes))
+        steps = math.prod(map(extent, d.reduce))
+        wanted = min(gpu.multiprocessors * _BUSY // size, steps // _LEAST_STEPS)
+        most = 1 << max(wanted.bit_length() - 1, 0)
+        for parts in (most, most // 4):
+            if parts > 1:
+                yield {"stage": number, "parts": parts}
+
+
+def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
+    """Whether the threads that compute a stage are much too few, each of them for long."""
+    d = defined(stage)
+    size = math.prod(map(extent, d.axes))
+    steps = math.prod(map(extent, d.reduce))
+    team = any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer)
+    threads = size * (min(steps // _STEPS, _TEAM) if team else 1)
+    return threads <= gpu.multiprocessors * _FEW_THREADS and steps >= _LONG_SUM
+
+
+def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:
+    """Reduce stage `number` in parts, then the parts; None if no reduction axis divides.
+
+    `S[i] += f(i, k)  ↦  P[p, i] += f(i, K/parts·p + k);  S[i] += P[p, i]`
+    """
+    stage = source.stages[number]
+    d = defined(stage)
+    axis = next((k for k in d.reduce if extent(k) % parts == 0), None)
+    if d.reducer is None or axis is None:
+        return None
+    part = Index(unused("p", tuple(d.extents)), parts)
+    rest = Index(axis.name, extent(axis) // parts)
+
+    def position(p: Affine) -> Affine:
+        return p.replace(lambda i: part * (rest.extent or 1) + rest if i == axis else i)
+
+    def read(r: Read) -> Expr:
+        return Read(r.tensor, tuple(position(p) for p in r.index))
+
+    taken = {t.name for t in (*source.inputs, *source.stages)}
+    partial = Tensor(fresh(f"{stage.name}_part", taken))
+    left = tuple(Index(i.name, i.extent) for i in d.axes)
+    body = _declared(map_leaves(d.body, read, position), d.extents, rest)
+    partial[(part, *left)] = Reduce(d.reducer, body)
+    return _replace_stage(source, stage, partial, part, left, d.reducer)
+
+
+def _declared(body: Expr, extents: dict[Index, int], *others: Index) -> Expr:
+    """Say every range outright: what inference would find from other subscripts may differ."""
+    known = {i: Index(i.name, n) for i, n in extents.items()} | {i: i for i in others}
+
+    def position(p: Affine) -> Affine:
+        return p.replace(lambda i: known.get(i, i))
+
+    return map_leaves(body, lambda r: Read(r.tensor, tuple(map(position, r.index))), position)
+
+
+def _replace_stage(
+    source: Workload,
+    stage: Tensor,
+    partial: Tensor,
+    part: Index,
+    left: tuple[Index, ...],
+    reducer: str,
+) -> Workload:
+    whole = Tensor(stage.name, stage.shape, stage.dtype)
+    whole[left] = Reduce(reducer, partial[(part, *left)])
+    new: dict[Tensor, Tensor] = {stage: whole}
+    for other in source.stages:
+        if other is stage:
+            continue
+        d = defined(other)
+
+        def read(r: Read) -> Expr:
+            return Read(new.get(r.tensor, r.tensor), r.index)
+
+        copy = Tensor(other.name, other.shape, other.dtype)
+        body = _declared(map_leaves(d.body, read, lambda p: p), d.extents)
+        copy[d.axes] = body if d.reducer is None else Reduce(d.reducer, body)
+        new[other] = copy
+    return workload(*(new[t] for t in source.outputs))
+
+
+def _enough(stage: Tensor, target: Target) -> bool:
+    return math.prod(extent(axis) for axis in defined(stage).axes) >= _ROWS * target.threads
+
+
+def _is_long(stage: Tensor) -> bool:
+    d = defined(stage)
+    size, steps = 1, 1
+    for axis in d.axes:
+        size *= extent(axis)
+    for axis in d.reduce:
+        steps *= extent(axis)
+    if size <= 2 * steps and steps >= _DEEP:
+        return True  # its operands' tiles leave the cache before they are used again
+    return size <= _FEW and size * steps >= _LONG and steps > size

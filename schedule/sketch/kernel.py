@@ -1,0 +1,149 @@
+"""Structures of GPU kernels: how one nest, or one group of nests, becomes a kernel.
+
+A `KernelSketch` says what is chosen before any number; the sizes are left to knobs. `Flat` kernels
+give each thread a few elements of the result. `Rows` kernels give a team of threads a row, which
+they work on together, nest after nest. `Tiled` kernels give each block a tile of the result, and
+stage the operands of a reduction in shared memory. `Matrix` kernels are tiled for tensor cores,
+`Turned` ones for operands that lie another way than the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loopwright.dsl.expr import Read
+from loopwright.dsl.index import Index
+from loopwright.schedule.program.nest import Nest
+from loopwright.schedule.program.plan import Group
+
+PIPELINES = ("plain", "double", "async")
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Each thread computes a small tile of the result, alone.
+
+    Attributes
+    ----------
+    axes: the order in which neighbouring threads walk the result, the fastest axis last.
+    tiled: the last of `axes`, of which a thread has more than one element.
+    """
+
+    group: Group
+    axes: tuple[Index, ...]
+    tiled: tuple[Index, ...]
+
+    @property
+    def nest(self) -> Nest:
+        return self.group.nests[0]
+
+    def __str__(self) -> str:
+        return f"flat {_numbers('tile', self.nest, self.tiled)}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A team of threads computes a row of every nest of a group, results of one nest kept in
+    shared memory for the next. `rows` are the group's shared loops, or the axes of a nest on its
+    own whose reduction the team shares."""
+
+    group: Group
+    rows: tuple[Index, ...]
+
+    def __str__(self) -> str:
+        return "rows"
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A block computes a tile of the result; its threads load what they all need of the operands
+    into shared memory, one chunk of the reduction after another.
+
+    Attributes
+    ----------
+    axes: the axes of the result, the one of neighbouring threads last.
+    tiled: those of which a block has more than one element.
+    chunked: the reduction axis that is cut into chunks, which need not divide it.
+    staged: operands that go through shared memory.
+    sources: element-wise nests that are computed while their results are staged.
+    pipeline: "plain": copy, wait, compute; "double": the next chunk is loaded into registers while
+        this one is used; "async": the next chunks are copied while this one is used.
+    """
+
+    group: Group
+    axes: tuple[Index, ...]
+    tiled: tuple[Index, ...]
+    chunked: Index
+    staged: tuple[Read, ...]
+    sources: tuple[Nest, ...] = ()
+    pipeline: str = "plain"
+
+    @property
+    def nest(self) -> Nest:
+        return self.group.nests[0]
+
+    @property
+    def windows(self) -> tuple[Index, ...]:
+        """The reduction axes that are cut at divisors only."""
+        return tuple(k for k in self.nest.reduce if k != self.chunked)
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(self.nest.reads()))
+        staged = ".".join(str(names.index(r)) for r in self.staged)
+        inline = " inline" * bool(self.sources)
+        tile = _numbers("tile", self.nest, self.tiled)
+        chunk = _numbers("chunk", self.nest, (self.chunked,))
+        return f"tiled={self.pipeline} {tile} {chunk} staged={staged}{inline}"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A tiled matrix product on tensor cores.
+
+    `m` and `n` are the axes of the two factors in the result, `k` the reduction axis; the other
+    axes are batches.
+    """
+
+    group: Group
+    left: Read
+    right: Read
+    m: Index
+    n: Index
+    k: Index
+    pipeline: str = "plain"
+
+    @property
+    def nest(self) -> Nest:
+        return self.group.nests[0]
+
+    def __str__(self) -> str:
+        return f"matrix={self.pipeline} {_numbers('tile', self.nest, (self.m, self.n))}"
+
+
+@dataclass(frozen=True)
+class Turned:
+    """An element-wise nest whose operands lie along another axis than its result: a block copies
+    tiles of them to shared memory first.
+
+    `tiled` are the axis along which the operands are contiguous, and that of the result.
+    """
+
+    group: Group
+    tiled: tuple[Index, Index]
+    staged: tuple[Read, ...]
+
+    @property
+    def nest(self) -> Nest:
+        return self.group.nests[0]
+
+    def __str__(self) -> str:
+        return f"turned {_numbers('tile', self.nest, self.tiled)}"
+
+
+KernelSketch = Flat | Rows | Tiled | Matrix | Turned
+
+
+def _numbers(label: str, nest: Nest, axes: tuple[Index, ...]) -> str:
+    """Axes by number: names may differ in equal workloads."""
+    names = [*nest.axes, *nest.reduce]
+    return f"{label}={'.'.join(str(names.index(a)) for a in axes) or '-'}"

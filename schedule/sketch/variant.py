@@ -1,0 +1,38 @@
+"""`Variant`: a program that computes what a workload defines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.sketch.naming import Derivation
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A program that computes what a workload defines, and the rewrites that derived it.
+
+    Attributes
+    ----------
+    source: the workload that was asked for.
+    workload: the one that the program computes: the same, or one with other stages.
+    minor: nests with less than this share of the work of the largest one that writes the same
+        tensor have one structure each.
+    data_dependent: whether its time depends on values.
+    error_growth, numerics, program, prior: as in `rewrites.contract.Made`.
+    """
+
+    derivation: Derivation
+    source: Source
+    workload: Workload
+    groups: tuple[Group, ...]
+    error_growth: float = 1.0
+    numerics: Numerics = Numerics.STRICT
+    program: Program = ()
+    prior: float = 1.0
+    minor: float = 0.0
+    data_dependent: bool = False

@@ -1,0 +1,1 @@
+"""The loop tree: its grammar, printer, verifiers, and the analysis of its subscripts."""

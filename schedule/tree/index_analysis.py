@@ -1,0 +1,73 @@
+"""What is known of index expressions: the range of their values, and what divides them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loopwright.schedule.tree.grammar import Column, Linear, Remainder, Term, Var, remainders
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a variable: from `low` to `high`, all of them multiples of `step` (of a
+    variable that is always 0, `step` is 0)."""
+
+    low: Column
+    high: Column
+    step: Column
+
+
+@dataclass
+class Reach:
+    """The values of the variables that are bound so far, for a batch of configs."""
+
+    known: dict[Var, Values] = field(default_factory=dict)
+
+    def loop(self, var: Var, extent: Column) -> None:
+        """Bind a loop's counter."""
+        last = np.maximum(extent, 1) - 1
+        self.known[var] = Values(0, last, np.minimum(last, 1))
+
+    def let(self, var: Var, value: Linear, limit: Column) -> None:
+        """Bind `var = min(value, limit)`."""
+        low, high = self.range(value)
+        clips = np.greater(high, limit) * 1
+        step = np.gcd(self.step(value), np.multiply(limit, clips))
+        self.known[var] = Values(np.minimum(low, limit), np.minimum(high, limit), step)
+
+    def range(self, x: Linear) -> tuple[Column, Column]:
+        """The least and the greatest value."""
+        low, high = x.const, x.const
+        for term, coefficient in x.terms:
+            first, last = self._term_range(term)
+            ends = coefficient * first, coefficient * last
+            low, high = low + np.minimum(*ends), high + np.maximum(*ends)
+        return low, high
+
+    def step(self, x: Linear) -> Column:
+        """A number that divides every value."""
+        result: Column = np.abs(x.const)
+        for term, coefficient in x.terms:
+            result = np.gcd(result, coefficient * self._term_step(term))
+        return result
+
+    def _term_range(self, term: Term) -> tuple[Column, Column]:
+        if isinstance(term, Var):
+            values = self.known[term]
+            return values.low, values.high
+        low, high = self.range(term.value)
+        if isinstance(term, Remainder):
+            return remainders(low, high, term.divisor)
+        return low // term.divisor, high // term.divisor
+
+    def _term_step(self, term: Term) -> Column:
+        if isinstance(term, Var):
+            return self.known[term].step
+        inside = self.step(term.value)
+        if isinstance(term, Remainder):
+            return np.gcd(inside, term.divisor)
+        divides: Column = np.equal(inside % term.divisor, 0) * 1
+        whole: Column = inside // term.divisor
+        return divides * whole + (1 - divides)

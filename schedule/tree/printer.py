@@ -1,0 +1,164 @@
+"""Printing of loop trees."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loopwright.dsl import expr as e
+from loopwright.dsl import show as notation
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    Buffer,
+    Column,
+    GpuStmt,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    MatrixFill,
+    MatrixLoad,
+    MatrixStore,
+    Position,
+    Prefetch,
+    Quotient,
+    Sparse,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+    map_values,
+)
+
+_MARKS = {
+    "serial": "",
+    "parallel": "parallel ",
+    "unrolled": "unrolled ",
+    "vectorized": "vector ",
+    "block": "block ",
+    "thread": "thread ",
+}
+
+
+def show(tree: Tree) -> str:
+    """A loop tree as text; of a batch, each number that differs shows as `least…greatest`."""
+    lines = []
+    if tree.prepare:
+        lines.append(_head("prepare", (*tree.constants, *tree.prepared)))
+        lines += _block(tree.prepare, 1)
+    lines.append(_head("main", (*tree.inputs, *tree.prepared, *tree.outputs)))
+    lines += _block(tree.body, 1)
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, arguments: tuple[Buffer, ...]) -> str:
+    return f"{name}({', '.join(map(_buffer, arguments))}):"
+
+
+def _block(body: tuple[Stmt, ...], depth: int) -> list[str]:
+    pad, lines = "  " * depth, []
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            extent = _number(stmt.extent)
+            if stmt.bound is not None:
+                extent = f"min({extent}, {_linear(stmt.bound)})"
+            head = f"{pad}{_MARKS[stmt.kind]}for {stmt.var} < {extent}"
+            lines.append(f"{head}{'' if stmt.sparse is None else _where(stmt.sparse)}:")
+            lines += _block(stmt.body, depth + 1)
+        elif isinstance(stmt, Let):
+            value = f"min({_linear(stmt.value)}, {_number(stmt.limit)})"
+            lines.append(f"{pad}{stmt.var} = {value}")
+        elif isinstance(stmt, Allocate):
+            lines.append(f"{pad}{stmt.buffer.scope} {_buffer(stmt.buffer)}")
+        elif isinstance(stmt, Store):
+            place = _element(stmt.buffer, stmt.index)
+            lines.append(f"{pad}{place} = {show_value(stmt.value)}")
+        elif isinstance(stmt, Prefetch):
+            lines.append(f"{pad}prefetch {_element(stmt.buffer, stmt.index)}")
+        else:
+            lines.append(pad + _gpu(stmt))
+    return lines
+
+
+def _where(sparse: Sparse) -> str:
+    rows = "".join(f" for any {var} < {_number(count)}" for var, count in sparse.over)
+    return f", {_element(sparse.load.buffer, sparse.load.index)} ≠ 0{rows}"
+
+
+def _gpu(stmt: GpuStmt) -> str:
+    if isinstance(stmt, Barrier):
+        return "barrier"
+    if isinstance(stmt, AsyncCommit):
+        return "commit"
+    if isinstance(stmt, AsyncWait):
+        return f"wait for all but {_number(stmt.pending)}"
+    if isinstance(stmt, AsyncCopy):
+        source, count = _element(stmt.source, stmt.at), _number(stmt.count)
+        return f"async {_element(stmt.buffer, stmt.index)} = {source} … {count} elements"
+    tile = _element(stmt.tile, stmt.index)
+    if isinstance(stmt, MatrixFill):
+        return f"matrix {tile} = {stmt.value:g}"
+    if isinstance(stmt, MatrixLoad):
+        source = _element(stmt.source, stmt.at)
+        return f"matrix {tile} = {source} … rows {stmt.rows}, columns {stmt.columns}"
+    if isinstance(stmt, MatrixStore):
+        target = _element(stmt.target, stmt.at)
+        return f"matrix {target} … rows {stmt.rows}, columns {stmt.columns} = {tile}"
+    left, right = _element(stmt.left, stmt.left_at), _element(stmt.right, stmt.right_at)
+    return f"matrix {tile} += {left} @ {right}"
+
+
+def _element(buffer: Buffer, index: tuple[Linear, ...]) -> str:
+    return f"{buffer.name}[{', '.join(map(_linear, index))}]"
+
+
+def show_value(x: e.Expr) -> str:
+    """An element expression of a tree, printed by the notation's printer."""
+    return notation.show_expr(map_values(x, _named))
+
+
+class _Text(e.Expr):
+    """A leaf that is already text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _named(leaf: e.Expr) -> e.Expr:
+    if isinstance(leaf, Load):
+        text = _element(leaf.buffer, leaf.index)
+        return _Text(f"clamped {text}" if leaf.clamped else text)
+    assert isinstance(leaf, Position), leaf
+    return _Text(_linear(leaf.value) if len(leaf.value.terms) <= 1 else f"({_linear(leaf.value)})")
+
+
+def _buffer(b: Buffer) -> str:
+    return f"{b.name}: {b.dtype}[{', '.join(map(_number, b.shape))}]"
+
+
+def _linear(x: Linear) -> str:
+    parts = []
+    for term, coefficient in x.terms:
+        if isinstance(term, Var):
+            name = term.name
+        else:
+            sign = "//" if isinstance(term, Quotient) else "%"
+            name = f"({_linear(term.value)}) {sign} {_number(term.divisor)}"
+        one = not isinstance(coefficient, np.ndarray) and coefficient == 1
+        parts.append(name if one else f"{_number(coefficient)}*{name}")
+    if not parts or isinstance(x.const, np.ndarray) or x.const != 0:
+        parts.append(_number(x.const))
+    return " + ".join(parts)
+
+
+def _number(value: Column) -> str:
+    if isinstance(value, np.ndarray):
+        low, high = int(value.min()), int(value.max())
+        return str(low) if low == high else f"{low}…{high}"
+    return str(value)

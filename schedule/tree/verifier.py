@@ -1,0 +1,231 @@
+"""The verifier: what every loop tree must satisfy, checked for a whole batch at once.
+
+1. every variable is bound once, before it is used, and every buffer is declared;
+2. no subscript leaves its buffer (unless its load is clamped);
+3. extents and shapes are positive (a loop's extent may be 0: no iteration);
+4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
+5. register buffers are small and inside of all parallel loops.
+
+The trees of GPU programs satisfy, in place of 4 and 5, the rules of `verify_gpu.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.expr import Expr, children
+from loopwright.schedule.target import Gpu
+from loopwright.schedule.tree.gpu_verifier import GPU_LOOPS, Problem, gpu_problems
+from loopwright.schedule.tree.grammar import (
+    KINDS,
+    MATRIX,
+    Allocate,
+    AsyncCopy,
+    Buffer,
+    Column,
+    GpuStmt,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    MatrixFill,
+    MatrixLoad,
+    MatrixMultiply,
+    MatrixStore,
+    Position,
+    Prefetch,
+    Quotient,
+    Stmt,
+    Store,
+    Tree,
+    Var,
+    column,
+    remainders,
+)
+
+NOTHING: Mapping[int, Column] = MappingProxyType({})
+MOST_REGISTER_BYTES = 1 << 16
+
+
+def verify(tree: Tree, gpu: Gpu | None = None) -> None:
+    """Raise `ConfigError` naming the first thing that is wrong with any config of the batch;
+    `gpu` has the limits of the GPU that it is for."""
+    for bad, say in _problems(tree, gpu):
+        wrong = np.flatnonzero(np.broadcast_to(bad, (tree.n,)))
+        if len(wrong):
+            raise ConfigError(
+                f"an illegal loop tree (config {wrong[0]} of {tree.n}): {say(wrong[0])}"
+            )
+
+
+def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which configs of the batch satisfy every rule; shape (n,)."""
+    good = np.ones(tree.n, bool)
+    for bad, _ in _problems(tree, gpu):
+        good &= ~np.broadcast_to(bad, (tree.n,))
+    return good
+
+
+def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
+    found = _Checker(tree, gpu is not None).problems()
+    return found if gpu is None else [*found, *gpu_problems(tree, gpu)]
+
+
+@dataclass
+class _Checker:
+    tree: Tree
+    on_gpu: bool
+    ranges: dict[Var, tuple[Column, Column]] = field(default_factory=dict)
+    buffers: set[str] = field(default_factory=set)
+    found: list[Problem] = field(default_factory=list)
+    runs: Any = True  # the configs in which the statement at hand is reached at all
+
+    def problems(self) -> list[Problem]:
+        t = self.tree
+        for arguments, body in (
+            ((*t.constants, *t.prepared), t.prepare),
+            ((*t.inputs, *t.prepared, *t.outputs), t.body),
+        ):
+            self.ranges, self.buffers = {}, set()
+            for buffer in arguments:
+                self._declare(buffer)
+            self._block(body, "parallel")
+        return self.found
+
+    def _add(self, bad: Any, say: Callable[[int], str]) -> None:
+        if bad is not False and np.any(bad & self.runs):
+            self.found.append((bad & self.runs, say))
+
+    def _declare(self, buffer: Buffer) -> None:
+        for extent in buffer.shape:
+            self._add(np.less(extent, 1), lambda i: f"{buffer.name} has an empty axis")
+        self._add(buffer.name in self.buffers, lambda i: f"{buffer.name} is allocated twice")
+        self.buffers.add(buffer.name)
+
+    def _block(self, body: tuple[Stmt, ...], inside: str) -> None:
+        allocated = set(self.buffers)
+        for stmt in body:
+            if isinstance(stmt, Loop):
+                self._loop(stmt, inside)
+            elif isinstance(stmt, Let):
+                self._let(stmt)
+            elif isinstance(stmt, Allocate):
+                self._declare(stmt.buffer)
+                self._register(stmt.buffer)
+            elif isinstance(stmt, Store):
+                self._access(stmt.buffer, stmt.index, False)
+                self._value(stmt.value)
+            elif not isinstance(stmt, Prefetch):
+                self._gpu(stmt)
+        self.buffers = allocated
+
+    def _gpu(self, stmt: GpuStmt) -> None:
+        if isinstance(stmt, AsyncCopy):
+            self._access(stmt.buffer, stmt.index, False, {-1: stmt.count - 1})
+            self._access(stmt.source, stmt.at, False, {-1: stmt.count - 1})
+        elif isinstance(stmt, MatrixMultiply):
+            self._tile(stmt.tile, stmt.index)
+            self._tile(stmt.left, stmt.left_at)
+            self._tile(stmt.right, stmt.right_at)
+        elif isinstance(stmt, (MatrixFill, MatrixLoad, MatrixStore)):
+            self._tile(stmt.tile, stmt.index)
+            if not isinstance(stmt, MatrixFill):
+                memory = stmt.source if isinstance(stmt, MatrixLoad) else stmt.target
+                wide = {stmt.rows: MATRIX - 1, stmt.columns: MATRIX - 1}
+                self._access(memory, stmt.at, False, wide)
+
+    def _tile(self, tile: Buffer, index: tuple[Linear, ...]) -> None:
+        self._access(tile, (*index, Linear(), Linear()), False, {-1: MATRIX - 1, -2: MATRIX - 1})
+
+    def _loop(self, loop: Loop, inside: str) -> None:
+        name = loop.var.name
+        kinds = GPU_LOOPS if self.on_gpu else KINDS
+        self._add(loop.kind not in kinds, lambda i: f"loop {name} is of no known kind")
+        self._add(np.less(loop.extent, 0), lambda i: f"loop {name} has a negative extent")
+        nested = loop.kind == "parallel" and inside != "parallel"
+        self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
+        one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
+        vector = loop.kind == "vectorized" and not one
+        self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")
+        if loop.bound is not None:
+            self._range(loop.bound)
+        outside, self.runs = self.runs, self.runs & np.greater(loop.extent, 0)
+        self._bind(loop.var, 0, np.maximum(loop.extent, 1) - 1)
+        if loop.sparse is not None:
+            for var, count in loop.sparse.over:
+                self._bind(var, 0, np.maximum(count, 1) - 1)
+            self._value(loop.sparse.load)
+        self._block(loop.body, loop.kind)
+        self.runs = outside
+
+    def _let(self, let: Let) -> None:
+        low, high = self._range(let.value)
+        self._bind(let.var, np.minimum(low, let.limit), np.minimum(high, let.limit))
+
+    def _bind(self, var: Var, low: Column, high: Column) -> None:
+        self._add(var in self.ranges, lambda i: f"{var} is bound twice")
+        self.ranges[var] = (low, high)
+
+    def _register(self, buffer: Buffer) -> None:
+        if buffer.scope == "register":
+            much = np.greater(buffer.size, MOST_REGISTER_BYTES)
+            self._add(much, lambda i: f"register buffer {buffer.name} is too large")
+
+    def _value(self, x: Expr) -> None:
+        if isinstance(x, Load):
+            self._access(x.buffer, x.index, x.clamped)
+        elif isinstance(x, Position):
+            self._range(x.value)
+        for child in children(x):
+            self._value(child)
+
+    def _access(
+        self,
+        buffer: Buffer,
+        index: tuple[Linear, ...],
+        clamped: bool,
+        reach: Mapping[int, Column] = NOTHING,
+    ) -> None:
+        """`reach` says how much further than `index` an access goes along an axis."""
+        unknown = buffer.name not in self.buffers
+        self._add(unknown, lambda i: f"{buffer.name} is used before it is allocated")
+        rank = len(index) != len(buffer.shape)
+        self._add(rank, lambda i: f"{buffer.name} is indexed by {len(index)} subscripts")
+        for axis, (position, extent) in enumerate(zip(index, buffer.shape)):
+            low, high = self._range(position)
+            high = high + reach.get(axis, reach.get(axis - len(index), 0))
+            if not clamped:
+                self._outside(buffer.name, axis, low, high, extent)
+
+    def _outside(self, name: str, axis: int, low: Column, high: Column, extent: Column) -> None:
+        def say(i: int) -> str:
+            reach = f"{column(low, self.tree.n)[i]} to {column(high, self.tree.n)[i]}"
+            size = column(extent, self.tree.n)[i]
+            return f"axis {axis} of {name}, extent {size}, is read or written at {reach}"
+
+        self._add(np.less(low, 0) | np.greater_equal(high, extent), say)
+
+    def _range(self, x: Linear) -> tuple[Column, Column]:
+        low, high = x.const, x.const
+        for term, coefficient in x.terms:
+            first, last = self._term_range(term)
+            ends = coefficient * first, coefficient * last
+            low, high = low + np.minimum(*ends), high + np.maximum(*ends)
+        return low, high
+
+    def _term_range(self, term: Any) -> tuple[Column, Column]:
+        if isinstance(term, Var):
+            unbound = term not in self.ranges
+            self._add(unbound, lambda i: f"variable {term} is not bound here")
+            return self.ranges.get(term, (0, 0))
+        low, high = self._range(term.value)
+        self._add(np.less(term.divisor, 1), lambda i: "a divisor is not positive")
+        if isinstance(term, Quotient):
+            return low // term.divisor, high // term.divisor
+        return remainders(low, high, term.divisor)

@@ -1,0 +1,1 @@
+"""Models that learned elsewhere: data sets, training, evaluation, the shipped ones."""

@@ -1,0 +1,116 @@
+"""Which global model a search begins with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopwright.codegen.target import cpu_features
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.file import StoredModel
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.words import counted
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.target import Target
+from loopwright.transfer.pretrained.dataset import read_groups
+from loopwright.transfer.pretrained.training import load_global, train
+from loopwright.transfer.records.kinds import kind, kind_of_text
+from loopwright.transfer.records.lookup import Setting, comparable, family
+from loopwright.transfer.records.store import RecordStore
+
+AUTO = "auto"
+SHIPPED = Path(__file__).parent / "shipped"
+GROUPS, OF_EACH = 12, 128
+"""How many groups of a user's records "auto" learns from, and how many records of each: that
+takes seconds at most."""
+_FEWEST = 32
+_X86 = {"avx512f": "x86-avx512", "avx2": "x86-avx2"}
+"""The model for a target is that of the first feature here that it has."""
+
+Transfer = str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True)
+class Base:
+    """A global model, or none, and what there is to say of it."""
+
+    model: StoredModel | None = None
+    notes: tuple[str, ...] = ()
+
+
+def shipped_path(target: Target) -> Path | None:
+    """The file of the model that comes with the package for a target; None if there is none."""
+    if target.gpu is not None or not target.triple.startswith("x86_64"):
+        return None
+    has = cpu_features(target)
+    found = next((name for feature, name in _X86.items() if feature in has), None)
+    path = SHIPPED / f"{found}.json"
+    return path if found and path.exists() else None
+
+
+def find_base(
+    transfer: Transfer,
+    workload: Workload,
+    target: Target,
+    store: RecordStore | None = None,
+) -> Base:
+    """The global model of `transfer`: None for none, the path of a model file, or "auto": the
+    model that is shipped for the target, trained further on the records that the store has of
+    other workloads on such targets, those of this kind first.
+
+    Raises `ModelError` for a file that cannot be used; "auto" goes on without, and says so.
+    """
+    if transfer is None:
+        return Base()
+    if transfer != AUTO:
+        path = Path(transfer)
+        return Base(load_global(path), (f"begins with what {path} knows",))
+    base = _shipped(target)
+    return base if store is None else _with_records(base, workload, target, store)
+
+
+def _shipped(target: Target) -> Base:
+    path = shipped_path(target)
+    if path is None:
+        return Base()
+    try:
+        model = load_global(path)
+    except ModelError as error:
+        return Base(None, (f"goes on without the shipped model: {error}",))
+    records = model.about.get("records", "?")
+    return Base(model, (f"begins with the shipped model {path.stem}, of {records} records",))
+
+
+def _with_records(base: Base, workload: Workload, target: Target, store: RecordStore) -> Base:
+    """The base trained further on a user's records, if there are enough."""
+    try:
+        chosen = _settings(workload, target, store)
+        groups = list(read_groups([store], wanted=lambda s: s.id in chosen, most=OF_EACH))
+        count = sum(len(g.costs) for g in groups)
+        if count < _FEWEST:
+            return base
+        model = train(groups, base=base.model)
+    except LoopwrightError as error:  # a damaged record of another workload is of no matter
+        return Base(base.model, (*base.notes, f"leaves other workloads' records out: {error}"))
+    others = counted(len({g.workload.key for g in groups}), "other workload")
+    note = f"learns from {count} records of {others} in {store.path}"
+    return Base(model, (*base.notes, note))
+
+
+def _settings(workload: Workload, target: Target, store: RecordStore) -> frozenset[int]:
+    """The settings whose records serve: of other workloads, on targets of this family; those of
+    the same kind first, then the newest."""
+    here, own = family(str(target)), kind(workload)
+    others = [
+        s
+        for s in store.settings()
+        if s.workload_key != workload.key and family(s.target) == here and s.measured
+    ]
+
+    def rank(group: Sequence[Setting]) -> tuple[bool, int]:
+        return kind_of_text(group[0].workload) == own, group[-1].id
+
+    groups = sorted(comparable(others), key=rank, reverse=True)[:GROUPS]
+    return frozenset(s.id for group in groups for s in group)

@@ -1,0 +1,111 @@
+"""Global models: f̂(global) of Eq. 4, learned from the records of many workloads."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loopwright.costmodel.features.fingerprint import probe, same_features
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.ensemble import Ensemble
+from loopwright.costmodel.models.file import StoredModel, load_model
+from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.models.mlp import MLP
+from loopwright.costmodel.models.registry import blend
+from loopwright.transfer.pretrained.dataset import Group, stacked
+from loopwright.transfer.records.record import current_versions
+
+MODELS = ("gbt", "mlp", "blend", "treegru")
+"""What a global model may be."""
+_BESIDE = 0.5  # the weight of what was learned elsewhere: `docs/global-models.md`
+_TREES: dict[str, Any] = {"rounds": 400, "depth": 6, "eta": 0.1}
+
+
+def train(
+    groups: Sequence[Group],
+    model: str = "gbt",
+    seed: int = 0,
+    base: StoredModel | None = None,
+    beside: Sequence[StoredModel] = (),
+) -> StoredModel:
+    """A global model of the records of all groups, ranks compared within each; `base` is one
+    that it goes on from. Its scores are the mean of those of its parts and of models `beside` it
+    that have learned elsewhere, which count half. What it learned from is in its `about`.
+
+    Raises `ModelError` where there is too little to learn, and for a name not in `MODELS`.
+    """
+    made = _made(model, seed, base)
+    made.fit(*stacked(groups))
+    if "records" not in made.about:  # a base is ready whatever was learned
+        raise ModelError(
+            f"{sum(len(g.costs) for g in groups)} records of {len(groups)} workloads are too few "
+            "to learn from: tune or collect more"
+        )
+    about = made.about | provenance(groups, made.reads)
+    for before in (other.about for other in (*filter(None, [base]), *beside)):
+        for name in ("workloads", "threads", "targets"):
+            about[name] = sorted({*about[name], *before.get(name, ())})
+        for name in ("kinds", "processors"):
+            about[name] = dict(Counter(before.get(name, {})) + Counter(about[name]))
+        for name in ("records", "failures", "groups"):
+            about[name] += before.get(name, 0)
+    if beside:
+        own = made.members if isinstance(made, Ensemble) else (made,)
+        weights = [1.0] * len(own) + [_BESIDE] * len(beside)
+        made = Ensemble([*own, *beside], seed, bootstrap=False, weights=weights)
+    made.about = about
+    return made
+
+
+def provenance(groups: Sequence[Group], reads: str) -> dict[str, object]:
+    """What is to be known of where a model comes from, as JSON."""
+    processors = Counter(dict(g.hardware).get("processor", "unknown") for g in groups)
+    return {
+        "workloads": sorted({g.workload.key for g in groups}),
+        "kinds": dict(Counter(g.kind for g in groups).most_common()),
+        "threads": sorted({g.threads for g in groups}),
+        "targets": sorted({g.target for g in groups}),
+        "processors": dict(processors.most_common()),
+        "trained": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "versions": current_versions(),
+        "probe": probe(reads),
+    }
+
+
+def load_global(path: Path) -> StoredModel:
+    """A global model from a file.
+
+    Raises `ModelError` for a damaged file, a model that cannot rank other workloads, and one that
+    learned from features of another definition than this version's.
+    """
+    model = load_model(path)
+    try:
+        same = same_features(model.reads, model.about.get("probe"))
+    except ModelError as error:
+        raise ModelError(
+            f"{path}: {error}; `loopwright model train` makes models for other workloads"
+        ) from error
+    if not same:
+        raise ModelError(
+            f"{path} learned from {model.reads!r} features as another version of Loopwright "
+            "defines them, so its scores would mean nothing here: make it again with `loopwright "
+            "model train`, or go on without it (transfer=None, --transfer none)"
+        )
+    return model
+
+
+def _made(model: str, seed: int, base: StoredModel | None) -> StoredModel:
+    if model == "gbt":
+        return GBTModel("rank", seed, base=base, **_TREES)
+    if model == "blend":
+        return blend(seed, base, **_TREES)
+    if model == "mlp":
+        return MLP("rank", seed, base=base)
+    if model == "treegru":
+        from loopwright.costmodel.models.treegru import TreeGRU
+
+        return TreeGRU("rank", seed, base=base)
+    raise ModelError(f"model = {model!r}: a global model is one of {', '.join(MODELS)}")

@@ -1,0 +1,1 @@
+"""The record store: everything ever measured, and how it is looked up."""
