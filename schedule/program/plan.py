@@ -22,9 +22,7 @@ from loopwright.schedule.program.canonical import (
     unused,
 )
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
-from loopwright.schedule.program.layout_propagation import like_sources
 from loopwright.schedule.program.nest import Nest, extent, nests, stride
-from loopwright.schedule.program.one_tap import one_tap
 from loopwright.schedule.program.padding import split_fill
 from loopwright.schedule.program.polyphase import is_spread, skip_zeros
 
@@ -123,16 +121,15 @@ def fused(workload: Workload) -> Program:
 
 
 def combined(workload: Workload) -> Program:
-    """The nests of a workload, producers and consumers fused, copies in an order that suits."""
+    """The nests of a workload, producers and consumers fused."""
     program = tuple(drop_units(nest) for nest in nests(workload))
-    program = _inline_all(program, workload.outputs)
-    return like_sources(_fuse_all(program, workload.outputs), workload.outputs)
+    return _fuse_all(_inline_all(program, workload.outputs), workload.outputs)
 
 
 def without_zeros(program: Program, workload: Workload) -> Program:
     """The program of a workload with products with zeros left out."""
     names = {t.name for t in (*workload.inputs, *workload.stages, *(n.out for n in program))}
-    return skip_zeros(one_tap(program, workload.outputs), workload.outputs, names)
+    return skip_zeros(program, workload.outputs, names)
 
 
 def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:

@@ -13,9 +13,6 @@ and the columns alone are in parts: which taps a row meets is a condition on the
 tested once for all of a register tile (`guard`). Where rows are too few for the threads, the loops
 go over slices of the channels too.
 
-Sums over channels, which filters use again, stay one nest with whole register tiles, and leave out
-the terms that meet the padding (`unpadded`): a tenth of them where images are small.
-
 A maximum needs no parts there: at the edges the window reads the nearest element, which it reads
 anyway (`clamped`).
 """
@@ -25,7 +22,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import is_float, largest, limits
@@ -48,7 +45,6 @@ from loopwright.schedule.target import Target
 
 _FEW = 64  # elements of another operand that a plane meets: a window, not a matrix
 _MOST_PARTS = 9  # each is code of its own
-_DEEP = 16  # terms for each tap that repay a test
 _EVEN = 0.85  # the share of the time in which all threads have work
 
 
@@ -72,49 +68,20 @@ def in_parts(
 def clamped(source: Source) -> tuple[Group, ...] | None:
     """The groups of a workload with each maximum, or minimum, over a padded image with channels
     last reading the image itself; None if there is none."""
-
-    def image(window: Window, body: Select) -> Expr | None:
-        return body.x if window.repeats else None
-
-    return _reading_images(source, image)
-
-
-def unpadded(source: Source) -> tuple[Group, ...] | None:
-    """The groups of a workload with each deep sum of products over a padded image, of which
-    filters use every element again, reading the image itself, and leaving out what meets the
-    padding (`guard`); None if there is none."""
-
-    def guarded(window: Window, _: Select) -> Expr | None:
-        taps = {tap for tap, _ in window.walks.values()}
-        depth = math.prod(extent(k) for k in window.nest.reduce if k not in taps)
-        filters = set(window.planes).difference(p.plain() for p in window.read.index)
-        pays = window.nest.reducer == "sum" and filters and depth >= _DEEP
-        return window.tested(window.walks) if pays else None
-
-    return _reading_images(source, guarded)
-
-
-def _reading_images(
-    source: Source, element: Callable[[Window, Select], Expr | None]
-) -> tuple[Group, ...] | None:
-    """The groups of a workload whose windows, where there is an element that they may read in
-    place of one of the padded copy, do that; None if there is none."""
     program = source.program
     found = False
     for window in windows(program, source.outputs):
-        out = window.producer.out
-        producer = next(n for n in program if n.out is out)
-        assert isinstance(producer.body, Select)
-        body = element(window, producer.body)
-        if body is not None:
+        if window.repeats:
             found = True
-            copy = replace(producer, body=body)
+            producer = next(n for n in program if n.out is window.producer.out)
+            assert isinstance(producer.body, Select)
+            copy = replace(producer, body=producer.body.x)
             program = inline(tuple(copy if n is producer else n for n in program), copy)
     return grouped(program, program, source.outputs) if found else None
 
 
 def windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Window]:
-    """Those of a program's nests."""
+    """The windows over padded tensors of a program."""
     for nest in program:
         window = Window.of(nest, program, outputs)
         if window is not None:
@@ -393,15 +360,3 @@ class ClampedPadding(Rewrite):
     def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
         groups = clamped(base.source)
         return None if groups is None else Made(groups, numerics=base.source.numerics)
-
-
-class PredicatedPadding(Rewrite):
-    """`if y + r >= 1: acc += X[y + r - 1] * W[r]`: terms that meet the padding are left out."""
-
-    name = "predicated_padding"
-    numerics = Numerics.STANDARD
-    prior = 0.88  # the tests cost nothing that was measured
-
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = unpadded(base.source)
-        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)

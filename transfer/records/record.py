@@ -20,7 +20,7 @@ from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.store import upgrade
+from loopwright.transfer.records import upgrade
 
 SCHEMA = 2
 """The form of records on disk, in a store and as JSON lines; see `schema.py` for the steps."""

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.schedule.sketch.naming import Derivation
+from loopwright.transfer.records import upgrade
 from loopwright.transfer.records.record import SCHEMA, RecordError, check_schema
-from loopwright.transfer.records.store import upgrade
 
 VERSIONS = "loopwright_schema"
 """The table of the schemas that a file has had; a file without it is not a store."""
