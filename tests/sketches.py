@@ -1,0 +1,15 @@
+"""Sketches of a space by the rewrites that derive their programs."""
+
+from collections.abc import Iterable
+
+from loopwright.schedule.sketch.sketch import Sketch
+
+
+def derived(sketches: Iterable[Sketch], *rewrites: str) -> list[Sketch]:
+    """The sketches of programs that just these rewrites derive; none for the definition's own."""
+    return [s for s in sketches if s.derivation.names == rewrites]
+
+
+def of_each_program(sketches: Iterable[Sketch]) -> dict[str, Sketch]:
+    """A sketch of each program, by its derivation."""
+    return {str(s.derivation): s for s in sketches}
