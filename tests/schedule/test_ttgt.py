@@ -5,7 +5,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
-from tests.configs import random_configs
+from tests.sketches import derived, random_configs
 from tests.targets import HERE
 
 
@@ -52,8 +52,7 @@ CASES = {
 
 
 def sketches_of(workload):
-    sketches = lw.space(workload, HERE).sketches
-    return [s for s in sketches if s.rewrite == "matrix"]
+    return derived(lw.space(workload, HERE).sketches, "ttgt")
 
 
 @pytest.mark.parametrize("name", CASES)
