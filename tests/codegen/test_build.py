@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import loopwright as lw
+from loopwright.codegen.build import program
+from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError, ConfigError, NotationError
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
 from tests.targets import ALONE, HERE
 
-RANDOM_CONFIGS = 20
+RANDOM_CONFIGS = settings().max_examples // 5
 
 
 def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):
@@ -24,14 +27,14 @@ def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):
 
 
 def assert_configs_equal_oracle(workload, configs, target=HERE, threads=None):
-    space = lw.space(workload, target, threads)
+    target = resolve(target, threads)
     inputs = random_inputs(workload, np.random.default_rng(0))
     expected = evaluate(workload, inputs)
     for config in configs:
-        library = lw.build(workload, config, target, threads)
+        made = program(workload, config, target)
+        library = lw.build(workload, config, target)
         try:
-            growth = 1.0 if config is None else space.sketch(config.sketch).growth
-            assert_equals_oracle(workload, library, inputs, expected, growth)
+            assert_equals_oracle(workload, library, inputs, expected, made.error_growth)
         except AssertionError as error:
             raise AssertionError(f"{config}\n{library.source('tree')}\n{error}") from error
 
@@ -58,7 +61,7 @@ def test_one_thread_gives_the_same_as_two(name):
 def test_bound_constants_give_the_same_as_constants_at_the_call():
     workload = WORKLOADS["conv2d_with_constant_weights_bias_and_relu"]()
     x, w, b = random_inputs(workload, np.random.default_rng(0))
-    packing = next(s for s in lw.space(workload, HERE).sketches if "pack" in s.name)
+    packing = next(s for s in lw.space(workload, HERE).sketches if "pack" in s.name.structure)
     library = lw.build(workload, packing.at(packing.default), HERE)
     assert library.signature.prepared
     np.testing.assert_array_equal(library.bind(W=w)(x, b), library(x, w, b))

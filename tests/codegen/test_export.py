@@ -17,6 +17,7 @@ import loopwright as lw
 from loopwright.codegen.library.header import header, wrapper
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.load import load
+from loopwright.codegen.processors import usable_processors
 from loopwright.dsl.errors import BuildError, LibraryError, TargetError
 from tests.codegen import kernels
 from tests.codegen.kernels import AARCH64, matrices
@@ -37,7 +38,7 @@ def test_what_is_exported_loads_and_computes(exported):
     np.testing.assert_allclose(lib.bind(W=W)(A), A @ W, rtol=1e-5, atol=1e-5)
     assert lib.origin.extra == {"note": [1, "two"]}
     assert lib.origin.target == "a test"
-    assert lib.threads == min(2, len(os.sched_getaffinity(0)))
+    assert lib.threads == min(2, usable_processors())
 
 
 def test_it_loads_where_there_is_no_compiler_and_no_tuner(exported):

@@ -7,7 +7,7 @@ from loopwright.codegen.tir.emit import emit
 from loopwright.dsl import ops
 from loopwright.schedule.lowering import lower
 from tests.codegen.test_build import assert_configs_equal_oracle
-from tests.schedule.test_edges import tensor
+from tests.schedule.test_boundary_peeling import tensor
 from tests.targets import narrow
 
 SMALL_ROW, LARGE_ROW = 100, 1000  # of 4 bytes, beside 16 registers of 32

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 import zlib
+from types import SimpleNamespace
 
 import pytest
 
@@ -142,10 +143,35 @@ def test_a_defined_tensor_is_searched_like_its_workload():
         run(device, "matmul")
 
 
-def test_minutes_end_a_search():
-    tuned = run(MadeUp(), trials=None, minutes=1e-4, strategy="random")
-    assert 1 <= len(tuned.history) < 10_000
-    assert "minutes" in tuned.end
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of a search, which goes on where a device says so."""
+    now = SimpleNamespace(seconds=0.0)
+    made_up = SimpleNamespace(monotonic=lambda: now.seconds, time=time.time, time_ns=time.time_ns)
+    monkeypatch.setattr("loopwright.explore.session.time", made_up)
+    return now
+
+
+class InLots(MadeUp):
+    """Measures so many candidates at once, in a second."""
+
+    def __init__(self, clock, size):
+        super().__init__()
+        self.clock, self.size = clock, size
+
+    def measure(self, workload, configs, stop=never):
+        for start in range(0, len(configs), self.size):
+            if start and stop():
+                return
+            lot = list(super().measure(workload, configs[start : start + self.size]))
+            self.clock.seconds += 1
+            yield from lot
+
+
+def test_minutes_end_a_search(clock):
+    tuned = run(InLots(clock, 1), trials=None, minutes=1, strategy="random")
+    assert len(tuned.history) == 60
+    assert "1 minute" in tuned.end
 
 
 def test_an_interrupt_returns_what_was_found(tmp_path):
@@ -327,21 +353,9 @@ def test_times_of_the_comparison_are_not_those_of_the_search(tmp_path):
     assert {config: again[config] for config in costs} == costs
 
 
-class InLots(MadeUp):
-    """Time is up while eight candidates are measured at once."""
-
-    def measure(self, workload, configs, stop=never):
-        for start in range(0, len(configs), 8):
-            if start and stop():
-                return
-            lot = list(super().measure(workload, configs[start : start + 8]))
-            time.sleep(0.02)
-            yield from lot
-
-
-def test_what_was_measured_when_the_time_is_up_is_kept():
-    device = InLots()
-    tuned = run(device, trials=None, minutes=0.01 / 60, strategy="random")
+def test_what_was_measured_when_the_time_is_up_is_kept(clock):
+    device = InLots(clock, 8)
+    tuned = run(device, trials=None, minutes=0.5 / 60, strategy="random")
     assert len(tuned.history) == len(device.measured) == 8
 
 

@@ -9,12 +9,10 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, whole
-from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import default_configs, derived, random_configs
 from tests.targets import HERE, narrow
-
-RANDOM_CONFIGS = 1
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -26,7 +24,11 @@ def weights(*shape, dtype="float32"):
 
 
 def by_phase(workload, target=HERE):
-    return [s for s in lw.space(workload, target).sketches if s.rewrite.startswith("phases")]
+    return derived(lw.space(workload, target, numerics="fast").sketches, "winograd_by_phase")
+
+
+def by_two(workload, target):
+    return [s for s in by_phase(workload, target) if dict(s.derivation.steps[0].parameters) == {"results": 2}]
 
 
 @pytest.mark.parametrize(
@@ -170,12 +172,9 @@ CASES = {
 def test_phases_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
-    sketches, rng = by_phase(workload), np.random.default_rng(0)
+    sketches = by_phase(workload)
     assert sketches
-    configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [*default_configs(sketches), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
@@ -183,7 +182,7 @@ def test_products_with_padding_are_left_out():
     (sketch, *_) = by_phase(lw.workload(last(1, 14, 14, 32, filters=32)), narrow(1))
     products = [n.nest for n in sketch.nests if n.nest.reducer == "sum"]
     assert sum(n.steps for n in products) == 17 * 17 * 32 * 32
-    assert 1 < sketch.growth < 2
+    assert 1 < sketch.error_growth < 2
 
 
 def test_filters_are_shared_among_threads_and_what_they_make_fits_a_cache():
@@ -191,8 +190,7 @@ def test_filters_are_shared_among_threads_and_what_they_make_fits_a_cache():
 
     def blocks(threads, l2_bytes):
         target = Target(threads=threads, l2_bytes=l2_bytes, vector_bytes=64)
-        found = (s for s in space_on(workload, target).sketches if s.rewrite == "phases=2")
-        return {s.groups[-1].shared[-1].extent for s in found}
+        return {s.groups[-1].shared[-1].extent for s in by_two(workload, target)}
 
     assert blocks(2, 1 << 20) == {4}  # of 96 filters: of 128, one thread would have two of three
     assert blocks(2, 150 << 10) == {6}
@@ -204,7 +202,7 @@ def test_every_thread_has_filters():
 
     def offered(threads):
         target = Target(threads=threads, l2_bytes=1 << 20, vector_bytes=64)
-        return [s for s in space_on(workload, target).sketches if s.rewrite == "phases=2"]
+        return by_two(workload, target)
 
     assert offered(1)
     assert offered(3)

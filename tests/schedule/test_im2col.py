@@ -1,11 +1,11 @@
 """Convolutions as matrix products over copied windows equal the oracle."""
 
-import numpy as np
 import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import derived, random_configs
 from tests.targets import HERE
 
 
@@ -32,12 +32,9 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_im2col_equals_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
-    sketches = [s for s in lw.space(workload, HERE).sketches if s.name.startswith("im2col")]
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(4):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    workload = lw.workload(CASES[name]())
+    sketches = derived(lw.space(workload, HERE).sketches, "im2col")
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 3)]
     assert_configs_equal_oracle(workload, configs)
 
 
@@ -52,4 +49,4 @@ def test_im2col_equals_the_oracle(name):
 )
 def test_where_it_does_not_pay_there_is_none(out):
     space = lw.space(lw.workload(out), HERE)
-    assert not any(s.name.startswith("im2col") for s in space.sketches)
+    assert not derived(space.sketches, "im2col")

@@ -209,7 +209,7 @@ def test_the_next_panel_of_weights_that_no_cache_holds_is_prefetched(filters, pr
     x = lw.tensor("x", (1, 10, 9, 64))
     w = lw.tensor("w", (3, 3, 64, filters), constant=True)
     workload = lw.workload(ops.conv2d(x, w, layout="NHWC"))
-    sketch = next(s for s in space(workload, HERE).sketches if not s.rewrite)
+    sketch = next(s for s in space(workload, HERE).sketches if not s.derivation)
     config = sketch.at(sketch.default)
     tree = lower(sketch, HERE, config)
     assert bool(list(hints(tree.body))) == prefetched

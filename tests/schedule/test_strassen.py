@@ -9,12 +9,10 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.rewrites.bilinear.strassen import ALGORITHM
-from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import default_configs, derived, random_configs
 from tests.targets import HERE
-
-RANDOM_CONFIGS = 2
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -22,8 +20,11 @@ def tensor(name, *shape, constant=False, dtype="float32"):
 
 
 def halved(workload, target=HERE):
-    found = lw.space(workload, target).sketches
-    return [s for s in found if s.rewrite.startswith("strassen") and "fixed" not in s.rewrite]
+    return derived(lw.space(workload, target, numerics="fast").sketches, "strassen")
+
+
+def parameters(sketch):
+    return dict(sketch.derivation.steps[0].parameters)
 
 
 def test_seven_products_of_blocks_are_the_product_of_the_matrices_exactly():
@@ -160,12 +161,9 @@ CASES = {
 def test_halved_products_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
-    sketches, rng = halved(workload), np.random.default_rng(0)
+    sketches = halved(workload)
     assert sketches
-    configs = [s.at(s.default) for s in {s.rewrite: s for s in sketches}.values()]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [*default_configs(sketches), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
@@ -174,10 +172,10 @@ def test_eight_products_become_seven_and_sixty_four_forty_nine():
     counted = {}
     for sketch in halved(workload):
         (product,) = (n.nest for n in sketch.nests if n.nest.reducer == "sum")
-        label, _, rows = sketch.rewrite.partition(" rows=")
-        tiles = 128 // 2 ** int(label[-1])
-        counted[label] = product.steps // int(rows) * tiles / (128 * 320 * 512)
-    assert counted == {"strassen=1": 7 / 8, "strassen=2": 49 / 64}
+        given = parameters(sketch)
+        tiles = 128 // 2 ** given["levels"]
+        counted[given["levels"]] = product.steps // given["rows"] * tiles / (128 * 320 * 512)
+    assert counted == {1: 7 / 8, 2: 49 / 64}
 
 
 def test_a_window_before_the_product_needs_no_padding():
@@ -208,10 +206,10 @@ def test_what_cannot_gain_is_left_as_it_is():
 
 def test_errors_grow_with_every_halving_and_who_wants_exact_sums_gets_them():
     workload = lw.workload(products(128, 320, 512))
-    growth = {s.rewrite[:10]: s.growth for s in halved(workload)}
-    assert 1 < growth["strassen=1"] < 3 < growth["strassen=2"] < 8
-    exact = lw.space(workload, HERE).limited(1)
-    assert not any(s.rewrite.startswith("strassen") for s in exact.sketches)
+    growth = {parameters(s)["levels"]: s.error_growth for s in halved(workload)}
+    assert 1 < growth[1] < 3 < growth[2] < 8
+    standard = lw.space(workload, HERE)
+    assert not any("strassen" in s.derivation.names for s in standard.sketches)
 
 
 def test_blocks_of_rows_leave_no_thread_idle_and_fit_its_cache():
@@ -219,8 +217,8 @@ def test_blocks_of_rows_leave_no_thread_idle_and_fit_its_cache():
 
     def rows(threads, l2_bytes):
         target = Target(threads=threads, l2_bytes=l2_bytes, vector_bytes=64)
-        found = (s.rewrite.split() for s in space_on(workload, target).sketches)
-        return {int(r[1].partition("=")[2]) for r in found if r[:1] == ["strassen=1"]}
+        found = map(parameters, halved(workload, target))
+        return {given["rows"] for given in found if given["levels"] == 1}
 
     assert rows(2, 1 << 20) == {7, 49}  # of 98; 7 KB + 7 KB each
     assert rows(1, 16 << 20) == {7, 14, 49, 98}

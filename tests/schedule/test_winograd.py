@@ -5,16 +5,15 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.schedule.lowering import lower
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.winograd import blocks_of
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Allocate, Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import default_configs, derived, of_each_program, random_configs
 from tests.targets import HERE
-
-RANDOM_CONFIGS = 4
 
 
 def tensor(name, *shape, constant=False):
@@ -151,31 +150,28 @@ def workload_of(outputs):
     return lw.workload(*outputs) if isinstance(outputs, tuple) else lw.workload(outputs)
 
 
-def fast(space):
-    return [s for s in space.sketches if s.name.startswith("winograd")]
+def fast(workload):
+    sketches = lw.space(workload, HERE, numerics="fast").sketches
+    return [s for s in sketches if s.derivation.names[:1] == ("winograd",)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
-    sketches, rng = fast(lw.space(workload, HERE)), np.random.default_rng(0)
+    sketches = fast(workload)
     assert sketches
-    of_each = {s.rewrite: s for s in sketches}  # among them blocks of rows of tiles
-    configs = [s.at(s.default) for s in of_each.values()]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [*default_configs(sketches), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
 def test_phases_of_one_result_are_one_program():
-    (sketch, *_) = fast(lw.space(workload_of(transposed_by_2()), HERE))
+    (sketch, *_) = fast(workload_of(transposed_by_2()))
     assert len([n for n in sketch.nests if n.nest.reducer == "sum"]) == 1
 
 
 def test_phases_of_a_window_are_channels_of_one_product():
     out = ops.conv2d(tensor("x", 1, 16, 18, 18), weights(16, 16, 3, 3), stride=2, padding=1)
-    sketch = next(s for s in fast(lw.space(out, HERE)) if s.rewrite == "winograd=2")
+    sketch = of_each_program(fast(out))["winograd(results=2)"]
     products = [n.nest for n in sketch.nests if n.nest.reducer == "sum"]
     steps = [int(np.prod([*n.extents.values()])) for n in products]
     tiles, filters, channels = 5 * 5, 16, 16  # 9 results across: a tile reaches over the edge
@@ -185,15 +181,15 @@ def test_phases_of_a_window_are_channels_of_one_product():
 
 def test_three_channels_and_their_phases_lie_side_by_side():
     out = ops.conv2d(tensor("x", 1, 3, 32, 32), weights(16, 3, 7, 7), stride=2, padding=3)
-    (sketch, *_) = fast(lw.space(out, HERE))
+    (sketch, *_) = fast(out)
     shapes = [n.nest.out.shape for n in sketch.nests if n.nest.out.name.endswith("_folded")]
     assert {shape[-1] for shape in shapes} == {2 * 2 * 3}
 
 
 def test_a_block_of_rows_of_tiles_goes_from_data_to_results_in_one_parallel_loop():
-    space = lw.space(workload_of(with_bias_relu_and_residual()), HERE)
-    sketch = next(s for s in fast(space) if "rows=" in s.rewrite)
-    tree = lower(sketch, space.target, sketch.at(sketch.default))
+    sketches = fast(workload_of(with_bias_relu_and_residual()))
+    sketch = next(s for s in sketches if "rows=" in str(s.derivation))
+    tree = lower(sketch, HERE, sketch.at(sketch.default))
     (loop,) = [s for s in tree.body if isinstance(s, Loop) and "block" in s.var.name][-1:]
     assert loop.kind == "parallel"
     made = {s.buffer.name for s in loop.body if isinstance(s, Allocate)}
@@ -220,7 +216,8 @@ def test_blocks_keep_all_threads_busy_and_are_not_far_larger_than_the_cache(
 
 
 def labels(out, target):
-    return [str(block) for block in blocks_of(lw.workload(out), 4, target)]
+    blocks = blocks_of(Source.of(lw.workload(out)), 4, target)
+    return [f"{'tiles' if block.across else 'rows'}={block.count}" for block in blocks]
 
 
 def test_blocks_end_within_a_row_where_rows_leave_a_thread_less_work():
@@ -239,14 +236,10 @@ def test_blocks_that_end_within_a_row_are_nearly_even_where_they_cannot_be_so():
 
 def test_a_block_that_ends_within_a_row_computes_its_tiles_alone():
     out = ops.conv2d(tensor("x", 1, 16, 28, 28), weights(32, 16, 3, 3), padding=1)
-    sketch = across(lw.workload(out), "winograd=4 tiles=25")
+    sketch = of_each_program(fast(out))["winograd(results=4, tiles=25)"]
     nests = zip(sketch.nests, around(sketch), strict=True)
     work = {n.nest.out.name: rows * n.nest.steps for n, rows in nests}
     assert work["conv2d_products"] == 36 * 50 * 16 * 32  # one of 49 twice
-
-
-def across(workload, rewrite):
-    return next(s for s in fast(lw.space(workload, HERE)) if s.rewrite == rewrite)
 
 
 def images():
@@ -271,7 +264,7 @@ def convolutions_of_two_sizes():
 @pytest.mark.parametrize("make", [images, phases, strided, convolutions_of_two_sizes])
 def test_blocks_that_end_within_a_row_equal_the_oracle(make):
     workload = workload_of(make())
-    found = {s.rewrite: s for s in fast(lw.space(workload, HERE)) if "tiles=" in s.rewrite}
+    found = {r: s for r, s in of_each_program(fast(workload)).items() if "tiles=" in r}
     assert found
     configs = [s.at(s.default) for s in found.values()]
     assert_configs_equal_oracle(workload, configs)
@@ -298,8 +291,8 @@ def test_loops_may_have_any_names(name):
     data, w = tensor("x", 2, 16, 22, 11), tensor("w", 16, 16, 3, 3, constant=True)
     out = lw.tensor("o")
     out[n, k, y, x] += data[n, c, y + r, x + s] * w[k, c, r, s]
-    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), HERE))}
-    assert any("rows=" in rewrite for rewrite in sketches)
+    sketches = of_each_program(fast(out))
+    assert any("rows=" in derivation for derivation in sketches)
     assert_configs_equal_oracle(
         lw.workload(out), [s.at(s.default) for s in sketches.values()]
     )
@@ -311,21 +304,29 @@ def test_loops_beside_phases_may_have_any_names(name):
     data, w = tensor("x", 3, 21, 19), tensor("w", 16, 3, 7, 7, constant=True)
     out = lw.tensor("o")
     out[k, y, x] += data[c, 2 * y + r, 2 * x + s] * w[k, c, r, s]
-    sketches = {s.rewrite: s for s in fast(lw.space(lw.workload(out), HERE))}
+    sketches = of_each_program(fast(out))
     assert_configs_equal_oracle(
         lw.workload(out), [s.at(s.default) for s in sketches.values()]
     )
 
 
 def test_sketches_say_how_much_rounding_errors_grow():
-    space = lw.space(workload_of(with_bias_relu_and_residual()), HERE)
-    growth = {s.name.split()[0]: s.growth for s in fast(space)}
-    assert 1 < growth["winograd=2"] < growth["winograd=4"] == space.growth
-    assert space.sketches[0].growth == 1
-    assert not fast(space.limited(1))
-    assert space.limited(growth["winograd=2"]).growth == growth["winograd=2"]
-    with pytest.raises(ConfigError, match="or more"):
-        space.limited(0.5)
+    workload = workload_of(with_bias_relu_and_residual())
+    growth = {str(s.algorithm): s.error_growth for s in derived(fast(workload), "winograd")}
+    assert 1 < growth["winograd(results=2)"] < growth["winograd(results=4)"]
+
+
+def test_standard_numerics_allow_the_smaller_tiles_alone_and_strict_ones_none():
+    workload = workload_of(with_bias_relu_and_residual())
+    found = {
+        numerics: {
+            str(s.algorithm)
+            for s in lw.space(workload, HERE, numerics=numerics).sketches
+            if s.error_growth > 1
+        }
+        for numerics in ("strict", "standard")
+    }
+    assert found == {"strict": set(), "standard": {"winograd(results=2)"}}
 
 
 @pytest.mark.parametrize(
@@ -340,4 +341,4 @@ def test_sketches_say_how_much_rounding_errors_grow():
     ids=["weights that change", "few channels", "no window", "depthwise", "nothing changes"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
-    assert not fast(lw.space(lw.workload(out), HERE))
+    assert not fast(out)

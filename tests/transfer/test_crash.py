@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -95,25 +96,31 @@ def test_a_writer_that_never_ends_is_named_in_the_end(path, monkeypatch):
         assert other.add([record(1)]) == (2,)
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT raises `KeyboardInterrupt`, in a job in the background too, which ignores it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_another_writes_leaves_the_store_usable(path):
     with RecordStore(path) as store, RecordStore(path) as other:
         store.add([record(0)])
-        begun, end = threading.Event(), threading.Event()
+        begun, statements = threading.Event(), queue.SimpleQueue()
 
         def write():
             with other._database.write():
                 begun.set()
-                end.wait()
+                assert statements.get() == "BEGIN IMMEDIATE"
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
         writer = threading.Thread(target=write)
         writer.start()
         begun.wait()
-        timers = [
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)),
-            threading.Timer(0.4, end.set),
-        ]
-        for timer in timers:
-            timer.start()
+        # `put` is no Python code, which the interrupt would end in place of the statement.
+        store._database._opened().set_trace_callback(statements.put)
         with pytest.raises(KeyboardInterrupt):
             store.add([record(1)])
         writer.join()

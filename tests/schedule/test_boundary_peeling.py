@@ -8,9 +8,11 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.index import Index
 from loopwright.schedule.lowering import lower
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import edges
 from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import derived, random_configs
 from tests.targets import narrow
 
 
@@ -100,19 +102,16 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_windows_in_parts_equal_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
+    workload = lw.workload(CASES[name]())
     target = narrow(2)
-    sketches = [s for s in lw.space(workload, target).sketches if s.rewrite == "edges"]
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(3):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    sketches = derived(lw.space(workload, target).sketches, "boundary_peeling")
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 3)]
     assert_configs_equal_oracle(workload, configs, target)
 
 
 def test_each_part_meets_the_taps_that_are_there():
     workload = lw.workload(depthwise(h=36, w=40, stride=2, padding=1))
-    (group,) = edges(workload, narrow(2))
+    (group,) = edges(Source.of(workload), narrow(2))
     assert [axis.extent for axis in group.shared] == [2, 5]
     sizes = [
         ([a.extent for a in nest.axes], [k.extent for k in nest.reduce]) for nest in group.nests
@@ -129,7 +128,7 @@ def test_rows_whose_channels_are_last_are_cut_into_slices_where_the_threads_need
     channels, threads, loops
 ):
     workload = lw.workload(depthwise_last(channels, padding=1))
-    (group,) = edges(workload, narrow(threads))
+    (group,) = edges(Source.of(workload), narrow(threads))
     assert [axis.extent for axis in group.shared] == loops
     sizes = [
         ([a.extent for a in nest.axes], [k.extent for k in nest.reduce]) for nest in group.nests
@@ -141,7 +140,7 @@ def test_rows_whose_channels_are_last_are_cut_into_slices_where_the_threads_need
 @pytest.mark.parametrize("threads", [2, 16])
 def test_weights_are_packed_for_every_part_and_slice(threads):
     workload, target = lw.workload(weights_by_channel()), narrow(threads)
-    sketch = next(s for s in lw.space(workload, target).sketches if s.rewrite == "edges")
+    sketch = derived(lw.space(workload, target).sketches, "boundary_peeling")[0]
     assert all(nest.packed for nest in sketch.nests)
     (group,) = sketch.groups
     assert len(group.shared) == (1 if threads == 2 else 2)
@@ -155,14 +154,14 @@ def test_channels_that_are_last_are_cut_into_slices_where_there_are_no_rows(chan
     i, c, r = lw.indices("i c r")
     padded[i, c] = lw.where((i >= 1) & (i < 71), x[i - 1, c], 0.0)
     total[i, c] += padded[i + r, c] * taps[r, c]
-    (group,) = edges(lw.workload(total), narrow(2))
+    (group,) = edges(Source.of(lw.workload(total)), narrow(2))
     assert [axis.extent for axis in group.shared] == [slices]
 
 
 def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
     workload = lw.workload(depthwise_last(64, padding=1))
     target = narrow(2)
-    sketch = next(s for s in lw.space(workload, target).sketches if s.rewrite == "edges")
+    sketch = derived(lw.space(workload, target).sketches, "boundary_peeling")[0]
     (rows,) = lower(sketch, target, sketch.at(sketch.default)).body
     assert [inside_of_guards(stmt) for stmt in rows.body] == [
         ["unrolled", "unrolled", "unrolled", "vectorized"],
@@ -183,7 +182,7 @@ def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
     ids=["no padding", "many parts", "short rows", "planes meet", "few channels, last"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
-    assert edges(lw.workload(out), narrow(2)) is None
+    assert edges(Source.of(lw.workload(out)), narrow(2)) is None
 
 
 def test_a_padded_tensor_that_is_a_result_too_stays():
@@ -191,8 +190,8 @@ def test_a_padded_tensor_that_is_a_result_too_stays():
     c, i, r = lw.indices("c i r")
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], 0.0)
     total[c, i] += padded[c, i + r] * tensor("w", 3, 3)[c, r]
-    assert edges(lw.workload(total), narrow(2)) is not None
-    assert edges(lw.workload(total, padded), narrow(2)) is None
+    assert edges(Source.of(lw.workload(total)), narrow(2)) is not None
+    assert edges(Source.of(lw.workload(total, padded)), narrow(2)) is None
 
 
 def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
@@ -200,7 +199,7 @@ def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
     c, i, r = lw.indices("c i r")
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], float("-inf"))
     top[c, i] = lw.max(padded[c, i + r] * tensor("w", 3, 3)[c, r])
-    assert edges(lw.workload(top), narrow(2)) is None
+    assert edges(Source.of(lw.workload(top)), narrow(2)) is None
 
 
 MAXIMA = {
@@ -216,12 +215,10 @@ def test_maxima_over_images_with_channels_last_read_the_nearest_element(name):
     dtype = "int8" if name == "integers" else "float32"
     x = tensor("x", 2, 9, 10, 19, dtype=dtype)
     workload = lw.workload(ops.max_pool2d(x, 3, layout="NHWC", **MAXIMA[name]))
-    space, rng = lw.space(workload, narrow(2)), np.random.default_rng(0)
-    (sketch,) = [s for s in space.sketches if s.rewrite == "clamped"]
+    space = lw.space(workload, narrow(2))
+    (sketch,) = derived(space.sketches, "clamped_padding")
     assert [n.nest.reducer for n in sketch.nests] == ["max"]  # nothing is padded
-    configs = [sketch.at(sketch.default)]
-    for _ in range(3):
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketch.at(sketch.default), *random_configs([sketch], 3)]
     assert_configs_equal_oracle(workload, configs, narrow(2))
 
 
@@ -244,7 +241,7 @@ def maxima_of(body, low=-np.inf, dtype="float32"):
 )
 def test_where_the_nearest_element_is_another_windows_keep_their_padding(workload):
     space = lw.space(workload(), narrow(2))
-    assert not [s for s in space.sketches if s.rewrite == "clamped"]
+    assert not derived(space.sketches, "clamped_padding")
 
 
 def test_several_maxima_in_a_row_all_lose_their_padding():
@@ -252,7 +249,7 @@ def test_several_maxima_in_a_row_all_lose_their_padding():
     for _ in range(3):
         x = ops.max_pool2d(x, 3, stride=1, padding=1, layout="NHWC")
     space = lw.space(lw.workload(x), narrow(2))
-    (sketch,) = [s for s in space.sketches if s.rewrite == "clamped"]
+    (sketch,) = derived(space.sketches, "clamped_padding")
     assert [n.nest.reducer for n in sketch.nests] == ["max"] * 3
     assert_configs_equal_oracle(space.workload, [sketch.at(sketch.default)], narrow(2))
 
@@ -263,7 +260,7 @@ def test_images_may_be_padded_with_the_least_finite_number_as_models_have_it():
     padded = lw.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)), float(np.finfo(np.float32).min))
     out[n, y, x, c] = lw.max(padded[n, 2 * y + r, 2 * x + s, c])
     sketches = lw.space(lw.workload(out), narrow(2)).sketches
-    assert [sketch for sketch in sketches if sketch.rewrite == "clamped"]
+    assert derived(sketches, "clamped_padding")
 
 
 @pytest.mark.parametrize(
@@ -279,4 +276,4 @@ def test_images_may_be_padded_with_the_least_finite_number_as_models_have_it():
 )
 def test_other_windows_do_not_read_the_nearest_element(out):
     space = lw.space(lw.workload(out()), narrow(2))
-    assert not [s for s in space.sketches if s.rewrite == "clamped"]
+    assert not derived(space.sketches, "clamped_padding")

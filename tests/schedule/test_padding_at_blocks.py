@@ -8,8 +8,10 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.program.plan import even_blocks
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.padding_at_blocks import blocked, rows_of_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import derived, random_configs
 from tests.targets import HERE, narrow
 
 
@@ -100,12 +102,10 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_in_blocks_equal_the_oracle(name):
-    workload, rng = lw.workload(CASES[name]()), np.random.default_rng(0)
-    sketches = [s for s in lw.space(workload, HERE).sketches if s.rewrite.startswith("rows=")]
-    configs = [sketches[0].at(sketches[0].default), sketches[-1].at(sketches[-1].default)]
-    for _ in range(3):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    workload = lw.workload(CASES[name]())
+    sketches = derived(lw.space(workload, HERE).sketches, "padding_at_blocks")
+    first, last = sketches[0], sketches[-1]
+    configs = [first.at(first.default), last.at(last.default), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
@@ -128,15 +128,14 @@ def test_drawn_convolutions_in_blocks_equal_the_oracle(seed):
     workload = lw.workload(ops.conv2d(x, weights, **options))
     configs = [
         s.at(s.default)
-        for s in lw.space(workload, HERE).sketches
-        if s.rewrite.startswith("rows=")
+        for s in derived(lw.space(workload, HERE).sketches, "padding_at_blocks")
     ]
     assert_configs_equal_oracle(workload, configs[:1] + configs[-1:])
 
 
 def test_a_block_has_the_rows_that_it_reads():
     workload = lw.workload(conv(h=56, w=56, window=3, stride=2, padding=1))
-    (group,) = blocked(workload, 4)
+    (group,) = blocked(Source.of(workload), 4)
     assert [axis.extent for axis in group.shared] == [7]
     assert [t.shape for t in group.local] == [(1, 4, 9, 58)]
 
@@ -144,7 +143,7 @@ def test_a_block_has_the_rows_that_it_reads():
 def test_blocks_keep_all_threads_as_busy_as_single_rows():
     workload = lw.workload(conv(h=28, w=28, padding=1))
     for threads in (1, 2, 3, 4, 8):
-        for rows in rows_of_blocks(workload, narrow(threads)):
+        for rows in rows_of_blocks(Source.of(workload), narrow(threads)):
             blocks = -(-28 // rows)
             assert -(-blocks // threads) * rows == -(-28 // threads)
 
@@ -156,16 +155,16 @@ def test_a_padded_tensor_that_others_read_is_not_put_into_blocks():
     inside = (u >= 1) & (u < 10) & (v >= 1) & (v < 10)
     padded[c, u, v] = lw.where(inside, image[c, u - 1, v - 1], 0.0)
     out[k, y, x] += padded[c, y + r, x + q] * weights[k, c, r, q]
-    assert rows_of_blocks(lw.workload(out), HERE)
+    assert rows_of_blocks(Source.of(lw.workload(out)), HERE)
     doubled[c, u, v] = padded[c, u, v] * 2.0
-    assert blocked(lw.workload(out, doubled), 1) is None
+    assert blocked(Source.of(lw.workload(out, doubled)), 1) is None
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (5, 12)], ids=["square", "no room"])
 def test_no_blocks_without_padding(shape):
     workload = lw.workload(conv(*shape))
-    assert rows_of_blocks(workload, HERE) == ()
-    assert blocked(workload, 1) is None
+    assert rows_of_blocks(Source.of(workload), HERE) == ()
+    assert blocked(Source.of(workload), 1) is None
 
 
 @pytest.mark.parametrize("images", [1, 2, 5])

@@ -5,11 +5,12 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
+from loopwright.schedule.sketch.naming import Derivation
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import default_configs, derived, of_each_program, random_configs
 from tests.targets import HERE
 
-RANDOM_CONFIGS = 2
-SMALLER = "fixed=24"
+SMALLER = "int24_weights"
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -82,30 +83,28 @@ PARTS_OF_OTHERS = {
 
 
 def smaller(workload, target=HERE):
-    return [s for s in lw.space(workload, target).sketches if s.rewrite == SMALLER]
+    return derived(lw.space(workload, target, numerics="fast").sketches, SMALLER)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_products_with_weights_of_three_bytes_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
-    sketches, rng = smaller(workload), np.random.default_rng(0)
+    sketches = smaller(workload)
     assert sketches
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(RANDOM_CONFIGS):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 2)]
     assert_configs_equal_oracle(workload, configs)
 
 
 @pytest.mark.parametrize("algorithm", PARTS_OF_OTHERS)
 def test_the_weights_of_faster_algorithms_may_have_three_bytes_too(algorithm):
     workload = lw.workload(PARTS_OF_OTHERS[algorithm]())
-    found = {s.rewrite: s for s in lw.space(workload, HERE).sketches}
-    both = [s for r, s in found.items() if r.startswith(algorithm) and r.endswith(SMALLER)]
+    found = of_each_program(lw.space(workload, HERE, numerics="fast").sketches)
+    both = derived(found.values(), algorithm, SMALLER)
     assert both
     for sketch in both:
-        assert sketch.growth > found[sketch.rewrite.removesuffix(SMALLER).strip()].growth
-    assert_configs_equal_oracle(workload, [s.at(s.default) for s in both])
+        alone = Derivation(sketch.derivation.steps[:1])
+        assert sketch.error_growth > found[str(alone)].error_growth
+    assert_configs_equal_oracle(workload, default_configs(both))
 
 
 def built(workload):
@@ -195,6 +194,8 @@ def test_weights_that_are_near_or_given_at_every_call_stay_as_they_are():
 
 
 def test_who_wants_no_more_rounding_can_leave_them_out():
-    space = lw.space(lw.workload(products(1, 1500, 1400)), HERE)
-    assert SMALLER in {s.rewrite for s in space.sketches}
-    assert SMALLER not in {s.rewrite for s in space.limited(1).sketches}
+    workload = lw.workload(products(1, 1500, 1400))
+    assert smaller(workload)
+    for numerics in ("strict", "standard"):
+        sketches = lw.space(workload, HERE, numerics=numerics).sketches
+        assert not any(SMALLER in s.derivation.names for s in sketches)

@@ -87,7 +87,7 @@ def assert_equal(workload, configs, share, target=HERE):
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_results_equal_the_oracle_for_any_share_of_zeros(name, share):
     workload = lw.workload(DEFINITIONS[name]())
-    found = lw.space(workload, HERE).sparse
+    found = lw.space(workload, HERE).data_dependent
     assert found
     assert_equal(workload, [s.at(s.default) for s in found], share)
 
@@ -95,7 +95,7 @@ def test_results_equal_the_oracle_for_any_share_of_zeros(name, share):
 @pytest.mark.parametrize("name", ["many_blocks", "bias_relu_and_residual", "behind_a_window"])
 def test_every_tile_equals_the_oracle(name):
     workload = lw.workload(DEFINITIONS[name]())
-    for sketch in lw.space(workload, HERE).sparse[::2]:
+    for sketch in lw.space(workload, HERE).data_dependent[::2]:
         knob = max(
             (k for k in sketch.knobs if k.name.startswith("tile")), key=lambda k: int(k.name[4:])
         )
@@ -105,10 +105,10 @@ def test_every_tile_equals_the_oracle(name):
 
 def test_code_for_avx2_equals_the_oracle():
     workload = lw.workload(with_bias_relu_and_residual(96, 128))
-    found = space_on(workload, AVX2).sparse
+    found = space_on(workload, AVX2).data_dependent
     assert found
     narrow = replace(AVX2_SMALL, triple=HERE.triple, mcpu="haswell")
-    for s in space_on(workload, narrow).sparse:
+    for s in space_on(workload, narrow).data_dependent:
         assert_equal(workload, [s.at(s.default)], 0.5, narrow)
 
 
@@ -118,7 +118,7 @@ def test_one_thread_gives_the_same_as_two():
     one, two = (
         lw.build(workload, s.at(s.default), target)(*inputs)
         for target in (ALONE, HERE)
-        for s in lw.space(workload, target).sparse[:1]
+        for s in lw.space(workload, target).data_dependent[:1]
     )
     np.testing.assert_array_equal(one, two)
 
@@ -127,7 +127,7 @@ def test_what_is_no_number_or_infinite_in_the_data_shows():
     workload = lw.workload(product(16, 64, 64))
     x, y = inputs_with_zeros(workload, 0.5)
     x[3, 5], x[4, 40] = np.nan, np.inf
-    for s in lw.space(workload, HERE).sparse:
+    for s in lw.space(workload, HERE).data_dependent:
         with np.errstate(invalid="ignore"):
             made = lw.build(workload, s.at(s.default), target=HERE)(x, y)
         assert np.isnan(made[3]).all()
@@ -139,7 +139,7 @@ def test_a_negative_zero_is_a_zero():
     workload = lw.workload(product(16, 64, 32))
     x, y = inputs_with_zeros(workload, 0.0)
     x[...] = -0.0
-    for s in lw.space(workload, HERE).sparse:
+    for s in lw.space(workload, HERE).data_dependent:
         assert not lw.build(workload, s.at(s.default), target=HERE)(x, y).any()
 
 
@@ -163,24 +163,24 @@ def test_a_negative_zero_is_a_zero():
     ],
 )
 def test_other_products_have_no_such_program(definition):
-    assert not space_on(lw.workload(definition()), Target(vector_bytes=64, threads=2)).sparse
+    assert not space_on(lw.workload(definition()), Target(vector_bytes=64, threads=2)).data_dependent
 
 
 def test_processors_without_the_instruction_have_no_such_program():
     arm = Target(triple="aarch64-linux-gnu", vector_bytes=16, vector_registers=32, threads=2)
-    assert not space_on(lw.workload(pointwise()), arm).sparse
+    assert not space_on(lw.workload(pointwise()), arm).data_dependent
 
 
 def test_no_search_draws_them_and_records_may_name_them():
     space = lw.space(lw.workload(pointwise()), HERE)
-    config = space.sparse[0].at(space.sparse[0].default)
+    config = space.data_dependent[0].at(space.data_dependent[0].default)
     assert config in space
-    assert not any("sparse" in s.rewrite for s in space.sketches)
+    assert not any("activation_sparsity" in s.derivation.names for s in space.sketches)
 
 
 def test_trees_satisfy_the_verifier_for_all_tiles():
     for target, name in itertools.product((AVX2, Target(vector_bytes=64, threads=2)), DEFINITIONS):
-        for sketch in space_on(lw.workload(DEFINITIONS[name]()), target).sparse:
+        for sketch in space_on(lw.workload(DEFINITIONS[name]()), target).data_dependent:
             most = max(len(k.choices) for k in sketch.knobs)
             rows = [[n % len(k.choices) for k in sketch.knobs] for n in range(most)]
             verify(lower(sketch, target, np.array(rows)))

@@ -1,11 +1,11 @@
 """Contractions as matrix products over a copied operand equal the oracle."""
 
-import numpy as np
 import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import derived, random_configs
 from tests.targets import HERE
 
 
@@ -52,18 +52,14 @@ CASES = {
 
 
 def sketches_of(workload):
-    sketches = lw.space(workload, HERE).sketches
-    return [s for s in sketches if s.rewrite == "matrix"]
+    return derived(lw.space(workload, HERE).sketches, "ttgt")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_copied_operand_equals_the_oracle(name):
-    workload, rng = CASES[name](), np.random.default_rng(0)
+    workload = CASES[name]()
     sketches = sketches_of(workload)
-    configs = [sketches[0].at(sketches[0].default)]
-    for _ in range(4):
-        sketch = sketches[rng.integers(len(sketches))]
-        configs.append(sketch.at([int(rng.integers(len(k.choices))) for k in sketch.knobs]))
+    configs = [sketches[0].at(sketches[0].default), *random_configs(sketches, 3)]
     assert_configs_equal_oracle(workload, configs)
 
 

@@ -13,38 +13,38 @@ from tests.collection import WORKLOADS
 TARGET = Target(threads=2)
 
 
-def _conv(channels, out, size, taps, stride=1):
+def _conv(channels, out, size, taps, stride=1, numerics="fast"):
     x = lw.tensor("x", (1, channels, size, size))
     w = lw.tensor("w", (out, channels, taps, taps), constant=True)
-    return space(lw.workload(lw.ops.conv2d(x, w, stride=stride, padding=taps // 2)), TARGET)
+    workload = lw.workload(lw.ops.conv2d(x, w, stride=stride, padding=taps // 2))
+    return space(workload, TARGET, numerics)
 
 
 @pytest.mark.parametrize(
-    ("shape", "rewrite"),
+    ("shape", "algorithm"),
     [
-        ((64, 64, 56, 3), "winograd=4"),  # four times fewer products, small weights
-        ((512, 512, 7, 3), "winograd=2"),  # larger tiles' weights would be read for too long
-        ((64, 64, 56, 1), ""),
-        ((3, 64, 224, 7, 2), "winograd=4"),  # with the phases of the window they are 12 channels
-        ((3, 8, 224, 7, 2), "rows=7"),  # too few channels to repay the sums
+        ((64, 64, 56, 3), "winograd(results=4)"),  # four times fewer products, small weights
+        ((512, 512, 7, 3), "winograd(results=2)"),  # larger tiles' weights would be read for too long
+        ((64, 64, 56, 1), "direct"),
+        ((3, 64, 224, 7, 2), "winograd(results=4)"),  # with the phases of the window they are 12 channels
+        ((3, 8, 224, 7, 2), "padding_at_blocks"),  # too few channels to repay the sums
     ],
 )
-def test_the_algorithm_that_measurements_prefer_is_the_default(shape, rewrite):
-    assert _conv(*shape).sketches[0].rewrite.partition(" ")[0] == rewrite
+def test_the_algorithm_that_measurements_prefer_is_the_default(shape, algorithm):
+    assert str(_conv(*shape).sketches[0].algorithm) == algorithm
 
 
 def test_small_images_by_two_are_computed_by_phase():
-    """A quarter of the products is saved; without that, a tenth repays the tests for padding."""
+    """A quarter of the products is saved."""
     x, w = lw.tensor("x", (1, 256, 14, 14)), lw.tensor("w", (512, 256, 3, 3), constant=True)
-    convolution = space(lw.workload(lw.ops.conv2d(x, w, stride=2, padding=1)), AVX512)
-    assert convolution.sketches[0].rewrite == "phases=2"
-    assert convolution.limited(1).sketches[0].rewrite == "unpadded"
+    workload = lw.workload(lw.ops.conv2d(x, w, stride=2, padding=1))
+    first = space(workload, AVX512, "fast").sketches[0]
+    assert str(first.derivation) == "winograd_by_phase(results=2)"
 
 
 def test_the_definition_s_own_sums_are_kept_and_can_be_asked_for():
-    convolution = _conv(64, 64, 56, 3)
-    own = convolution.limited(1)
-    assert {s.growth for s in own.sketches} == {1}
+    convolution, own = (_conv(64, 64, 56, 3, numerics=word) for word in ("fast", "strict"))
+    assert {s.error_growth for s in own.sketches} == {1}
     assert own.default.sketch == own.sketches[0].name
     assert estimate(convolution.sketches[0], TARGET) < estimate(own.sketches[0], TARGET)
 
@@ -52,16 +52,16 @@ def test_the_definition_s_own_sums_are_kept_and_can_be_asked_for():
 def test_weights_of_a_matrix_vector_product_are_packed_along_its_result():
     x, w = lw.tensor("x", (1, 640)), lw.tensor("w", (640, 512), constant=True)
     parts = {}
-    for sketch in space(lw.workload(lw.ops.matmul(x, w)), TARGET).sketches:
+    for sketch in space(lw.workload(lw.ops.matmul(x, w)), TARGET, "fast").sketches:
         *_, product = sketch.nests
         assert product.vector in product.nest.axes
-        parts[sketch.rewrite] = len(product.packed)
-    assert parts == {"fixed=24": 3, "": 1}
+        parts[str(sketch.derivation)] = len(product.packed)
+    assert parts == {"int24_weights": 3, "direct": 1}
 
 
 def test_a_long_sum_with_few_results_is_split_among_the_threads():
     first = space(WORKLOADS["long_dot_product_over_threads"](), TARGET).sketches[0]
-    assert first.rewrite.startswith("split")
+    assert first.derivation.names == ("rfactor",)
 
 
 AVX512 = Target(
@@ -74,7 +74,7 @@ def _default_tile(*shape):
     x = lw.tensor("x", (1, channels, size, size))
     w = lw.tensor("w", (out, channels, taps, taps), constant=True)
     convolution = lw.ops.conv2d(x, w, stride=stride, padding=taps // 2)
-    sketch = next(s for s in space(lw.workload(convolution), AVX512).sketches if not s.rewrite)
+    sketch = next(s for s in space(lw.workload(convolution), AVX512).sketches if not s.derivation)
     return sketch.at(sketch.default).to_json()["values"]
 
 
