@@ -11,16 +11,16 @@ import loopwright as lw
 from loopwright.graph.tuning import network_ab as whole
 from loopwright.graph.tuning.candidates import Compared, expected, fastest
 from loopwright.graph.tuning.network_ab import Change, lighter
-from tests.targets import HERE
+from tests.targets import AVX512_LARGE
 
-TARGET = HERE
+TARGET = AVX512_LARGE
 
 
 class Session:
     """Knows what the configs of a workload cost alone."""
 
     def __init__(self, workload, costs):
-        self.workload, self.space, self.costs = workload, lw.space(workload, HERE), costs
+        self.workload, self.space, self.costs = workload, lw.space(workload, TARGET), costs
         self.device = self
 
     target = TARGET
@@ -47,7 +47,7 @@ def searched(channels, direct, two, four, count=1):
     """A task, and the configs of three algorithms that take so many seconds alone."""
     workload = convolution(channels)
     found = {}
-    for sketch in lw.space(workload, HERE).sketches:
+    for sketch in lw.space(workload, TARGET).sketches:
         if sketch.algorithm in ("", "winograd=2", "winograd=4"):
             found.setdefault(sketch.algorithm, sketch.config())
     configs = [found[name] for name in ("", "winograd=2", "winograd=4")]
@@ -77,7 +77,7 @@ def test_what_is_lightest_already_stays():
 
 def test_work_without_weights_stays():
     workload = lw.workload(lw.ops.softmax(lw.tensor("x", (8, 32))))
-    config = lw.space(workload, HERE).default
+    config = lw.space(workload, TARGET).default
     session = Session(workload, {config: 1e-6})
     one = Compared(Task(workload), session, (config,))
     assert lighter([one], {one.key: {config: [1e-6]}}) == []
