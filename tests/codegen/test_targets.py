@@ -142,7 +142,7 @@ def test_a_number_of_threads_that_makes_no_sense_is_an_error(threads):
 def test_c_source_gives_the_same_results(name):
     workload = WORKLOADS[name]()
     space, rng = lw.space(workload, "c", threads=2), np.random.default_rng(2)
-    configs = [space.default, space.sample(rng), space.sample(rng)]
+    configs = [space.default, space.sample(rng)]
     assert_configs_equal_oracle(workload, configs, target="c", threads=2)
 
 

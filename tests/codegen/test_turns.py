@@ -13,9 +13,9 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
 from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_equals_oracle
-from tests.targets import HERE
+from tests.targets import narrow
 
-SMALL = replace(HERE, l2_bytes=8 << 10)
+SMALL = replace(narrow(2), l2_bytes=8 << 10)
 """Two caches of 2048 elements each."""
 
 
