@@ -2,7 +2,13 @@
 
 from collections.abc import Iterable
 
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Sketch
+
+
+def direct(structure: str) -> SketchName:
+    """The name of a sketch of the definition's own loops."""
+    return SketchName(Derivation(), structure)
 
 
 def derived(sketches: Iterable[Sketch], *rewrites: str) -> list[Sketch]:
