@@ -146,9 +146,7 @@ def _space(named: Named, target: Target, numerics: Numerics) -> Space:
 
 
 @functools.lru_cache(maxsize=256)
-def _default(
-    named: Named, target: Target, numerics: Numerics, without: frozenset[str]
-) -> Sketch:
+def _default(named: Named, target: Target, numerics: Numerics, without: frozenset[str]) -> Sketch:
     if target.gpu is not None:
         return _space(named, target, numerics).sketches[0]
     return _ranked(named, target, numerics, without)[0][1]
