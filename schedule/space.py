@@ -108,9 +108,15 @@ def space(
     return _space(Named(workload), target, Numerics.of(numerics))
 
 
-def default_sketch(workload: Workload, target: Target, numerics: Numerics) -> Sketch:
-    """The first sketch of a space, without deriving the others of its program."""
-    return _default(Named(workload), target, numerics)
+def default_sketch(
+    workload: Workload,
+    target: Target,
+    numerics: Numerics,
+    without: frozenset[str] = frozenset(),
+) -> Sketch:
+    """The first sketch of a space, without deriving the others of its program; of one that has
+    none of the rewrites `without`, for a processor."""
+    return _default(Named(workload), target, numerics, without)
 
 
 def sketches_of_each(
@@ -140,10 +146,10 @@ def _space(named: Named, target: Target, numerics: Numerics) -> Space:
 
 
 @functools.lru_cache(maxsize=256)
-def _default(named: Named, target: Target, numerics: Numerics) -> Sketch:
+def _default(named: Named, target: Target, numerics: Numerics, without: frozenset[str]) -> Sketch:
     if target.gpu is not None:
         return _space(named, target, numerics).sketches[0]
-    return _ranked(named, target, numerics)[0][1]
+    return _ranked(named, target, numerics, without)[0][1]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -176,11 +182,12 @@ def _first(variant: Variant, target: Target) -> Sketch:
 
 
 def _ranked(
-    named: Named, target: Target, numerics: Numerics
+    named: Named, target: Target, numerics: Numerics, without: frozenset[str] = frozenset()
 ) -> Sequence[tuple[Variant, Sketch]]:
     """The programs of a workload with the first sketch of each, the most promising first: by the
     analytical estimate on a processor, by the order of the registry on a GPU."""
-    found = [(v, _first(v, target)) for v in variants(named, target, numerics)]
+    every = variants(named, target, numerics, without=without)
+    found = [(v, _first(v, target)) for v in every]
 
     def cost(pair: tuple[Variant, Sketch]) -> float:
         variant, sketch = pair

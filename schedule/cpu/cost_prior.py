@@ -12,6 +12,7 @@ import math
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.cpu.heuristics import PRIOR
 from loopwright.schedule.cpu.register_tile import best_tile, best_tile_score
 from loopwright.schedule.program.constants import known_ahead
 from loopwright.schedule.program.footprint import NestContext, indices, touched
@@ -20,13 +21,6 @@ from loopwright.schedule.program.plan import Group, has_reuse
 from loopwright.schedule.program.predicates import share
 from loopwright.schedule.sketch.sketch import NestSketch, Sketch
 from loopwright.schedule.target import Target
-
-_BYTES = 4.0  # a cycle, of tensors that are too large for the nearest caches
-_AGAIN = 6.0  # of what several rows read and no near cache keeps, beside the arithmetic
-_LAST_CACHE = 32 << 20  # bytes, of all cores
-_FUSED = 3.4  # operations a cycle and lane: two multiply-adds, for 85 % of the time
-_SUM = 2.0  # one, where each loads both of its operands
-_PLAIN = 1.0  # where nothing is used again, loads and stores stand in between
 
 
 def estimate(sketch: Sketch, target: Target) -> float:
@@ -45,7 +39,10 @@ def estimate(sketch: Sketch, target: Target) -> float:
                 moved = _moved(nest, near, context)
                 moved += rows * _streamed_again(structure, context)
                 again = _fetched_again(nest, {t.name for t in group.every_local}, context)
-                total += max(arithmetic + again / _AGAIN, moved / _BYTES)
+                total += max(
+                    arithmetic + again / PRIOR.reread_bytes_per_cycle,
+                    moved / PRIOR.bytes_per_cycle,
+                )
                 near |= _read_in_a_row(nest, context) if shared else set()
     return total
 
@@ -77,7 +74,13 @@ def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     work *= added + sum(operations(each, tile) for each in every)
     if nest.epilogue is not None:
         work += nest.size * operations(nest.epilogue)
-    rate = context.lanes(nest) * (_FUSED if has_reuse(nest) else _SUM if nest.reduce else _PLAIN)
+    rate = context.lanes(nest) * (
+        PRIOR.reuse_operations
+        if has_reuse(nest)
+        else PRIOR.sum_operations
+        if nest.reduce
+        else PRIOR.element_operations
+    )
     return work / (rate * max(best_tile_score(structure, context), 1 / 16))
 
 
@@ -93,7 +96,7 @@ def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
             own = indices(read) - set(nest.extents)
             again = rows if own or size > context.target.l2_bytes // 2 else 1
             size = min(again * size, tensor_bytes(read.tensor)) if own else again * size
-            streamed = read.tensor.name in context.known_ahead and size <= _LAST_CACHE
+            streamed = read.tensor.name in context.known_ahead and size <= PRIOR.last_cache_bytes
             total += size / 2 if streamed else size
     wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
     return total + wrote

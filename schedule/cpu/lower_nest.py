@@ -12,9 +12,9 @@ import numpy as np
 from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops
 from loopwright.schedule.cpu.prefetch import prefetches
-from loopwright.schedule.cpu.register_tile import PARTIAL
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.loops.storage import Storage
@@ -362,7 +362,7 @@ class NestLowering:
         """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
         stmts: list[Stmt] = []
         combine = COMBINE[self.nest.reducer or "sum"]
-        most = PARTIAL * lanes(self.nest, self.target)
+        most = CPU.partial_sums * lanes(self.nest, self.target)
         for step in range(1, most.bit_length()):
             half = self.sizes[across] >> step
             lane = self._var(f"{across.name}.half{step}")

@@ -9,13 +9,11 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.program.footprint import LINE, NestContext, indices, mostly_written, uses
 from loopwright.schedule.program.nest import Nest, extent, guarded_reads, stride
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.sketch.sketch import Packed
-
-_PANEL_LANES = 24  # elements of a usual tile along the vector axis
-_PACK_PAYS = 8  # uses of an element that repay copying it
 
 
 def packings(
@@ -94,7 +92,7 @@ def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
             return False
     if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
         return False
-    return ahead or uses(nest, read) >= _PACK_PAYS
+    return ahead or uses(nest, read) >= CPU.pack_uses
 
 
 def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
@@ -115,7 +113,7 @@ def _fits_a_panel(
     if packed.axis != vector or packed.tensor.name in context.known_ahead:
         return False
     depth = math.prod(extent(k) for k in packed.inner) * item_bytes(packed.tensor.dtype)
-    widest = min(extent(packed.axis), _PANEL_LANES)
+    widest = min(extent(packed.axis), CPU.panel_lanes)
     return not set(packed.outer) & set(tiled) and depth * widest <= context.target.l2_bytes // 2
 
 
@@ -129,7 +127,7 @@ def _block(
         return None
     near = [a for a in packed.outer if stride(packed.tensor, packed.index, a) == 1]
     size = math.prod(extent(a) for a in (*near, *packed.inner)) * item_bytes(packed.tensor.dtype)
-    if not near or size * min(extent(packed.axis), _PANEL_LANES) > context.target.l2_bytes // 2:
+    if not near or size * min(extent(packed.axis), CPU.panel_lanes) > context.target.l2_bytes // 2:
         return None
     outer = tuple(a for a in packed.outer if a not in near)
     if set(outer) & set(tiled):

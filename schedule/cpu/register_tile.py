@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.sparse_tile import sparse_score, sparse_tiles
 from loopwright.schedule.program.footprint import LINE, NestContext, indices, touched
 from loopwright.schedule.program.nest import (
@@ -28,18 +29,6 @@ from loopwright.schedule.program.nest import (
     terms,
 )
 from loopwright.schedule.sketch.sketch import Choice, NestSketch
-
-USUAL_UNROLL = 3
-"""Iterations that are unrolled by default, and that the compiler unrolls of a tap's loop."""
-TURNED = 4
-"""Vectors that are transposed at a time."""
-PARTIAL = 8
-"""Vectors of partial results that a reduction keeps at most, a power of two: they are halved until
-one element is left."""
-_IN_FLIGHT = 10  # accumulators: 4 cycles of latency, 2 multiply-adds a cycle, and some slack
-MANY = 32
-"""Vector registers, with which tiles of 5 and 7 vectors have rows enough."""
-_NEAR_RATE = 24  # bytes a cycle from the second-level cache, while two multiply-adds start in it
 
 
 def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
@@ -76,7 +65,10 @@ def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]
     registers = context.target.vector_registers
     spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
     if sketch.nest.reducer is None:
-        spans = [range(TURNED, min(extent(a), registers) + 1, TURNED) for a in sketch.tiled]
+        spans = [
+            range(CPU.transposed_rows, min(extent(a), registers) + 1, CPU.transposed_rows)
+            for a in sketch.tiled
+        ]
     if len(spans) == 2:
         spans[0] = range(1, min(4, len(spans[0])) + 1)
     for sizes in itertools.product(*spans):
@@ -103,10 +95,10 @@ def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
     vector, nest, lanes = sketch.vector, sketch.nest, context.lanes(sketch.nest)
     assert vector is not None
     size = extent(vector)
-    many = context.target.vector_registers >= MANY
+    many = context.target.vector_registers >= CPU.many_registers
     counts = [1, 2, 3, 4, 5, 6, 7, 8] if many else [1, 2, 3, 4, 6, 8]
     if vector in nest.reduce:
-        counts = [c for c in counts if c <= PARTIAL and c & c - 1 == 0]
+        counts = [c for c in counts if c <= CPU.partial_sums and c & c - 1 == 0]
     if nest.also:  # its many stores are independent already
         counts = [1]
     whole = [c * lanes for c in counts if c * lanes <= size]
@@ -226,10 +218,10 @@ class _Judge:
         useful -= 0.01 * sum(math.prod(tile[a] for a in moves) for moves in self.sparse)
         loads = self._loads(tile, columns) if len(rows) > 1 else columns + math.prod(rows)
         per_load = vectors / loads
-        share = min(1.0, vectors / _IN_FLIGHT) * min(1.0, per_load)
+        share = min(1.0, vectors / CPU.accumulators_in_flight) * min(1.0, per_load)
         far = self._far_bytes(tile)
         if far:
-            share = min(share, vectors * self.work / 2 * _NEAR_RATE / far)
+            share = min(share, vectors * self.work / 2 * CPU.l2_bytes_per_cycle / far)
         return useful * share + 0.05 * min(per_load, 2.0)
 
     def _far_bytes(self, tile: Choice) -> int:
@@ -275,7 +267,7 @@ def _operand(sketch: NestSketch, read: Read) -> _Operand:
 def _kept(sketch: NestSketch, read: Read) -> bool:
     """Whether what a step reads of an operand, element by element, is read in other taps again for
     several places of the tile."""
-    if not sketch.reduce or extent(sketch.reduce[-1]) > USUAL_UNROLL:
+    if not sketch.reduce or extent(sketch.reduce[-1]) > CPU.unroll_iterations:
         return False  # a loop that the compiler does not unroll
     tap = sketch.reduce[-1]
     steps = [dict(p.terms) for p in read.index if tap in p.indices()]

@@ -18,11 +18,9 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.packing import packable, packings
 from loopwright.schedule.cpu.register_tile import (
-    MANY,
-    TURNED,
-    USUAL_UNROLL,
     best_tile,
     best_tile_score,
     free_registers,
@@ -47,23 +45,6 @@ from loopwright.schedule.program.nest import (
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.program.predicates import tested
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, counts, unrolls
-
-_ROWS = 5  # of a register tile: with two vectors each, as many accumulators as are wanted
-_SMALL = 1 << 15  # steps below which starting threads costs more than it saves
-# Costs in steps: of a read that is not a vector, and of vectors that a window slides over, half of
-# which straddle cache lines.
-_GATHER, _SLIDING = 4.0, 0.2
-# Of an element that is transposed as it is copied or stored, and how many times that where its
-# line has left the cache before the next one.
-_MOVED, _MISSED = 1.5, 4.0
-# A vector of elements that stand at most so far apart is loads and a shuffle: its cost for each
-# element from one to the next.
-_NEAR, _STRIDED = 4, 0.4
-_PAGE = 4096  # bytes
-_EVEN = 1.03  # a thread may have so much more than another, for larger blocks
-_PANEL = 4  # rows of a tile that take as long as copying a panel
-_FAR = 0.2  # of single elements of a large operand, each from another cache line
-_CLOSE = 0.5  # vector axes that are worse than the best by no more than this are sketches too
 
 
 def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
@@ -120,7 +101,7 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
             chosen[name] = whole[0] if wanted >= tiles else fitting[-1]
     if "unroll" in knobs:
         full = _full(sketch, chosen.get("tile"), context)
-        most = 1 if full else max(1, USUAL_UNROLL // len(terms(sketch.nest.body)))
+        most = 1 if full else max(1, CPU.unroll_iterations // len(terms(sketch.nest.body)))
         small = [c for c in knobs["unroll"].choices if math.prod(c) <= most]
         chosen["unroll"] = max(small, key=math.prod)
     return chosen
@@ -130,9 +111,12 @@ def _full(sketch: NestSketch, tile: Choice | None, context: NestContext) -> bool
     """Whether a tile leaves so few registers that a compiler which interleaves two steps keeps
     accumulators in memory, as LLVM does for Zen 4 and 5, and is so large that unrolling gains
     nothing."""
-    if tile is None or extent(sketch.unrolled[-1]) <= USUAL_UNROLL:
+    if tile is None or extent(sketch.unrolled[-1]) <= CPU.unroll_iterations:
         return False
-    return free_registers(tile, sketch, context) <= 1 and context.target.vector_registers >= MANY
+    return (
+        free_registers(tile, sketch, context) <= 1
+        and context.target.vector_registers >= CPU.many_registers
+    )
 
 
 def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
@@ -146,7 +130,7 @@ def _vector_axes(nest: Nest, context: NestContext) -> Sequence[Index | None]:
         for a, tile in zip(axes, tiles, strict=True)
     }
     ranked = sorted(axes, key=lambda a: (cost[a], -axes.index(a)))
-    return [a for a in ranked if cost[a] <= cost[ranked[0]] + _CLOSE][:3]
+    return [a for a in ranked if cost[a] <= cost[ranked[0]] + CPU.vector_axis_slack][:3]
 
 
 def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
@@ -160,14 +144,22 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
             cost += _scatter(nest, touched(nest, read), context) / sums
         elif step not in (0, 1):
             ahead = read.tensor.name in context.known_ahead
-            apart = _STRIDED * step if step in range(2, _NEAR + 1) and step else _GATHER
+            apart = (
+                CPU.strided_cost * step
+                if step in range(2, CPU.strided_elements + 1) and step
+                else CPU.gather_cost
+            )
             copied = 0.0 if ahead else _copy(nest, read, step, context) / uses(nest, read)
             cost += copied if packable(nest, read, axis, context) else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
-            cost += _SLIDING
+            cost += CPU.sliding_cost
         elif step == 0 and touched(nest, read) > context.target.l2_bytes:
             steps = [stride(read.tensor, read.index, k) for k in nest.reduce]
-            cost += 0.0 if 1 in steps or read.tensor.name in context.known_ahead else _FAR
+            cost += (
+                0.0
+                if 1 in steps or read.tensor.name in context.known_ahead
+                else CPU.far_element_cost
+            )
     if axis in nest.reduce:
         return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
     if nest.reducer is None and _across(nest, axis):
@@ -180,13 +172,17 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
 def _copy(nest: Nest, read: Read, step: int | None, context: NestContext) -> float:
     """The cost of a vector of a copy whose vectors stand across such steps. Lines that are a
     multiple of a page apart drive each other out of the nearest cache before the next element."""
-    paged = step and step * item_bytes(read.dtype) % _PAGE == 0
-    return _MOVED * context.lanes(nest) * (_MISSED if paged else 1)
+    paged = step and step * item_bytes(read.dtype) % CPU.page_bytes == 0
+    return CPU.transpose_cost * context.lanes(nest) * (CPU.missed_line_factor if paged else 1)
 
 
 def _scatter(nest: Nest, size: int, context: NestContext) -> float:
     """The cost of a vector whose elements lie apart in a tensor of `size` bytes."""
-    return _MOVED * context.lanes(nest) * (_MISSED if size > context.target.l2_bytes else 1)
+    return (
+        CPU.transpose_cost
+        * context.lanes(nest)
+        * (CPU.missed_line_factor if size > context.target.l2_bytes else 1)
+    )
 
 
 def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
@@ -211,7 +207,7 @@ def _tiled(nest: Nest, vector: Index | None) -> tuple[Index, ...]:
     if len(tested(nest).intersection(most)) > 1:
         most = most[-1:]  # the other test is made once for all of a tile
     rest = [a for a in others if a not in most]
-    if rest and len(most) < 2 and math.prod(map(extent, most)) < _ROWS:
+    if rest and len(most) < 2 and math.prod(map(extent, most)) < CPU.tile_rows:
         most = [a for a in others if a in most or a == rest[-1]]
     return tuple(most)
 
@@ -223,7 +219,7 @@ def _across(nest: Nest, vector: Index) -> tuple[Index, ...]:
     if nest.also or in_place(nest) or nest.out.dtype != "float32" or not step or step == 1:
         return ()
     near = (a for a in nest.axes if stride(nest.out, nest.index, a) == 1)
-    return tuple(a for a in near if extent(a) >= TURNED)[:1]
+    return tuple(a for a in near if extent(a) >= CPU.transposed_rows)[:1]
 
 
 def _orders(
@@ -268,10 +264,6 @@ def _reduce_orders(
     return list(dict.fromkeys(orders))
 
 
-
-
-
-
 def _default_blocks(
     sketch: NestSketch, sizes: dict[Index, int], context: NestContext
 ) -> dict[Index, int]:
@@ -280,7 +272,7 @@ def _default_blocks(
     middle axis within half of the second-level cache."""
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
-    wanted = 1 if nest.steps < _SMALL or target.threads == 1 else 4 * target.threads
+    wanted = 1 if nest.steps < CPU.parallel_steps or target.threads == 1 else 4 * target.threads
     large = [p for p in sketch.packed if tensor_bytes(p.tensor) > target.l2_bytes // 2]
     if wanted > 1 and any(p.axis == sketch.vector and not p.local for p in large):
         wanted = target.threads  # panel after panel, each prefetched while the last one is used
@@ -300,9 +292,9 @@ def _default_blocks(
         choices = [q for q in counts(tiles) if q <= -(-tiles // parts)]
         # Tiles that the busiest thread computes, and what the copies of its panels cost.
         again = panels and axis not in copied
-        copy = _PANEL / math.prod(sizes[a] for a in sketch.tiled) if again else 0
+        copy = CPU.panel_copy_rows / math.prod(sizes[a] for a in sketch.tiled) if again else 0
         busiest = {q: -(-made * -(-tiles // q) // target.threads) * (q + copy) for q in choices}
-        even = (q for q in choices if busiest[q] <= _EVEN * min(busiest.values()))
+        even = (q for q in choices if busiest[q] <= CPU.imbalance * min(busiest.values()))
         blocks[axis] = max(even)
         made *= -(-tiles // blocks[axis])
         wanted = -(-wanted // parts)

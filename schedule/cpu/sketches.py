@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.errors import ConfigError
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.program.constants import known_ahead
 from loopwright.schedule.program.footprint import NestContext
@@ -16,8 +17,6 @@ from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-_MOST_SKETCHES = 256
 
 
 class CpuSketches:
@@ -114,10 +113,10 @@ class CpuSketches:
 def _combinations(choices: Sequence[range]) -> list[tuple[int, ...]]:
     """All combinations of one choice for each nest, or of too many those whose numbers have the
     least sums: the first structures of a nest are the likeliest ones."""
-    if math.prod(map(len, choices)) <= _MOST_SKETCHES:
+    if math.prod(map(len, choices)) <= CPU.sketches:
         return list(itertools.product(*choices))
     ordered = (numbers for total in itertools.count() for numbers in _of_sum(choices, total))
-    return list(itertools.islice(ordered, _MOST_SKETCHES))
+    return list(itertools.islice(ordered, CPU.sketches))
 
 
 def _of_sum(choices: Sequence[range], total: int) -> Iterator[tuple[int, ...]]:

@@ -12,31 +12,35 @@ import math
 from collections.abc import Iterator
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.program.footprint import NestContext
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.sketch import Choice, NestSketch
-
-_ROWS = 4
-_WIDEST = 24  # vectors of a row
-_NEAR = 3 / 4  # of the first-level cache that a block of weights may take
-_ZEROS = 0.5  # of a factor behind a ReLU
-_LATENCY = 8  # accumulators that keep two multiply-add units busy, of 4 cycles
-_SWITCH = 25  # cycles from one row's block to the next: a branch that cannot be foreseen
 
 
 def sparse_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
     """Tiles that fit the registers, and whose weights fit the nearest cache."""
     nest, target, lanes = sketch.nest, context.target, context.lanes(sketch.nest)
     assert sketch.vector is not None
-    near = _NEAR * target.l1_bytes / (_depth(sketch) * lanes * item_bytes(nest.result.dtype))
-    most = max(near, 1) if sketch.tiled else _WIDEST  # what one row uses need not stay there
-    spans = [[n for n in range(1, _ROWS + 1) if extent(a) % n == 0] for a in sketch.tiled]
-    counts = [c for c in range(1, _WIDEST + 1) if extent(sketch.vector) % (c * lanes) == 0]
+    near = (
+        CPU.sparse_block_l1_share
+        * target.l1_bytes
+        / (_depth(sketch) * lanes * item_bytes(nest.result.dtype))
+    )
+    most = (
+        max(near, 1) if sketch.tiled else CPU.sparse_row_vectors
+    )  # what one row uses need not stay there
+    spans = [
+        [n for n in range(1, CPU.sparse_tile_rows + 1) if extent(a) % n == 0] for a in sketch.tiled
+    ]
+    counts = [
+        c for c in range(1, CPU.sparse_row_vectors + 1) if extent(sketch.vector) % (c * lanes) == 0
+    ]
     for sizes in itertools.product(*spans):
         rows = math.prod(sizes)
         for count in counts:
             used = rows * count + (count if rows > 1 else 0) + 1
-            if rows <= _ROWS and used <= target.vector_registers and count <= most:
+            if rows <= CPU.sparse_tile_rows and used <= target.vector_registers and count <= most:
                 yield (*sizes, count * lanes)
 
 
@@ -46,10 +50,12 @@ def sparse_score(tile: Choice, sketch: NestSketch, context: NestContext) -> floa
     of the sums."""
     *sizes, width = tile
     rows, columns = math.prod(sizes), width // context.lanes(sketch.nest)
-    steps = _depth(sketch) * (1 - _ZEROS**rows)
+    steps = _depth(sketch) * (1 - CPU.relu_zeros**rows)
     loads = columns + rows
-    step = max(rows * columns, loads) / 2 / min(1.0, rows * columns / _LATENCY)
-    cycles = steps * step + _SWITCH + (1.5 * rows * columns if sketch.tiled else 0)
+    step = max(rows * columns, loads) / 2 / min(1.0, rows * columns / CPU.sparse_accumulators)
+    cycles = (
+        steps * step + CPU.sparse_switch_cycles + (1.5 * rows * columns if sketch.tiled else 0)
+    )
     share = _depth(sketch) * rows * columns / 2 / cycles
     if sketch.tiled:
         return share

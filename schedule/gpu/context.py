@@ -172,8 +172,6 @@ class Kernel:
         return wrapped(make(at), loops)
 
 
-
-
 def linear(*terms: tuple[Var, Column]) -> Linear:
     """Σ coefficient · variable."""
     return Linear(tuple(terms))
@@ -181,10 +179,6 @@ def linear(*terms: tuple[Var, Column]) -> Linear:
 
 def nothing(read: Read) -> None:
     """No read stands for anything but its element."""
-
-
-
-
 
 
 def contiguous_axis(nest: Nest) -> Index | None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from loopwright.schedule.gpu.context import Kernel, linear
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.lower_elementwise import lower_flat
 from loopwright.schedule.gpu.lower_mma import lower_matrix
 from loopwright.schedule.gpu.lower_row_reduction import lower_rows
@@ -32,8 +33,6 @@ from loopwright.schedule.tree.grammar import (
     ceildiv,
 )
 
-_COPY_THREADS = 256
-
 
 def lower_kernels(
     sketch: Sketch,
@@ -51,7 +50,7 @@ def lower_kernels(
         made = Kernel(storage, "prepare" if ahead else "body", gpu)
         stmts = _lowered(kernel, values_of(sketch, values, number), made)
         (prepare if ahead else body).extend(stmts)
-    copied = functools.partial(_copied, min(_COPY_THREADS, gpu.most_threads))
+    copied = functools.partial(_copied, min(GPU.copy_threads, gpu.most_threads))
     return assembled(n, sketch.workload, storage, prepare, body, copied)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.shared_tile import Stage
 from loopwright.schedule.gpu.software_pipeline import Pipeline, Values, product
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
@@ -49,7 +50,6 @@ from loopwright.schedule.tree.grammar import (
 )
 
 MOST_ACCUMULATORS = 128
-_MOST_UNROLLED = 16  # steps of windows that are unrolled
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _Tiled(Pipeline):
         (wanted,) = self.values["unroll"]
         size = chunk[self.sketch.chunked]
         factor = np.gcd(wanted, size)
-        few = product(extent(k) for k in self.sketch.windows) <= _MOST_UNROLLED
+        few = product(extent(k) for k in self.sketch.windows) <= GPU.unrolled_window_steps
         for k in (self.sketch.chunked, *self.sketch.windows):
             if k == self.sketch.chunked:
                 var = self.kernel.var(k.name, size // factor)

@@ -10,6 +10,7 @@ from loopwright.dsl.expr import Binary, Cast, Expr, Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.gpu.context import contiguous_axis
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import Group
 from loopwright.schedule.sketch.kernel import Matrix
@@ -19,8 +20,6 @@ from loopwright.schedule.tree.grammar import MATRIX
 
 _HALVES = ("float16", "bfloat16")
 _WIDE = 8  # elements of 16 bytes
-_MOST_ACCUMULATORS = 16  # of a warp, of 8 registers each
-_MOST_WARPS = 8
 _CHUNKS = (16, 32, 64)
 
 
@@ -91,8 +90,8 @@ def _tiles(sketch: Matrix, gpu: Gpu) -> Iterator[Choice]:
         wm, wn, fm, fn = tile
         fits = wm * fm * MATRIX <= extent(sketch.m) and wn * fn * MATRIX <= extent(sketch.n)
         threads = wm * wn * gpu.warp
-        legal = wm * wn <= _MOST_WARPS and threads <= gpu.most_threads
-        if fits and legal and fm * fn <= _MOST_ACCUMULATORS:
+        legal = wm * wn <= GPU.mma_warps and threads <= gpu.most_threads
+        if fits and legal and fm * fn <= GPU.mma_accumulators:
             yield tile
 
 

@@ -17,6 +17,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.gpu.context import walk_order
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.mma import matrix_sketches
 from loopwright.schedule.gpu.rules import staged_reads
 from loopwright.schedule.gpu.shared_tile import stage_order, turned
@@ -187,8 +188,5 @@ def _pads_inlined(program: Program, outputs: tuple[Tensor, ...]) -> Program:
     return program
 
 
-_USES = 32  # evaluations of an element that cost less than a kernel that stores it
-
-
 def _few_uses(producer: Nest, readers: list[Nest]) -> bool:
-    return sum(n.steps for n in readers) <= _USES * producer.size
+    return sum(n.steps for n in readers) <= GPU.inlined_uses * producer.size

@@ -15,6 +15,7 @@ from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.gpu.context import contiguous_axis, walk_order
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.lower_elementwise import unrolled_axes
 from loopwright.schedule.gpu.mma import matrix_default, matrix_knobs, matrix_sketches
 from loopwright.schedule.gpu.shared_tile import stageable, turned
@@ -27,10 +28,6 @@ from loopwright.schedule.sketch.sketch import Choice, Knob, unrolls
 from loopwright.schedule.target import Gpu
 
 _THREADS = (32, 64, 128, 256, 512, 1024)
-_USUAL_UNROLL = 9  # a 3×3 window
-_LINE = 8  # elements of a line of memory
-_MUCH_REUSE = 8  # uses of an element by a block that repay stages
-_LONG = 32  # steps of a reduction that a team of threads shares
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))
-    if steps < _LONG:
+    if steps < GPU.team_steps:
         return (*tiled, flat) if _many_steps(nest) else (flat, *tiled)
     rows = Rows(group, nest.axes)
     if _team_pays(nest, context.gpu):
@@ -139,13 +136,13 @@ def _turned(group: Group, gpu: Gpu) -> Iterator[Turned]:
     """Tiles in shared memory, if operands are contiguous along another axis than the result."""
     (nest,) = group.nests
     fast = contiguous_axis(nest)
-    if fast is None or nest.also or extent(fast) < _LINE:
+    if fast is None or nest.also or extent(fast) < GPU.line_elements:
         return
     found: dict[Index, list[Read]] = {}
     for read in dict.fromkeys(r for r, _ in guarded_reads(nest.body)):
         along = [a for a in nest.axes if stride(read.tensor, read.index, a) == 1]
         across = stride(read.tensor, read.index, fast) not in (0, 1)
-        if across and along and extent(along[0]) >= _LINE and stageable(read, nest):
+        if across and along and extent(along[0]) >= GPU.line_elements and stageable(read, nest):
             found.setdefault(along[0], []).append(read)
     if found:
         slow = max(found, key=lambda a: len(found[a]))
@@ -200,7 +197,7 @@ def reads_along(nest: Nest) -> bool:
     if read is None:
         return False
     along = any(stride(read.tensor, read.index, k) == 1 for k in nest.reduce)
-    return along and reuse(nest) < _MUCH_REUSE
+    return along and reuse(nest) < GPU.shared_tile_uses
 
 
 def _reads_again(nest: Nest, axis: Index) -> bool:
@@ -223,7 +220,7 @@ def _many_steps(nest: Nest) -> bool:
     do."""
     tensors = {r.tensor for r in nest.reads() if r.tensor is not nest.result}
     elements = nest.size + sum(math.prod(tensor_shape(t)) for t in tensors)
-    return nest.steps > _MUCH_REUSE * elements
+    return nest.steps > GPU.shared_tile_uses * elements
 
 
 def reuse(nest: Nest) -> int:
@@ -274,7 +271,7 @@ def _flat_default(
     filling = [c for c in choices if tiles >= 2 * c[0] * gpu.multiprocessors]
     chosen["threads"] = filling[-1] if filling else choices[min(1, len(choices) - 1)]
     if "unroll" in knobs:
-        small = [c for c in knobs["unroll"] if math.prod(c) <= _USUAL_UNROLL]
+        small = [c for c in knobs["unroll"] if math.prod(c) <= GPU.unroll_iterations]
         chosen["unroll"] = max(small, key=math.prod)
     return chosen
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.plan import apart, relaid, sources, without
 from loopwright.schedule.gpu.rules import (
     KernelContext,
@@ -20,8 +21,6 @@ from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Gpu
-
-_MOST_SKETCHES = 64
 
 
 def gpu_sketches(variant: Variant, gpu: Gpu) -> Iterator[Sketch]:
@@ -48,7 +47,7 @@ def _sketches(
     leaders = _leaders(options)
     free = sorted(set(leaders))
     products = itertools.product(*(range(len(options[n])) for n in free))
-    for numbers in itertools.islice(products, _MOST_SKETCHES):
+    for numbers in itertools.islice(products, GPU.sketches):
         chosen = dict(zip(free, numbers, strict=True))
         kernels = tuple(found[chosen[n]] for n, found in zip(leaders, options, strict=True))
         yield _sketch(variant, groups, kernels, context, leaders)

@@ -13,6 +13,7 @@ import numpy as np
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
+from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.sketch.kernel import Tiled
 from loopwright.schedule.sketch.sketch import Choice, Knob
@@ -20,23 +21,13 @@ from loopwright.schedule.target import Gpu
 
 _REGISTERS = (1, 2, 4, 8)
 _THREADS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_TILE = 64  # register tile of one virtual thread
-_MOST_BLOCK = 512  # threads
-_FULL_WARPS = 0.85  # share of the lanes of a block's warps that have work
 _CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 _UNROLLS = (1, 2, 4, 8, 16)
-_MOST_STEPS = 64  # of a chunk with its windows, unrolled
 
 # Of a multiprocessor: a multiply-add needs at most so many elements from shared memory, and so
 # many bytes from the cache behind it, to run at full speed (128 multiply-adds, 128 bytes of shared
 # memory and about 24 bytes of the second-level cache a cycle).
 _SHARED_ELEMENTS, _CACHE_BYTES = 0.25, 0.19
-_USUAL_WARPS = 8  # on a multiprocessor, each with a few independent multiply-adds
-_USUAL_THREADS = 192  # of a block
-_WIDE = 4  # elements of one load from shared memory
-_SPARE = 40  # registers for addresses, counters and what is on its way
-_USUAL_STEPS = 22  # of a chunk
-_USUAL_CHUNK = 16 << 10  # bytes of shared memory for one chunk
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -98,7 +89,7 @@ def _tiles(extents: Sequence[int]) -> Iterator[Choice]:
         small = [d for d in (3, 5, 6, 7) if n % d == 0]
         spans.append([s for s in sorted({*_REGISTERS, *small}) if s <= n])
     for sizes in itertools.product(*spans):
-        if math.prod(sizes) <= _MOST_TILE:
+        if math.prod(sizes) <= GPU.register_tile_elements:
             yield sizes
 
 
@@ -109,10 +100,10 @@ def _teams(extents: Sequence[int], gpu: Gpu) -> Iterator[Choice]:
     for n in extents:
         odd = [d for d in (3, 5, 6, 7, 9, 10, 12, 14, 28) if n % d == 0]
         spans.append([t for t in sorted({*_THREADS, *odd}) if t <= n])
-    most = min(_MOST_BLOCK, gpu.most_threads)
+    most = min(GPU.block_threads, gpu.most_threads)
     counts = [c for c in itertools.product(*spans) if math.prod(c) <= most]
     full = {c: math.prod(c) / (-(-math.prod(c) // gpu.warp) * gpu.warp) for c in counts}
-    least = min(_FULL_WARPS, max(full.values()))
+    least = min(GPU.full_warp_share, max(full.values()))
     yield from (c for c in counts if full[c] >= least)
 
 
@@ -129,7 +120,7 @@ def _chunks(sketch: Tiled) -> Iterator[Choice]:
     windows = [extent(k) for k in sketch.windows]
     shapes = list(dict.fromkeys([tuple(windows), (1,) * len(windows)]))
     for size, shape in itertools.product(sizes, shapes):
-        if math.prod(shape) * size <= max(_MOST_STEPS * 4, math.prod(shape)):
+        if math.prod(shape) * size <= max(GPU.unrolled_chunk_steps * 4, math.prod(shape)):
             yield (size, *shape)
 
 
@@ -163,23 +154,29 @@ def _scores(
         used = np.array([a in _indices(read) for a in tiled])
         count = own[:, used].prod(1)
         fast = int(np.flatnonzero(used)[-1]) if used.any() else 0
-        width = np.gcd(r[:, fast], _WIDE) if _moves_alone(read, tiled[fast]) else np.ones(len(r))
+        width = (
+            np.gcd(r[:, fast], GPU.shared_load_elements)
+            if _moves_alone(read, tiled[fast])
+            else np.ones(len(r))
+        )
         elements += count
-        instructions += count / width * (1 + (r[:, fast] > _WIDE))  # conflicts of banks
+        instructions += (
+            count / width * (1 + (r[:, fast] > GPU.shared_load_elements))
+        )  # conflicts of banks
         bytes_ += block[:, used].prod(1) / block.prod(1) * item_bytes(read.dtype)
     shared = elements / accumulators / _SHARED_ELEMENTS
     cache = bytes_ / _CACHE_BYTES
     cost = np.maximum(1, np.maximum(shared, cache)) + 0.2 * shared + 0.25 * cache
     cost += instructions / accumulators
-    registers = accumulators + elements + _SPARE
+    registers = accumulators + elements + GPU.spare_registers
     fitting = np.minimum(
         gpu.sm_registers / (registers * warps * gpu.warp), gpu.sm_threads / threads
     )
     each = blocks / gpu.multiprocessors
     active = np.minimum(np.maximum(each, 1), np.maximum(np.floor(fitting), 1)) * warps
-    hidden = np.minimum(1, active / 4) * np.minimum(1, active / _USUAL_WARPS) ** 0.5
+    hidden = np.minimum(1, active / 4) * np.minimum(1, active / GPU.usual_warps) ** 0.5
     lines = np.minimum(t[:, -1] * r[:, -1], 32) / 32  # of the result, written as a whole
-    usual = 1 - 0.04 * np.abs(np.log2(threads / _USUAL_THREADS))
+    usual = 1 - 0.04 * np.abs(np.log2(threads / GPU.usual_threads))
     score = useful * threads / (warps * gpu.warp) * each / np.ceil(each) * hidden / cost
     score *= (0.8 + 0.2 * lines) * usual
     illegal = (accumulators > 64) | (registers > gpu.registers - 20) | (fitting < 1)
@@ -196,14 +193,14 @@ def _usual_chunk(
     sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int], gpu: Gpu
 ) -> Choice:
     """A chunk of about as many steps as usual with whole windows, whose stages are small."""
-    most = min(_USUAL_CHUNK, gpu.shared_bytes // 3)
+    most = min(GPU.usual_chunk_bytes, gpu.shared_bytes // 3)
 
     def cost(choice: Choice) -> tuple[bool, float]:
         chunk = dict(zip((sketch.chunked, *sketch.windows), choice, strict=True))
         large = _stage_bytes(sketch, {**sizes, **chunk}) > most
         whole = all(chunk[k] == extent(k) for k in sketch.windows)
         divides = extent(sketch.chunked) % choice[0] == 0
-        far = abs(math.log2(math.prod(choice) / _USUAL_STEPS))
+        far = abs(math.log2(math.prod(choice) / GPU.usual_chunk_steps))
         return large, far + 0.5 * (not divides) + 0.3 * (not whole)
 
     return min(choices, key=cost)

@@ -54,7 +54,5 @@ def values_of(
     return {short: values[k] for k, short in names.items()}
 
 
-
-
 def _number(knob: str) -> str:
     return knob[len(knob.rstrip("0123456789")) :]

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.sketch import Packed
 from loopwright.schedule.tree.grammar import Allocate, Buffer, Column, ceildiv
-
-_SMALL = 1 << 13  # bytes of a local tensor that lives on the stack
-_SHALLOW = 128  # rows of a panel that does
 
 
 @dataclass
@@ -41,7 +39,10 @@ class Storage:
         shape, scope = tensor_shape(tensor), "heap"
         if tensor.name in self._arguments:
             scope = "argument"
-        elif tensor.name in self.local and math.prod(shape) * item_bytes(tensor.dtype) <= _SMALL:
+        elif (
+            tensor.name in self.local
+            and math.prod(shape) * item_bytes(tensor.dtype) <= PROGRAM.stack_tensor_bytes
+        ):
             scope = "register"  # on the stack: the run-time's workspaces cost a call for every row
         return Buffer(tensor.name, shape, tensor.dtype, scope)
 
@@ -66,7 +67,7 @@ class Storage:
             outer = (extent(a) for a in packed.outer)
             shape = (*outer, ceildiv(extent(packed.axis), tile), *shape)
         name = self.unused(packed.name)
-        shallow = math.prod(extent(a) for a in packed.inner) <= _SHALLOW
+        shallow = math.prod(extent(a) for a in packed.inner) <= PROGRAM.stack_panel_rows
         scope = "register" if packed.local and shallow else "heap"
         buffer = Buffer(name, shape, packed.tensor.dtype, scope)
         self.packed[packed, number] = buffer

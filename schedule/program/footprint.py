@@ -9,11 +9,11 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes
+from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, lanes
 from loopwright.schedule.target import Target
 
 LINE = 64  # bytes of a line of the caches
-_EXPANDS = 4  # times the bytes read that make a result large
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ def mostly_written(nest: Nest) -> bool:
     """Whether the result is larger than all that it is made of by so much that it had better be
     written in its own order."""
     read = sum(touched(nest, r) for r in dict.fromkeys(nest.reads()))
-    return nest.size * item_bytes(nest.out.dtype) > _EXPANDS * read
+    return nest.size * item_bytes(nest.out.dtype) > PROGRAM.large_result_ratio * read

@@ -22,12 +22,10 @@ from loopwright.schedule.program.canonical import (
     unused,
 )
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
+from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, nests, stride
 from loopwright.schedule.program.padding import split_fill
 from loopwright.schedule.program.polyphase import is_spread, skip_zeros
-
-_FEW = 64  # elements that a row may use again: a window, not a matrix
-_LARGE = 200  # nodes of an element expression above which nothing more is inlined into it
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,8 @@ def _pays(program: Program, producer: Nest) -> bool:
     uses = [(n, r) for n in program for r in n.reads() if r.tensor is producer.out]
     if (
         len(uses) != 1
-        or sum(1 for x in (uses[0][0].body, producer.body) for _ in walk(x)) > _LARGE
+        or sum(1 for x in (uses[0][0].body, producer.body) for _ in walk(x))
+        > PROGRAM.expression_nodes
     ):
         return False
     consumer, read = uses[0]
@@ -293,7 +292,9 @@ def _reuses_much(nest: Nest, shared: set[Index]) -> bool:
     again = [_used(r) for r in nest.reads() if r.tensor is not nest.result and within - _used(r)]
     extents = nest.extents
     return any(
-        not shared <= used or math.prod(extents[i] for i in used - shared) > _FEW for used in again
+        not shared <= used
+        or math.prod(extents[i] for i in used - shared) > PROGRAM.window_elements
+        for used in again
     )
 
 

@@ -25,10 +25,9 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, drop_units, fresh, substitute_axes
 from loopwright.schedule.program.fusion import can_inline, inline
+from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.padding import Span, box
-
-_MOST_PHASES = 16  # each is code of its own
 
 
 def skip_zeros(program: Program, outputs: tuple[Tensor, ...], taken: set[str]) -> Program:
@@ -122,7 +121,7 @@ class _Spread:
         return (
             0 < len(walks) == sum(span.step > 1 for span in self.spans)
             and len(set(used)) == len(used)
-            and math.prod(walk.count for walk in walks) <= _MOST_PHASES
+            and math.prod(walk.count for walk in walks) <= PROGRAM.phases
         )
 
     def _walks(self) -> Iterator[_Walk]:

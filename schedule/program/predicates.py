@@ -18,10 +18,8 @@ import numpy as np
 
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Select, walk
 from loopwright.dsl.index import Affine, Index
+from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, sliding
-
-_MOST_TAPS = 9  # that are written out: each is code of its own
-_MOST_PLACES = 1 << 16  # of a test that are counted
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards
         if used.isdisjoint(tile | lanes):
             return whole
         taps = math.prod(map(extent, _taps(nest, [*places, test])))
-        return places if used.isdisjoint(lanes) and 1 < taps <= _MOST_TAPS else None
+        return places if used.isdisjoint(lanes) and 1 < taps <= PROGRAM.written_out_taps else None
 
     def bare(x: Expr) -> Expr:
         if isinstance(x, Binary) and x.op == "mul" and not nest.keeps_zeros:
@@ -99,7 +97,7 @@ def share(nest: Nest, tests: tuple[Affine, ...]) -> float:
     for used, same in alike.items():
         axes = [i for i in nest.extents if i in used]
         plain = all(isinstance(atom, Index) for test in same for atom, _ in test.terms)
-        few = math.prod(map(extent, axes)) <= _MOST_PLACES
+        few = math.prod(map(extent, axes)) <= PROGRAM.counted_places
         if plain and few and len(axes) == len(used):
             at: dict[object, Any] = dict(zip(axes, np.indices([extent(i) for i in axes])))
             held = [t.const + sum(c * at[i] for i, c in t.terms) > 0 for t in same]

@@ -36,6 +36,7 @@ from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.plan import Base, Group, even_blocks, finished, names_of
 from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
@@ -44,10 +45,6 @@ _BITS = 8
 _VECTOR = 32  # bytes, at least: AVX
 _DEPTHS = (32, 64)
 """Of blocks, at most: as many bits as a register has, and half of them for wider tiles."""
-_COLUMNS = 4  # vectors of a row of the result, at least
-_ROWS = 16  # for which a block of weights is used, at least, if it is not for one
-_SHARE = 1 / 4
-"""Of the second-level cache that the sums of a block of rows may take."""
 
 
 def depths(workload: Workload, groups: tuple[Group, ...], target: Target) -> list[int]:
@@ -119,11 +116,11 @@ class _Product:
             if len(nest.reduce) != 1 or len(columns) != 1 or {*rows, *columns} != {*nest.axes}:
                 continue
             (k,), (column,) = nest.reduce, columns
-            wide = extent(column) >= _COLUMNS * target.lanes(4)
+            wide = extent(column) >= REWRITE.sparse_row_vectors * target.lanes(4)
             wide &= extent(column) % target.lanes(4) == 0
             count = math.prod(map(extent, rows))
             far = tensor_bytes(weights.tensor) > target.l2_bytes
-            many = count >= _ROWS or (count == 1 and far)
+            many = count >= REWRITE.sparse_rows or (count == 1 and far)
             contiguous = stride(data.tensor, data.index, k) == 1
             if wide and many and contiguous and stride(nest.out, nest.index, column) == 1:
                 return _Product(nest, data)
@@ -184,7 +181,9 @@ class _Product:
         count = extent(row)
         size = tensor_bytes(nest.out) / count
         even = even_blocks(1, count, target.threads)
-        fitting = [rows for rows in even if rows * size <= _SHARE * target.l2_bytes]
+        fitting = [
+            rows for rows in even if rows * size <= REWRITE.sparse_block_l2_share * target.l2_bytes
+        ]
         rows = fitting[-1] if fitting else 1
         block, base = Base.of_blocks(row.name, count, rows)
         within = Index(f"{row.name}.within", rows)

@@ -40,12 +40,9 @@ from loopwright.schedule.program.plan import Group, finished, grouped, under, wi
 from loopwright.schedule.program.polyphase import factors
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-_FEW = 64  # elements of another operand that a plane meets: a window, not a matrix
-_MOST_PARTS = 9  # each is code of its own
-_EVEN = 0.85  # the share of the time in which all threads have work
 
 
 def edges(source: Source, target: Target) -> tuple[Group, ...] | None:
@@ -263,9 +260,12 @@ class Window:
         return (
             bool(planes)
             and planes <= indices(self.read)
-            and all(math.prod(map(extent, indices(r) - planes)) <= _FEW for r in others)
+            and all(
+                math.prod(map(extent, indices(r) - planes)) <= REWRITE.peeling_window_elements
+                for r in others
+            )
             and math.prod(len(parts) for a, (_, parts) in self.walks.items() if a not in self.rows)
-            <= _MOST_PARTS
+            <= REWRITE.peeling_parts
             and self._row() >= lanes(self.nest, target)
         )
 
@@ -290,7 +290,7 @@ class Window:
             return loops / (target.threads * -(-loops // target.threads))
 
         parts = [n * vector for n in range(size // vector, 0, -1) if size % (n * vector) == 0]
-        even = (part for part in (size, *parts) if balance(part) >= _EVEN)
+        even = (part for part in (size, *parts) if balance(part) >= REWRITE.peeling_busy_share)
         return next(even, max((size, *parts), key=balance))
 
 

@@ -16,9 +16,6 @@ from loopwright.schedule.program.source import Source
 Choose = Callable[[Nest], tuple[Read, tuple[Index, ...]] | None]
 """The operand of a nest that is worth copying, and the loops of the axes of the copy."""
 
-USES = 32
-"""Uses of each copied element that repay the copy."""
-
 
 def with_copies(source: Source, suffix: str, choose: Choose) -> tuple[Group, ...] | None:
     """The groups of a workload in which each sum of products reads the operand that is chosen for

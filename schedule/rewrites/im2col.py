@@ -20,12 +20,11 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.schedule.program.nest import Nest, extent, guarded_reads
 from loopwright.schedule.program.plan import Group
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.cache_read import USES, factors, with_copies
+from loopwright.schedule.rewrites.cache_read import factors, with_copies
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-_GPU_COLUMNS_BYTES = 16 << 20  # of a copy of all windows on a GPU, half as much as pays
 
 
 def im2col(source: Source, target: Target) -> tuple[Group, ...] | None:
@@ -44,7 +43,7 @@ def _windows(nest: Nest, target: Target) -> tuple[Read, tuple[Index, ...]] | Non
             continue
         size = math.prod(map(extent, used))
         small = size * item_bytes(read.dtype) <= 2 * target.l2_bytes
-        if small and nest.steps >= USES * size and not _guarded(nest, read):
+        if small and nest.steps >= REWRITE.copy_uses * size and not _guarded(nest, read):
             return read, tuple(i for i in (*nest.reduce, *nest.axes) if i in used)
     return None
 
@@ -66,6 +65,6 @@ class Im2col(Rewrite):
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
         if target.gpu is not None:
-            target = replace(target, l2_bytes=_GPU_COLUMNS_BYTES)
+            target = replace(target, l2_bytes=REWRITE.gpu_columns_l2_bytes)
         groups = im2col(base.source, target)
         return None if groups is None else Made(groups, numerics=base.source.numerics)

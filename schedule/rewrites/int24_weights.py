@@ -48,6 +48,7 @@ from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import Group, finished, names_of
 from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
@@ -59,9 +60,7 @@ _BYTE = 256
 _LARGEST = (1 << 23) - 2  # not 2²³ - 1, which a scale that was rounded down would make 2²³
 _STEPS = 2.0**22  # that a scale is kept as: of small weights, one step has too few digits
 _LEAST = 2.0**-126  # of a scale, the least with all digits: a row of zeros has one too
-_ONCE = 4  # uses of a weight for each time that it is read
 _SMALL = 2.0**-16
-_DEEP = 16  # terms of a sum, at least
 
 
 def fixed_point(
@@ -116,7 +115,9 @@ class _Product:
             plain = None not in axes and len(axes) == len(set(axes))
             whole = set(nest.reduce) <= indices(weights) <= set(nest.extents)
             far = tensor_bytes(weights.tensor) > target.l2_bytes
-            deep = any(extent(i) >= _DEEP for i in nest.reduce if i in indices(weights))
+            deep = any(
+                extent(i) >= REWRITE.int24_depth for i in nest.reduce if i in indices(weights)
+            )
             if plain and whole and far and deep:
                 return _Product(nest, weights)
         return None
@@ -185,7 +186,7 @@ class _Product:
         nest = self.nest
         # Integers of 32 bits make sums that much larger, which may then be too large. What is used
         # once leaves the time to make the other factor smaller.
-        once = uses(nest, self.weights) <= _ONCE
+        once = uses(nest, self.weights) <= REWRITE.int24_uses_per_read
 
         def term(at: Mapping[Index, IndexExpr], value: Expr) -> Expr:
             def read(r: Read) -> Expr:

@@ -36,11 +36,9 @@ from loopwright.schedule.program.plan import (
 )
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-_COPIED = 1.6  # rows copied for each that is there, at most, where blocks may be larger
-_SHARE = 0.5  # of the second-level cache that a block's copy may fill
 
 
 def blocked(source: Source, rows: int) -> tuple[Group, ...] | None:
@@ -68,9 +66,13 @@ def rows_of_blocks(source: Source, target: Target) -> tuple[int, ...]:
         rows
         for rows in even_blocks(images, largest.count, target.threads)
         if rows < largest.count
-        and largest.span(rows) * largest.row_bytes <= _SHARE * target.l2_bytes
+        and largest.span(rows) * largest.row_bytes <= REWRITE.padding_l2_share * target.l2_bytes
     ]
-    few = [rows for rows in fitting if largest.span(rows) <= _COPIED * rows * largest.step]
+    few = [
+        rows
+        for rows in fitting
+        if largest.span(rows) <= REWRITE.padding_copied_ratio * rows * largest.step
+    ]
     return tuple(sorted({*few[:1], *fitting[-1:]}))
 
 

@@ -37,11 +37,9 @@ from loopwright.schedule.program.plan import (
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import Window, sliced, windows
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-_SHARES = (1 / 4, 1 / 16)
-"""Of the second-level cache that a block may take."""
 
 
 def through(source: Source, target: Target, rows: int) -> tuple[Group, ...] | None:
@@ -67,7 +65,7 @@ def rows_through(source: Source, target: Target) -> tuple[int, ...]:
     even = even_blocks(largest.images, largest.count, target.threads)
     divisors = [rows for rows in even if largest.count % rows == 0 and rows < largest.count]
     found = set()
-    for share in _SHARES:
+    for share in REWRITE.producer_l2_shares:
         fitting = [r for r in divisors if r * largest.row_bytes <= share * target.l2_bytes]
         found.update(fitting[-1:])
     return tuple(sorted(found))

@@ -16,21 +16,9 @@ from loopwright.schedule.program.nest import extent
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Gpu, Target
-
-_FEW = 256  # elements of a result that alone do not make enough parallel work
-_ROWS = 32  # elements of a result for each thread that are parallel work enough
-_DEEP = 1 << 12  # steps of a reduction that panels as deep leave no cache for
-_LONG = 1 << 15  # steps of a reduction that are worth splitting
-_FIRST = 0.64  # of the estimate: few results leave threads without work, which it does not see
-# For GPUs:
-_BUSY = 4096  # elements of a result that keep a multiprocessor busy: a tile of 64×64
-_FEW_THREADS = 256  # that leave it nearly idle
-_LONG_SUM = 1024  # steps of a reduction that is split if its results are so few
-_STEPS = 16  # of a thread that shares a reduction
-_TEAM = 256  # threads that share one
-_LEAST_STEPS = 32  # of one part
 
 
 class Rfactor(Rewrite):
@@ -62,11 +50,11 @@ class Rfactor(Rewrite):
         if target.gpu is not None:
             program = gpu_program(source)
             groups = gpu_plan(program, source.outputs, target.gpu)
-            prior = _FIRST if _leaves_idle(stage, base.program, target.gpu) else 1.0
+            prior = REWRITE.rfactor_prior if _leaves_idle(stage, base.program, target.gpu) else 1.0
             return Made(groups, 1.0, source.numerics, form, program, prior)
         groups = grouped(source.program, source.program, source.outputs)
         # Many elements are parallel work as they are, and rows of their own.
-        prior = 1.0 if _enough(stage, target) else _FIRST
+        prior = 1.0 if _enough(stage, target) else REWRITE.rfactor_prior
         return Made(groups, 1.0, source.numerics, form, prior=prior)
 
 
@@ -76,7 +64,9 @@ def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mappi
         d = defined(stage)
         size = math.prod(map(extent, d.axes))
         steps = math.prod(map(extent, d.reduce))
-        wanted = min(gpu.multiprocessors * _BUSY // size, steps // _LEAST_STEPS)
+        wanted = min(
+            gpu.multiprocessors * REWRITE.gpu_busy_results // size, steps // REWRITE.gpu_part_steps
+        )
         most = 1 << max(wanted.bit_length() - 1, 0)
         for parts in (most, most // 4):
             if parts > 1:
@@ -89,8 +79,13 @@ def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
     size = math.prod(map(extent, d.axes))
     steps = math.prod(map(extent, d.reduce))
     team = any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer)
-    threads = size * (min(steps // _STEPS, _TEAM) if team else 1)
-    return threads <= gpu.multiprocessors * _FEW_THREADS and steps >= _LONG_SUM
+    threads = size * (
+        min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads) if team else 1
+    )
+    return (
+        threads <= gpu.multiprocessors * REWRITE.gpu_idle_threads
+        and steps >= REWRITE.gpu_long_steps
+    )
 
 
 def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:
@@ -157,7 +152,10 @@ def _replace_stage(
 
 
 def _enough(stage: Tensor, target: Target) -> bool:
-    return math.prod(extent(axis) for axis in defined(stage).axes) >= _ROWS * target.threads
+    return (
+        math.prod(extent(axis) for axis in defined(stage).axes)
+        >= REWRITE.rfactor_results_per_thread * target.threads
+    )
 
 
 def _is_long(stage: Tensor) -> bool:
@@ -167,6 +165,10 @@ def _is_long(stage: Tensor) -> bool:
         size *= extent(axis)
     for axis in d.reduce:
         steps *= extent(axis)
-    if size <= 2 * steps and steps >= _DEEP:
+    if size <= 2 * steps and steps >= REWRITE.rfactor_deep_steps:
         return True  # its operands' tiles leave the cache before they are used again
-    return size <= _FEW and size * steps >= _LONG and steps > size
+    return (
+        size <= REWRITE.rfactor_few_results
+        and size * steps >= REWRITE.rfactor_long_steps
+        and steps > size
+    )

@@ -20,8 +20,9 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.schedule.program.nest import Nest, extent, guarded_reads
 from loopwright.schedule.program.plan import Group
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.cache_read import USES, factors, with_copies
+from loopwright.schedule.rewrites.cache_read import factors, with_copies
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
@@ -53,7 +54,7 @@ def _operand(nest: Nest) -> tuple[Read, tuple[Index, ...]] | None:
             and all(_neighbours(pair, axes) or not set(pair) & set(axes) for axes in after)
             for pair in itertools.pairwise(own)
         )
-        repaid = nest.steps >= USES * math.prod(map(extent, (*rest, *own)))
+        repaid = nest.steps >= REWRITE.copy_uses * math.prod(map(extent, (*rest, *own)))
         if gains and repaid and (found is None or own[-1] == order[-1]):
             found, best = read, (*rest, *own)
     return None if found is None else (found, best)

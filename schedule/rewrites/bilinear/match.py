@@ -25,12 +25,7 @@ from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import Base
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear
 from loopwright.schedule.rewrites.bilinear.transforms import places_of
-
-_MOST_WINDOWS = 2
-_MOST_PRODUCTS = 7  # of one axis: registers, and the rounding of large tiles
-_ODD_PRODUCTS = 6  # with fewer, the next even number of results serves as well
-_PAYS = 8  # channels, in and out, that repay the sums
-_VECTOR = 8  # elements
+from loopwright.schedule.rewrites.heuristics import BILINEAR
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ class Convolution:
     def folds(self) -> dict[int, Window]:
         """The axes of the data of which the phases belong beside the channels, since these alone
         are too few for a vector."""
-        if extent(self.channels[-1]) >= _VECTOR or self.lane is not None:
+        if extent(self.channels[-1]) >= BILINEAR.vector_channels or self.lane is not None:
             return {}
         found = {
             d: w
@@ -169,7 +164,7 @@ class Convolution:
             return None
         for data, weight in ((x.x, x.y), (x.y, x.x)):
             if isinstance(data, Read) and isinstance(weight, Read):
-                windows = tuple(_windows(nest, data, weight, results))[-_MOST_WINDOWS:]
+                windows = tuple(_windows(nest, data, weight, results))[-BILINEAR.window_axes :]
                 made = Convolution(nest, data, weight, windows, taken)
                 ahead = weight.tensor.name in known and data.tensor.name not in known
                 if windows and ahead and made._gains(data, weight):
@@ -190,7 +185,8 @@ class Convolution:
         if not set(self.nest.reduce) - self.taps <= in_data & in_weight:
             return False
         return all(
-            math.prod(map(extent, loops)) >= _PAYS for loops in (self.channels, self.filters)
+            math.prod(map(extent, loops)) >= BILINEAR.channels
+            for loops in (self.channels, self.filters)
         )
 
     def joins(self, other: Convolution) -> bool:
@@ -298,7 +294,11 @@ def _algorithm(results: int, taps: int, step: int) -> Bilinear | None:
     for taps with which the next even one loses more, or too much."""
     each = -(-taps // step)
     products = results + each - 1
-    if taps < 2 or products > _MOST_PRODUCTS or (results % 2 and products < _ODD_PRODUCTS):
+    if (
+        taps < 2
+        or products > BILINEAR.products_per_axis
+        or (results % 2 and products < BILINEAR.products_for_odd_results)
+    ):
         return None
     needed = step * products - -taps % step  # phases with one tap less need one product less
     return bilinear(results, each) if needed < results * taps else None

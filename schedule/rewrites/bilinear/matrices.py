@@ -51,15 +51,12 @@ class Bilinear:
         sums = (math.hypot(*(float(a) * s for a, s in zip(row, sizes))) for row in self.outer)
         return max(sums) / math.sqrt(len(self.inner[0]))
 
-
     @functools.cached_property
     def amplification(self) -> float:
         """A bound of what is added up for a result, over |d| ≤ 1 and |g| ≤ 1: r in the sum
         itself."""
         sizes = [_total(g) * _total(d) for g, d in zip(self.inner, self.data, strict=True)]
-        return max(
-            sum(abs(float(a)) * size for a, size in zip(row, sizes)) for row in self.outer
-        )
+        return max(sum(abs(float(a)) * size for a, size in zip(row, sizes)) for row in self.outer)
 
 
 @functools.cache

@@ -47,18 +47,14 @@ from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Sweep
 from loopwright.schedule.rewrites.boundary_peeling import in_parts
 from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import BILINEAR
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _LEVELS = (1, 2)
 """How often blocks that are worth it are halved."""
 
-_GAIN = 5  # products that are saved for an element that is moved, at least
-_FEW = 4  # rows of a register tile
-_READ = 8  # and for an element of the sums that is read in the place of one of the right operand
 _LARGEST = (1 << 31) - 1  # elements of a tensor
-_EVEN = 1.02  # times the rows of a thread, at most, where all threads have the same work
-_DEEP = 32  # terms of a product's sums, and elements of its rows, at least
 
 
 def _matrix(*rows: tuple[int, ...]) -> Matrix:
@@ -223,17 +219,21 @@ class _Product:
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
         row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)
-        most = max(2 * _FEW, int(3 * target.l2_bytes / row))
+        most = max(2 * BILINEAR.strassen_tile_rows, int(3 * target.l2_bytes / row))
 
         def busiest(rows: int) -> int:
             """Rows that the thread with the most of them computes."""
             return -(-images * -(-self.tiles // rows) // target.threads) * rows
 
         last = min(self.tiles, most)
-        even = [n for n in range(min(_FEW, last), last + 1) if n == self._even(n)]
+        even = [
+            n
+            for n in range(min(BILINEAR.strassen_tile_rows, last), last + 1)
+            if n == self._even(n)
+        ]
         near: dict[int, int] = {}  # the best of each doubling
         for n in sorted(even, key=busiest):
-            if not near or busiest(n) <= _EVEN * busiest(1):
+            if not near or busiest(n) <= BILINEAR.strassen_imbalance * busiest(1):
                 near.setdefault(n.bit_length(), n)
         return sorted(near.values())
 
@@ -245,14 +245,17 @@ class _Product:
         """Whether many more products are saved than elements are moved for sums."""
         if any(extent(a) % self.parts for a in (self.depth, self.columns)):
             return False
-        if min(map(extent, (self.depth, self.columns))) < _DEEP * self.parts:
+        if min(map(extent, (self.depth, self.columns))) < BILINEAR.strassen_depth * self.parts:
             return False
         left, right = (math.prod(map(extent, _axes(r))) for r in (self.left, self.right))
         if extent(self.rows) < self.parts or right * self.more > _LARGEST:
             return False
         sums = left * (1 + self.more) + self.nest.size * (1 + 2 * self.more)
         saved = self.nest.steps * (1 - (7 / 8) ** self.levels)
-        return saved >= max(_GAIN * sums, _READ * right * (self.more - 1))
+        return saved >= max(
+            BILINEAR.strassen_saved_per_moved * sums,
+            BILINEAR.strassen_saved_per_read * right * (self.more - 1),
+        )
 
     def groups(self, rows: int, names: set[str]) -> Iterator[Group]:
         """Transform the right operand, and for about so many rows of blocks at a time the left

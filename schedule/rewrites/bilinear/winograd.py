@@ -49,14 +49,12 @@ from loopwright.schedule.rewrites.bilinear.match import (
 from loopwright.schedule.rewrites.bilinear.matrices import Matrix
 from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Sweep, places_of
 from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.heuristics import BILINEAR
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 RESULTS = (4, 3, 2)
 """Tile sizes m of F(m, r) that are worth trying; the error grows with m."""
-
-_CACHES = 2  # second-level caches that what a block makes may fill
-_EVEN = 1.03  # times the tiles of a thread, at most, where all threads have the same work
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def blocks_of(source: Source, results: int, target: Target) -> Iterator[Block]:
     channels = sum(math.prod(map(extent, loops)) for loops in (first.channels, first.filters))
     planes = len(phases) * math.prod(map(extent, first.shared))
     tile = math.prod((planes, products, channels)) * item_bytes(first.data.dtype)
-    most = _CACHES * target.l2_bytes // tile
+    most = BILINEAR.winograd_block_l2_caches * target.l2_bytes // tile
     row = math.prod(others)
     fitting = [n for n in even_blocks(images, count, target.threads) if n * row <= most]
     rows = max(fitting, default=1)
@@ -181,7 +179,7 @@ def blocks_of(source: Source, results: int, target: Target) -> Iterator[Block]:
         """Tiles that the thread with the most blocks of so many computes."""
         return -(-images * -(-count * row // size) // target.threads) * size
 
-    fewest = _EVEN * busiest(1)
+    fewest = BILINEAR.winograd_imbalance * busiest(1)
     if busiest(rows * row) > fewest:
         sizes = range(min(most, count * row - 1), row, -1)
         even = (n for n in sizes if n % row and busiest(n) <= fewest)

@@ -1,0 +1,54 @@
+"""Heuristics of the rules for GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GpuHeuristics:
+    """Numbers by which the rules for GPUs choose; measured, not derived."""
+
+    copy_threads: int = 256
+    """Threads of a block that copies."""
+    register_tile_elements: int = 64
+    """Register tile of one virtual thread, at most."""
+    block_threads: int = 512
+    """Threads of a tiled block, at most."""
+    full_warp_share: float = 0.85
+    """Share of the lanes of a block's warps that have work."""
+    unrolled_chunk_steps: int = 64
+    """Steps of a chunk with its windows, unrolled, at most."""
+    usual_warps: int = 8
+    """On a multiprocessor, each with a few independent multiply-adds."""
+    usual_threads: int = 192
+    """Of a block."""
+    shared_load_elements: int = 4
+    """Elements of one load from shared memory."""
+    spare_registers: int = 40
+    """For addresses, counters and what is on its way."""
+    usual_chunk_steps: int = 22
+    """Of a chunk."""
+    usual_chunk_bytes: int = 16 << 10
+    """Shared memory for one chunk."""
+    unroll_iterations: int = 9
+    """A 3×3 window."""
+    line_elements: int = 8
+    """Elements of a line of memory."""
+    shared_tile_uses: int = 8
+    """Uses of an element by a block that repay a shared-memory tile."""
+    team_steps: int = 32
+    """Steps of a reduction that a team of threads shares."""
+    mma_accumulators: int = 16
+    """Of a warp, of 8 registers each."""
+    mma_warps: int = 8
+    """Of a block."""
+    inlined_uses: int = 32
+    """Evaluations of an element that cost less than a kernel that stores it."""
+    unrolled_window_steps: int = 16
+    """Steps of windows that are unrolled, at most."""
+    sketches: int = 64
+    """Combinations of structures of one program, at most."""
+
+
+GPU = GpuHeuristics()
