@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from loopwright.codegen.signature import Signature
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
 from loopwright.measure.frames import Bytes, Frame
@@ -39,13 +40,23 @@ class Task:
 @dataclass(frozen=True)
 class Built:
     """A candidate as a shared object or a GPU's code, with its signature as JSON, or why there is
-    none. `resources` are what a GPU's kernels use of it, where the compiler tells."""
+    none. `resources` are what a GPU's kernels use of it, where the compiler tells; `workspace`
+    counts the bytes that a call allocates."""
 
     code: Bytes
     signature: dict[str, Any]
     failure: Failure | None
     seconds: float
     resources: tuple[dict[str, Any], ...] = ()
+    workspace: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of code, of constants prepared ahead, and of workspace; 0 of a failure."""
+        if self.failure is not None:
+            return 0
+        prepared = Signature.from_json(self.signature).prepared
+        return len(self.code) + sum(p.nbytes for p in prepared) + self.workspace
 
     @staticmethod
     def of(reply: Reply) -> Built:
@@ -53,8 +64,9 @@ class Built:
         if reply.failure is not None:
             return Built(b"", {}, reply.failure, reply.seconds)
         frame = reply.frame
-        told = tuple(frame.header.get("resources", ()))
-        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds, told)
+        told, workspace = tuple(frame.header.get("resources", ())), frame.header["workspace"]
+        signature = frame.header["signature"]
+        return Built(frame.blobs[0], signature, None, reply.seconds, told, workspace)
 
 
 class Builder:

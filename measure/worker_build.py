@@ -9,6 +9,7 @@ import numpy as np
 
 from loopwright.codegen.build import compile_program, program, signature
 from loopwright.codegen.linker import link, scratch
+from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError, LoopwrightError
 from loopwright.dsl.oracle import evaluate, random_inputs, slack
 from loopwright.dsl.workload import Workload
@@ -16,6 +17,7 @@ from loopwright.measure.checking import to_bytes
 from loopwright.measure.frames import CandidateError, Frame, Operation
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.target import Gpu, Target
+from loopwright.schedule.tree import Allocate, Tree, statements
 
 
 def operations() -> dict[str, Operation]:
@@ -24,8 +26,8 @@ def operations() -> dict[str, Operation]:
 
 
 def _build(frame: Frame) -> Frame:
-    """From "workload", "target" and "config" to "signature" and one blob, a shared object, or a
-    GPU's code with what is known of it in "resources".
+    """From "workload", "target" and "config" to "signature", bytes of "workspace" and one blob, a
+    shared object, or a GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.
@@ -38,7 +40,7 @@ def _build(frame: Frame) -> Frame:
         raise CandidateError("illegal", str(error)) from error
     try:
         code = compile_program(made, draft=True)
-        answer = {"signature": signature(made, "kernel").to_json()}
+        answer = {"signature": signature(made, "kernel").to_json(), "workspace": _heap(made.tree)}
         if target.gpu is not None:
             from loopwright.codegen.gpu_code import resources
 
@@ -57,6 +59,12 @@ def _evaluate(frame: Frame) -> Frame:
     inputs = random_inputs(workload, np.random.default_rng(frame.header["seed"]))
     outputs = evaluate(workload, inputs)
     return Frame({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
+
+
+def _heap(tree: Tree) -> int:
+    """Bytes that one call allocates, what each of its threads has for itself counted once."""
+    buffers = (s.buffer for s in statements(tree.body) if isinstance(s, Allocate))
+    return sum(int(b.size) * item_bytes(b.dtype) for b in buffers if b.scope == "heap")
 
 
 @functools.lru_cache(maxsize=64)
