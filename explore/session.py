@@ -18,7 +18,7 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.lookup import hardware
-from loopwright.transfer.record import FINALS, NETWORK
+from loopwright.transfer.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -187,10 +187,10 @@ class Session:
         return self._stored_as(self._name, [measurement])[0]
 
     def record_finals(self, measurements: Sequence[Measurement]) -> list[Record]:
-        """The records of what was compared side by side, stored, all or none: a part of them
-        would be taken for all. They are no comparison with the best others where a search of a
-        part of the space left out what the store would choose."""
-        return self._stored_as(self._name + FINALS * self._whole, measurements)
+        """The records of what was compared side by side, the winner first, stored, all or none: a
+        part of them would be taken for all. They are no comparison with the best others where a
+        search of a part of the space left out what the store would choose."""
+        return self._stored_as(self._name + CHOSEN * self._whole, measurements)
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
         parts = (self.workload, self.device.target, self._machine)

@@ -14,7 +14,7 @@ from loopwright.measure.frames import Bytes, Frame
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.pool import Pool
 from loopwright.measure.process import Job, Reply, Worker
-from loopwright.measure.timing import Timing, spread
+from loopwright.measure.timing import Timing, common_length, spread
 
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
@@ -212,14 +212,13 @@ class Runner:
     ) -> list[Sampled]:
         """Load candidates, and sample them in turns, back and forth, as long as it is wanted.
 
-        With `equal`, samples are as long as a call of the slowest candidate, or the shortest that
-        is allowed if that is longer.
+        With `equal`, those of all candidates are equally long: see `timing.common_length`.
         """
         taken = [Sampled(built.failure) for built in candidates]
         turn = list(range(len(candidates)))
         try:
             while turn := [n for n in turn if taken[n].goes_on(wanted)]:
-                length = max(taken[n].least for n in turn) if equal else 0.0
+                length = common_length((taken[n].least for n in turn), timing) if equal else 0.0
                 for number in turn:
                     one, built = taken[number], candidates[number]
                     reply, fresh = self._sample(data, number, built, timing, one, length)

@@ -29,7 +29,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -163,9 +163,10 @@ class Timer:
         the shortest that is allowed: the first one that was not disturbed, else the least
         disturbed one.
 
-        With warm caches a call that is not timed comes first, since others ran meanwhile.
+        With warm caches a call that is not timed comes first, since others ran meanwhile; but for
+        calls longer than the cap.
         """
-        if self._flush is None:
+        if self._flush is None and self.least < self._timing.cap:
             self._call.repeat(1)
         length = max(length, self._timing.shortest)
         taken = []
@@ -202,9 +203,15 @@ class Timer:
                 return seconds
 
 
-def in_turns(timers: Sequence[Timer], rounds: int) -> list[tuple[float, ...]]:
+def common_length(least: Iterable[float], timing: Timing) -> float:
+    """Seconds of the samples of calls that are compared, by the least of each: a call of the
+    slowest, but not so long that disturbances even out anyway."""
+    return min(max(least), timing.cap)
+
+
+def in_turns(timers: Sequence[Timer], rounds: int, timing: Timing) -> list[tuple[float, ...]]:
     """`rounds` samples in seconds of each call, of equal length, taken side by side."""
-    length = max(timer.least for timer in timers)
+    length = common_length((timer.least for timer in timers), timing)
     taken: list[list[float]] = [[] for _ in timers]
     order = list(zip(timers, taken))
     for _ in range(rounds):
