@@ -19,6 +19,8 @@ agree with two-sided intervals of 95 %."""
 MARGIN = 0.01
 """By as much a program may be slower than the fastest and be tied with it all the same: its own
 time differs as much from one process to the next, by where its code and data happen to lie."""
+WIDE = 1.2
+"""The ends of a ratio that is claimed are no farther apart, so that it is within 10 % of them."""
 FEWEST = 6
 """Rounds, of which a test can tell anything at that significance."""
 _EXACT = 50
@@ -35,6 +37,11 @@ class Ratio:
     value: float
     low: float
     high: float
+
+    @property
+    def vague(self) -> bool:
+        """Whether it may be so far from what holds that it is not to be claimed."""
+        return self.high > WIDE * self.low
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"

@@ -36,9 +36,6 @@ TRIES = 3
 """As often a comparison is made at most; it is made again where it was disturbed."""
 CROWDED = 0.25
 """Cores that other programs may keep busy beyond the free ones: with more, it was disturbed."""
-WIDE = 1.2
-"""The ends of a speed-up's interval are no farther apart, or the comparison was disturbed; so what
-is claimed is within 10 % of either end."""
 DRIFT = 1.25
 """By how much times may differ between the search and its end without a word: those of the best
 are a little lower during the search, which chose them by these. With more, it was disturbed."""
@@ -167,7 +164,7 @@ def _disturbed(session: Session, finalists: Sequence[Finalist], others: float) -
     default = [f for f in finalists if f.config == session.space.default]
     if default:
         found = ratio(default[0].seconds, finalists[0].seconds)
-        if found.high > WIDE * found.low:
+        if found.vague:
             return f"the speed-up, {found}, differed too much from round to round"
     return ""
 

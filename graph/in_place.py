@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from loopwright.graph.candidates import Compared, Samples, expected
+from loopwright.explore.finalists import FEWEST
+from loopwright.graph.candidates import Compared, Samples, chosen, expected
 from loopwright.graph.compose import compose
 from loopwright.graph.model import TunedModel
 from loopwright.graph.tasks import Work
@@ -62,7 +63,7 @@ def compare_in_place(
         yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
     calls = _calls(models[0][1]) if models else 0
-    for turn in turns(begin + seconds / 2, all_of_it) if models else ():
+    for turn in turns(begin + seconds / 2, all_of_it, FEWEST) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
             times = model.step_seconds(calls)
@@ -87,17 +88,21 @@ def _calls(model: TunedModel) -> int:
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
-    """Store the times of a task's candidates, those of wrong results left out."""
-    costs = expected(samples)
-    for config in sorted(costs, key=costs.__getitem__):
-        if config in t.session.verified or (failure := t.session.verify(config)) is None:
+    """Store the times of a task's candidates, the chosen one first, those of wrong results left
+    out."""
+    left, winner = dict(samples), None
+    while left:
+        winner = chosen(t.session, left)
+        if winner in t.session.verified or (failure := t.session.verify(winner)) is None:
             break
-        t.session.reject(config, failure)
-        del costs[config]
+        t.session.reject(winner, failure)
+        del left[winner]
+    costs = expected(left)
+    order = sorted(costs, key=lambda config: (config != winner, costs[config]))
     measured = [
         Measurement(
             config=config,
-            seconds=(seconds,),
+            seconds=(costs[config],),
             failure=None,
             build_seconds=0.0,
             run_seconds=sum(samples[config]),
@@ -105,6 +110,6 @@ def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> 
             threads=target.threads,
             started=time.time(),
         )
-        for config, seconds in costs.items()
+        for config in order
     ]
     t.session.record_finals(measured)

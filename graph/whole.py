@@ -23,8 +23,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from loopwright.codegen.build import program, signature
-from loopwright.explore.session import Session
 from loopwright.graph.candidates import (
     Compared,
     Samples,
@@ -32,6 +30,7 @@ from loopwright.graph.candidates import (
     fastest,
     in_parts,
     of_each_algorithm,
+    weights,
     writes_parts,
 )
 from loopwright.graph.compose import compose
@@ -94,11 +93,11 @@ def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     pools: list[list[tuple[float, int, Config]]] = []  # the fastest one is the first
     for t in tasks:
         first = fastest(samples[t.key])
-        most = _weights(t.session, first)
+        most = weights(t.session, first)
         cost = min(t.session.cost(first), expected(samples[t.key])[first])
         pool = [(cost, most, first)]
         for config in of_each_algorithm(t.session) if most else ():
-            size = _weights(t.session, config)
+            size = weights(t.session, config)
             if size < most:
                 pool.append((t.session.cost(config), size, config))
         pools.append(pool)
@@ -115,14 +114,6 @@ def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
         if chosen:
             changes.setdefault(frozenset(chosen.items()), Change(what, chosen))
     return list(changes.values())
-
-
-def _weights(session: Session, config: Config) -> int:
-    """Bytes of the constants as a step reads them."""
-    sig = signature(program(session.workload, config, session.device.target), "step")
-    constants = {t.name for t in session.workload.constants}
-    read = (p for p in sig.plain_inputs if p.name in constants)
-    return sum(p.nbytes for p in (*sig.prepared, *read))
 
 
 def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
@@ -198,11 +189,11 @@ def too_large(models: Sequence[TunedModel]) -> bool:
     return sum(model.composed.weight_bytes for model in models) > _MOST_WEIGHTS
 
 
-def turns(end: float, all_of_it: bool = False) -> Iterator[int]:
+def turns(end: float, all_of_it: bool = False, least: int = _LEAST_ROUNDS) -> Iterator[int]:
     """The numbers of the rounds, those that do not count among them: some, or as many as begin
-    before `end`, and a few. With `all_of_it`, as many as there is time for."""
+    before `end`, and `least` in any case. With `all_of_it`, as many as there is time for."""
     for turn in itertools.count():
         late = time.monotonic() >= end or (turn >= _ROUNDS + SPARED and not all_of_it)
-        if late and turn >= _LEAST_ROUNDS + SPARED:
+        if late and turn >= least + SPARED:
             return
         yield turn

@@ -9,7 +9,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.graph import whole
-from loopwright.graph.candidates import Compared, expected, fastest
+from loopwright.graph.candidates import Compared, chosen, expected, fastest
 from loopwright.graph.whole import Change, lighter
 
 TARGET = resolve("cpu", 2)
@@ -176,6 +176,17 @@ def test_what_is_poor_in_one_state_of_the_machine_does_not_win():
     samples = {"fickle": near + far, "steady": [1.1] * 10 + [1.5] * 5}
     assert fastest(samples) == "steady"
     assert expected(samples)["fickle"] == pytest.approx(25 / 15)
+
+
+def test_of_steps_that_a_test_cannot_tell_apart_the_default_and_then_stricter_ones_are_chosen():
+    one, (direct, two, four) = searched(64, 3, 2, 1)
+    assert one.session.space.default == two
+    noise = np.random.default_rng(0).normal(1, 0.01, (3, 15))
+    samples = {four: 1e-3 * noise[0], two: 2e-3 * noise[1], direct: 1.002e-3 * noise[2]}
+    assert fastest(samples) == four
+    assert chosen(one.session, samples) == direct
+    samples[two] = 1.003e-3 * noise[1]
+    assert chosen(one.session, samples) == two
 
 
 def test_disturbed_samples_do_not_decide():
