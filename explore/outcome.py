@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from loopwright.explore.finalists import (
     FEWEST,
     Finalist,
+    Order,
     Ratio,
     fixed_order,
     judge,
@@ -135,16 +136,7 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
     # Where time is short, the first ones are compared.
     sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
     configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
-    finalists: list[Finalist] = []
-    disturbed = ""
-    for _ in range(TRIES):
-        configs, found = _side_by_side(session, configs, ROUNDS)
-        order = fixed_order(session.space, dict(zip(configs, found.sizes)))
-        finalists = judge(dict(zip(configs, found.samples)), order)
-        disturbed = _disturbed(session, finalists, found.others)
-        if not disturbed or session.spent["comparing"] > LONGEST:
-            break
-        configs = [c for c in configs if math.isfinite(session.cost(c))]
+    finalists, order, disturbed = _decided(session, configs)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)
         finalists = judge({f.config: f.seconds for f in finalists[1:]}, order)
@@ -155,17 +147,40 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
     return finalists, disturbed
 
 
+def _decided(session: Session, configs: list[Config]) -> tuple[list[Finalist], Order, str]:
+    """The finalists, the order that decided between those that are tied, and what disturbed the
+    comparison: it is made again then, a few times, and all that was measured is judged if none of
+    them was undisturbed."""
+    pooled = dict.fromkeys(configs, tuple[float, ...]())
+    tries = 0
+    while True:
+        tries += 1
+        configs, found = _side_by_side(session, configs, ROUNDS)
+        order = fixed_order(session.space, dict(zip(configs, found.sizes)))
+        samples = dict(zip(configs, found.samples))
+        finalists = judge(samples, order)
+        disturbed = _disturbed(session, finalists, found.others)
+        if not disturbed:
+            return finalists, order, ""
+        pooled = {config: pooled[config] + seconds for config, seconds in samples.items()}
+        finalists = judge(pooled, order)
+        if tries == TRIES or session.spent["comparing"] > LONGEST:
+            return finalists, order, disturbed
+        configs = [f.config for f in finalists]
+
+
 def _disturbed(session: Session, finalists: Sequence[Finalist], others: float) -> str:
     """Why a comparison says nothing sure; empty if it does."""
     if others > CROWDED:
         return f"other programs kept {others:.1f} cores busy that it needed"
     if (drift := _drift(session, finalists)) > DRIFT:
         return f"the best took {drift:.2f} times as long as during the search"
-    default = [f for f in finalists if f.config == session.space.default]
-    if default:
-        found = ratio(default[0].seconds, finalists[0].seconds)
-        if found.vague:
-            return f"the speed-up, {found}, differed too much from round to round"
+    fastest = min(finalists, key=lambda f: f.cost, default=None)
+    for f in finalists:
+        if fastest and f.config == session.space.default:
+            found = ratio(f.seconds, fastest.seconds)
+            if found.vague:
+                return f"the speed-up, {found}, differed too much from round to round"
     return ""
 
 

@@ -178,7 +178,7 @@ class Runner:
         if data.task.target.gpu is not None:
             return None
         self._ready(data)
-        return Neighbours(self._pool.workers[0].pid)
+        return Neighbours(self._pool.workers[0].pid or 0)
 
     def _together(
         self, data: Data, candidates: Sequence[Built], timing: Timing, most: int = _TOGETHER

@@ -572,6 +572,15 @@ def test_what_a_loaded_core_makes_of_a_comparison_is_not_claimed():
     assert any("disturbed" in note for note in tuned.notes)
 
 
+def test_all_samples_of_disturbed_comparisons_are_judged_and_those_of_an_undisturbed_one_alone():
+    default = matmul_space().default
+    for others, rounds in (([1.0] * 9, TRIES * ROUNDS), ([1.0], ROUNDS)):
+        device = Noisy(lambda config: 2e-3 if config == default else 1e-3, others)
+        tuned = run(device)
+        assert tuned.config != default
+        assert {len(f.seconds) for f in tuned.finalists} == {rounds}
+
+
 def test_a_speed_up_that_differs_from_round_to_round_is_not_claimed():
     class Erratic(MadeUp):
         def compare(self, workload, configs, rounds):
