@@ -43,8 +43,12 @@ class Ratio:
         """Whether it may be so far from what holds that it is not to be claimed."""
         return self.high > WIDE * self.low
 
+    def __format__(self, spec: str) -> str:
+        value, low, high = (format(x, spec or ".2f") for x in (self.value, self.low, self.high))
+        return f"{value} ({low} to {high})"
+
     def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return format(self)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from loopwright.explore.finalists import FEWEST
 from loopwright.graph.candidates import Compared, Samples, chosen, expected
 from loopwright.graph.compose import compose
 from loopwright.graph.model import TunedModel
@@ -63,7 +62,7 @@ def compare_in_place(
         yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
     calls = _calls(models[0][1]) if models else 0
-    for turn in turns(begin + seconds / 2, all_of_it, FEWEST) if models else ():
+    for turn in turns(begin + seconds / 2, all_of_it) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
             times = model.step_seconds(calls)
