@@ -69,7 +69,7 @@ def compared(
     default = lw.space(work, threads=threads).default
     configs = [best or default, default, chosen.config, instant.config]
     with LocalDevice("cpu", threads) as device:
-        samples = device.compare(work, configs, ROUNDS)
+        samples = device.compare(work, configs, ROUNDS).samples
     reference, *others = (float(np.median(s)) for s in samples)
     return Result(name, *(reference / s for s in others), choosing, measuring)
 
