@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path
 
 _OF_NETWORKS = "--tasks --share --shape --layout --sparse --no-sparse --check --no-check"
 _OF_SEARCHES = "--strategy --model --acquisition --transfer --trials --minutes --effort --records"
-_OF_WORKLOADS = "--strategy --model --acquisition --growth --target --plot --report"
+_OF_WORKLOADS = "--strategy --model --acquisition --target --plot --report"
 
 
 @pytest.mark.parametrize(

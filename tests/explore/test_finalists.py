@@ -10,8 +10,9 @@ from scipy.stats import wilcoxon
 
 from loopwright.explore.significance import chance, judge
 from loopwright.schedule.sketch.sketch import Config
+from tests.sketches import direct
 
-A, B, C = (Config(name, ()) for name in "ABC")
+A, B, C = (Config(direct(name), ()) for name in "ABC")
 
 
 def noisy(level, seed, noise=0.05):

@@ -163,7 +163,9 @@ def test_a_negative_zero_is_a_zero():
     ],
 )
 def test_other_products_have_no_such_program(definition):
-    assert not space_on(lw.workload(definition()), Target(vector_bytes=64, threads=2)).data_dependent
+    assert not space_on(
+        lw.workload(definition()), Target(vector_bytes=64, threads=2)
+    ).data_dependent
 
 
 def test_processors_without_the_instruction_have_no_such_program():

@@ -1,6 +1,5 @@
 """Windows over padded planes in parts without padding: what is made, and that it is right."""
 
-
 import numpy as np
 import pytest
 

@@ -30,7 +30,11 @@ def by_phase(workload, target=HERE):
 
 
 def by_two(workload, target):
-    return [s for s in by_phase(workload, target) if dict(s.derivation.steps[0].parameters) == {"results": 2}]
+    return [
+        s
+        for s in by_phase(workload, target)
+        if dict(s.derivation.steps[0].parameters) == {"results": 2}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,15 @@ def _conv(channels, out, size, taps, stride=1, numerics="fast"):
     ("shape", "algorithm"),
     [
         ((64, 64, 56, 3), "winograd(results=4)"),  # four times fewer products, small weights
-        ((512, 512, 7, 3), "winograd(results=2)"),  # larger tiles' weights would be read for too long
+        (
+            (512, 512, 7, 3),
+            "winograd(results=2)",
+        ),  # larger tiles' weights would be read for too long
         ((64, 64, 56, 1), "direct"),
-        ((3, 64, 224, 7, 2), "winograd(results=4)"),  # with the phases of the window they are 12 channels
+        (
+            (3, 64, 224, 7, 2),
+            "winograd(results=4)",
+        ),  # with the phases of the window they are 12 channels
         ((3, 8, 224, 7, 2), "padding_at_blocks"),  # too few channels to repay the sums
     ],
 )

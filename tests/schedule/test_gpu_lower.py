@@ -107,7 +107,9 @@ REWRITES = {
     "winograd(results=2)": lambda: ops.conv2d(
         T("X", 1, 16, 7, 6), T("W", 16, 16, 3, 3, constant=True), padding=1
     ),
-    "winograd(results=4)": lambda: ops.conv2d(T("X", 1, 16, 8, 9), T("W", 16, 16, 3, 3, constant=True)),
+    "winograd(results=4)": lambda: ops.conv2d(
+        T("X", 1, 16, 8, 9), T("W", 16, 16, 3, 3, constant=True)
+    ),
     "im2col": lambda: ops.conv2d(T("X", 1, 4, 8, 7), T("W", 64, 4, 3, 3), padding=1),
     "rfactor": lambda: ops.matmul(T("A", 4, 4096), T("B", 4096, 6)),
 }

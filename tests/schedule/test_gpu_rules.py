@@ -96,7 +96,9 @@ def test_a_long_sum_is_split_among_blocks():
     assert sketch.derivation.names == ("rfactor",)
 
 
-@pytest.mark.parametrize("label", ["winograd(results=2)", "winograd(results=4)", "rfactor", "im2col"])
+@pytest.mark.parametrize(
+    "label", ["winograd(results=2)", "winograd(results=4)", "rfactor", "im2col"]
+)
 def test_rewrites_carry_over(label):
     w = lw.workload(
         ops.conv2d(T("X", 1, 64, 14, 14), T("W", 64, 64, 3, 3, constant=True), padding=1)

@@ -129,8 +129,7 @@ def test_drawn_convolutions_in_blocks_equal_the_oracle(seed):
     weights = tensor("w", 6, 4, *windows, constant=True)
     workload = lw.workload(ops.conv2d(x, weights, **options))
     configs = [
-        s.at(s.default)
-        for s in derived(lw.space(workload, HERE).sketches, "padding_at_blocks")
+        s.at(s.default) for s in derived(lw.space(workload, HERE).sketches, "padding_at_blocks")
     ]
     assert_configs_equal_oracle(workload, configs[:1] + configs[-1:])
 

@@ -198,5 +198,7 @@ def test_phases_of_a_transposed_convolution_are_computed_by_winograd():
     assert set(fast) == {"winograd(results=4)", "winograd(results=2)"}
     configs = [s.at(s.default) for s in fast.values()]
     assert_configs_equal_oracle(workload, configs)
-    relaid = [n.nest.out.name for n in fast["winograd(results=2)"].nests if "last" in n.nest.out.name]
+    relaid = [
+        n.nest.out.name for n in fast["winograd(results=2)"].nests if "last" in n.nest.out.name
+    ]
     assert set(relaid) == {"x_spread_dense_last"}

@@ -299,9 +299,7 @@ def test_loops_may_have_any_names(name):
     out[n, k, y, x] += data[n, c, y + r, x + s] * w[k, c, r, s]
     sketches = of_each_program(fast(out))
     assert any("rows=" in derivation for derivation in sketches)
-    assert_configs_equal_oracle(
-        lw.workload(out), [s.at(s.default) for s in sketches.values()]
-    )
+    assert_configs_equal_oracle(lw.workload(out), [s.at(s.default) for s in sketches.values()])
 
 
 @pytest.mark.parametrize("name", ["lane", "lane0", "lane1"])
@@ -311,9 +309,7 @@ def test_loops_beside_phases_may_have_any_names(name):
     out = lw.tensor("o")
     out[k, y, x] += data[c, 2 * y + r, 2 * x + s] * w[k, c, r, s]
     sketches = of_each_program(fast(out))
-    assert_configs_equal_oracle(
-        lw.workload(out), [s.at(s.default) for s in sketches.values()]
-    )
+    assert_configs_equal_oracle(lw.workload(out), [s.at(s.default) for s in sketches.values()])
 
 
 def test_sketches_say_how_much_rounding_errors_grow():
