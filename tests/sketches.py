@@ -5,6 +5,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from loopwright.schedule.sketch.sketch import Config, Sketch
+from loopwright.schedule.sketch.naming import Derivation, SketchName
+from loopwright.schedule.sketch.sketch import Sketch
+
+
+def direct(structure: str) -> SketchName:
+    """The name of a sketch of the definition's own loops."""
+    return SketchName(Derivation(), structure)
 
 
 def derived(sketches: Iterable[Sketch], *rewrites: str) -> list[Sketch]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import loopwright as lw
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
+from tests.sketches import of_each_program
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 11, 17, 32])
 
@@ -160,12 +161,12 @@ def programs(draw):
 def test_a_drawn_program_by_any_config_equals_the_oracle(drawn):
     workload, seed = drawn
     rng = np.random.default_rng(seed)
-    space = lw.space(workload)
+    space = lw.space(workload, numerics="fast")
     inputs = random_inputs(workload, rng)
     expected = evaluate(workload, dict(zip((t.name for t in workload.inputs), inputs)))
-    rtol, atol = tolerance(workload, space.growth)
     for config in (space.default, space.sample(rng)):
         results = lw.build(workload, config)(*inputs)
+        rtol, atol = tolerance(workload, space.sketch(config.sketch).error_growth)
         results = results if isinstance(results, tuple) else (results,)
         for result, wanted in zip(results, expected, strict=True):
             size = max(1.0, np.abs(wanted).max(initial=0.0))
@@ -198,9 +199,9 @@ def test_padding_is_none_of_a_maximum_whatever_its_epilogue_makes_of_it():
     workload = lw.workload(positive)
     given = (-np.ones((1, 8, 64, 64), np.float32),)
     wanted = evaluate(workload, given)[0]
-    for rewrite in {s.rewrite: s for s in lw.space(workload, threads=1).sketches}.values():
-        found = lw.build(workload, rewrite.config(), threads=1)(*given)
-        np.testing.assert_array_equal(found, wanted, err_msg=rewrite.name)
+    for sketch in of_each_program(lw.space(workload, threads=1).sketches).values():
+        found = lw.build(workload, sketch.config(), threads=1)(*given)
+        np.testing.assert_array_equal(found, wanted, err_msg=str(sketch.name))
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def assert_right(name: str, config) -> None:
     library = lw.build(workload, config, opencl())
     found = library(*inputs)
     found = found if isinstance(found, tuple) else (found,)
-    points = space(workload, opencl())
-    growth = points.sketch((config or points.default).sketch).growth
+    growth = program(workload, config, opencl()).error_growth
     assert difference(workload, found, expected, tolerance(workload, growth)) is None, config
 
 

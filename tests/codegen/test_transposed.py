@@ -63,7 +63,7 @@ def test_vectors_are_transposed_where_the_result_lies_across_them(layout):
     x = lw.tensor("X", (1, 16, 10, 10) if first else (1, 10, 10, 16))
     w = lw.tensor("W", (32, 16, 3, 3) if first else (3, 3, 16, 32), constant=True)
     space = lw.space(ops.conv2d(x, w, layout=layout), WIDE)
-    sketch = next(s for s in space.sketches if not s.rewrite)  # vectors are along the filters
+    sketch = next(s for s in space.sketches if not s.derivation)  # vectors are along the filters
     library = lw.build(space.workload, sketch.at(sketch.default), target=WIDE)
     assert (FENCE in library.source("tir")) == first
 

@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path
 
 _OF_NETWORKS = "--tasks --share --shape --layout --sparse --no-sparse --check --no-check"
 _OF_SEARCHES = "--strategy --model --acquisition --transfer --trials --minutes --effort --records"
-_OF_WORKLOADS = "--strategy --model --acquisition --growth --target --plot --report"
+_OF_WORKLOADS = "--strategy --model --acquisition --target --plot --report"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_help_of_every_command_begins_with_an_imperative_and_explains_all_op
     assert result.exit_code == 0
     said = result.output.split("\n\n")[1]
     assert said.split()[0] in {
-        "Add", "Build,", "Call", "Compile", "Find", "Judge", "Learn", "List", "Look", "Say",
+        "Add", "Build,", "Call", "Compile", "Explain", "Find", "Judge", "Learn", "List", "Look", "Say",
         "Show", "Time", "Train", "Write",
     }  # fmt: skip
     options = [p for p in command.params if isinstance(p, click.Option)]

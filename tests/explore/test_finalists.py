@@ -12,8 +12,9 @@ from scipy.stats import wilcoxon
 from loopwright.explore.significance import FEWEST, chance, fixed_order, judge, ratio
 from loopwright.schedule.sketch.sketch import Config
 from tests.explore.synthetic import matmul_space
+from tests.sketches import direct
 
-A, B, C = (Config(name, ()) for name in "ABC")
+A, B, C = (Config(direct(name), ()) for name in "ABC")
 
 
 def noisy(level, seed, noise=0.05, rounds=20):
@@ -23,7 +24,7 @@ def noisy(level, seed, noise=0.05, rounds=20):
 
 def by_name(*first):
     """An order: those given, then the others by name."""
-    return lambda config: (config not in first, config.sketch)
+    return lambda config: (config not in first, str(config.sketch))
 
 
 def test_the_fastest_wins_where_a_test_tells_it_from_the_others_and_the_rest_follows_by_cost():
@@ -67,7 +68,7 @@ def test_the_order_is_the_default_then_stricter_numerics_then_fewer_bytes_then_t
     space = matmul_space()
     one, two, loose = space.sketches[:3]
     space = dataclasses.replace(
-        space, sketches=(one, two, dataclasses.replace(loose, growth=4.0), *space.sketches[3:])
+        space, sketches=(one, two, dataclasses.replace(loose, error_growth=4.0), *space.sketches[3:])
     )
     default, loose = space.default, loose.config()
     near, far = sorted(

@@ -26,8 +26,11 @@ from loopwright.measure.device import Comparison, Measurement, never
 from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.record import RecordError
+from loopwright.schedule.space import space
+from loopwright.transfer.records.record import FINALS, RecordError
 from loopwright.transfer.records.store import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
+from tests.sketches import derived
 
 QUICK = Schedule(chains=64, steps=2)
 
@@ -390,13 +393,13 @@ def test_a_search_of_a_part_of_the_space_does_not_hide_what_was_found_in_the_res
     y = lw.ops.conv2d(x, w, padding=1)
     device = MadeUp()
     whole = space(lw.workload(y), device.target)
-    by_winograd = next(s for s in whole.sketches if s.algorithm.startswith("winograd")).config()
+    by_winograd = derived(whole.sketches, "winograd")[0].config()
     fast = Measurement(by_winograd, (1e-9,), None, 0.0, 0.0, "warm", 2, 0.0)
     facts = (lw.workload(y), device.target, device.fingerprint())
     with RecordStore(tmp_path / "r.db") as store:
-        store.add([Record.of(*facts, fast, seed=0, session="before")])
-    found = run(device, y, records=tmp_path / "r.db", trials=16, growth=1.0)
-    assert "winograd" not in found.config.sketch
+        store.add([Record.of(*facts, fast, seed=0, session=f"before{FINALS}")])
+    found = run(device, y, records=tmp_path / "r.db", trials=16, numerics="strict")
+    assert "winograd" not in found.config.sketch.derivation.names
     with RecordStore(tmp_path / "r.db") as store:
         assert store.best(*facts[:2], machine=facts[2]).config == by_winograd
 
@@ -559,7 +562,7 @@ def test_of_ties_without_the_default_the_stricter_numerics_win(monkeypatch):
     monkeypatch.setattr(
         Space,
         "sketch",
-        lambda self, name: dataclasses.replace(find(self, name), growth=1.0 + (name != strict)),
+        lambda self, name: dataclasses.replace(find(self, name), error_growth=1.0 + (name != strict)),
     )
     default = matmul_space().default
     tuned = run(Noisy(lambda config: 2e-3 if config == default else 1e-3), strategy="random")

@@ -49,10 +49,10 @@ def searched(channels, direct, two, four, count=1):
     """A task, and the configs of three algorithms that take so many seconds alone."""
     workload = convolution(channels)
     found = {}
-    for sketch in lw.space(workload, HERE).sketches:
-        if sketch.algorithm in ("", "winograd=2", "winograd=4"):
-            found.setdefault(sketch.algorithm, sketch.config())
-    configs = [found[name] for name in ("", "winograd=2", "winograd=4")]
+    for sketch in lw.space(workload, HERE, numerics="fast").sketches:
+        found.setdefault(str(sketch.algorithm), sketch.config())
+    algorithms = ("direct", "winograd(results=2)", "winograd(results=4)")
+    configs = [found[name] for name in algorithms]
     session = Session(workload, dict(zip(configs, (direct, two, four))))
     return Compared(Task(workload, count), session, tuple(configs)), configs
 

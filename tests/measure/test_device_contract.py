@@ -21,6 +21,7 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.tree.verifier import legal
+from tests.sketches import direct
 
 TABLE = """tile,unroll,time_ms
 1,1,4.0
@@ -92,7 +93,7 @@ def fits(points, config):
 
 
 def illegal(config: Config) -> Config:
-    return replace(config, sketch="no such sketch")
+    return replace(config, sketch=direct("no such sketch"))
 
 
 def test_a_device_has_a_name_a_target_and_a_fingerprint_of_text(device):

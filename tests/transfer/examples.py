@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 import loopwright as lw
 from loopwright.measure.device import FAILURES, Failure, Measurement
+from loopwright.schedule.sketch.naming import Derivation, SketchName, Step
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.record import Record
+from tests.sketches import direct
 
 AVX512 = Target(
     mcpu="skylake-avx512", features=("+sse3", "+avx2", "+avx512f", "+lzcnt"), threads=2
@@ -32,7 +34,7 @@ def matmul(m: int = 4, k: int = 5, n: int = 6, names: str = "A B C") -> lw.Workl
 
 
 def config(number: int) -> Config:
-    return Config("vector=1 tile=0", (("tile0", (number, 16)), ("unroll0", (1,))))
+    return Config(direct("vector=1 tile=0"), (("tile0", (number, 16)), ("unroll0", (1,))))
 
 
 def record(
@@ -59,9 +61,15 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 times = st.floats(0, 1e6)
 mappings = st.dictionaries(keys, texts, max_size=3)
+steps = st.builds(
+    Step,
+    texts,
+    st.dictionaries(keys, st.integers(-(2**70), 2**70), max_size=2).map(dict.items).map(tuple),
+)
+derivations = st.builds(Derivation, st.lists(steps, max_size=2).map(tuple))
 configs = st.builds(
     Config,
-    texts,
+    st.builds(SketchName, derivations, texts),
     st.dictionaries(
         keys, st.lists(st.integers(-(2**70), 2**70), max_size=3).map(tuple), max_size=4
     )
@@ -87,6 +95,7 @@ def records(draw: st.DrawFn) -> Record:
         machine=draw(mappings),
         threads=draw(st.integers(1, 2**31 - 1)),
         config=draw(configs),
+        numerics=draw(st.sampled_from(["strict", "standard", "fast"])),
         seconds=seconds,
         failure=failure,
         cache=draw(st.sampled_from(["warm", "cold"])),

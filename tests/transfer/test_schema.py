@@ -1,28 +1,88 @@
 """Older, newer, foreign and damaged files."""
 
 import contextlib
+import json
 import random
 import sqlite3
 
 import pytest
 
+from loopwright.schedule.sketch.naming import Derivation, SketchName, Step
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records import rows, schema
-from loopwright.transfer.records.record import SCHEMA
+from loopwright.transfer.records.record import SCHEMA, Record
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import AVX512, MACHINE, OTHER, config, failed, matmul, record
 
 SOME = [record(0, 3.0), record(1, 1.0), failed(2), record(3, machine=OTHER), record(4, seed=None)]
 
 
+def derived(number, numerics, *steps):
+    """A record of a program that rewrites derive."""
+    plain = config(number)
+    made = Derivation(tuple(Step(name, tuple(given.items())) for name, given in steps))
+    name = SketchName(made, plain.sketch.structure)
+    return record(number, config=Config(name, plain.values), numerics=numerics)
+
+
+OF_REWRITES = {
+    "split0=8 ": derived(10, "strict", ("rfactor", {"stage": 0, "parts": 8})),
+    "matrix ": derived(11, "strict", ("ttgt", {})),
+    "rows=4 ": derived(12, "strict", ("padding_at_blocks", {"rows": 4})),
+    "edges ": derived(13, "strict", ("boundary_peeling", {})),
+    "clamped ": derived(14, "strict", ("clamped_padding", {})),
+    "winograd=2 ": derived(15, "standard", ("winograd", {"results": 2})),
+    "winograd=2 rows=2 ": derived(16, "standard", ("winograd", {"results": 2, "rows": 2})),
+    "winograd=4 tiles=25 ": derived(17, "fast", ("winograd", {"results": 4, "tiles": 25})),
+    "phases=2 ": derived(18, "fast", ("winograd_by_phase", {"results": 2})),
+    "strassen=1 rows=8 fixed=24 ": derived(
+        19, "fast", ("strassen", {"levels": 1, "rows": 8}), ("int24_weights", {})
+    ),
+    "through=2 sparse=32 ": derived(
+        20,
+        "strict",
+        ("producer_at_blocks", {"rows": 2}),
+        ("activation_sparsity", {"depth": 32}),
+    ),
+}
+"""Records by the words that the names of their sketches began with in schema 1."""
+
+
+def first_config(r):
+    """The JSON of a record's config as schema 1 had it."""
+    words = next((words for words, other in OF_REWRITES.items() if other == r), "")
+    made = r.config.to_json()
+    return {"sketch": words + made["sketch"], "values": made["values"]}
+
+
+def first_row(r):
+    """The columns of a record in schema 0 and 1."""
+    row = dict(zip(schema.COLUMNS, rows.to_row(r), strict=True))
+    del row["digest"], row["numerics"]
+    return {**row, "config": json.dumps(first_config(r), separators=(",", ":"))}
+
+
 def write_schema_0(path, stored=SOME):
+    _write(path, stored, schema.STEPS[:1], "records", ())
+
+
+def write_schema_1(path, stored=SOME):
+    _write(path, stored, schema.STEPS[:2], "measured", ("digest",))
+
+
+def _write(path, stored, steps, table, first):
     connection = sqlite3.connect(path)
-    schema.STEPS[0](connection)
-    connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES (0, 0.0)")
-    columns = schema.COLUMNS[1:]
-    connection.executemany(
-        f"INSERT INTO records ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-        [rows.to_row(r)[1:] for r in stored],
-    )
+    for version, step in enumerate(steps):
+        step(connection)
+        connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES (?, 0.0)", (version,))
+    for row in map(first_row, stored):
+        content = (value for column, value in row.items() if column != "cost")
+        made = (*(schema.digest(*content) for _ in first), *row.values())
+        columns = (*first, *row)
+        connection.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(made))})",
+            made,
+        )
     connection.commit()
     connection.close()
 
@@ -50,8 +110,44 @@ def test_schema_0_is_brought_up_to_date(path):
         assert store.add(SOME) == (1, 2, 3, 4, 5)
 
 
-def test_a_migrated_file_is_laid_out_as_a_new_one(path, tmp_path):
-    write_schema_0(path)
+def test_records_of_schema_1_have_derivations_and_numerics(path):
+    stored = [*SOME, *OF_REWRITES.values()]
+    write_schema_1(path, stored)
+    with RecordStore(path) as store:
+        assert list(store) == stored
+        assert store.best(matmul(), AVX512, machine=MACHINE).config == config(1)
+
+
+def test_records_that_equal_those_of_schema_1_are_not_stored_again(path):
+    stored = [*SOME, *OF_REWRITES.values()]
+    write_schema_1(path, stored)
+    with RecordStore(path) as store:
+        assert store.add(stored) == tuple(range(1, len(stored) + 1))
+        assert len(store) == len(stored)
+
+
+@pytest.mark.parametrize("made", [*SOME, *OF_REWRITES.values()])
+def test_json_of_schema_1_is_read(made):
+    data = {**made.to_json(), "config": first_config(made), "schema": 1}
+    del data["numerics"]
+    assert Record.from_json(json.loads(json.dumps(data))) == made
+
+
+def test_a_damaged_config_of_schema_1_is_an_error_that_names_its_record_alone(path):
+    write_schema_1(path, [record(0), record(1)])
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE records SET config = '[' WHERE id = 2")
+    connection.commit()
+    connection.close()
+    with RecordStore(path) as store:
+        assert store.get(1) == record(0)
+        with pytest.raises(RecordError, match="record 2 is damaged"):
+            list(store)
+
+
+@pytest.mark.parametrize("write", [write_schema_0, write_schema_1])
+def test_a_migrated_file_is_laid_out_as_a_new_one(path, tmp_path, write):
+    write(path)
     for each in (path, tmp_path / "new.db"):
         with RecordStore(each) as store:
             len(store)
@@ -69,10 +165,10 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
     before = layout(path)
 
     def broken(connection):
-        schema._normalized(connection)
+        schema._derived(connection)
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(schema, "STEPS", (schema._flat, broken))
+    monkeypatch.setattr(schema, "STEPS", (schema._flat, schema._normalized, broken))
     with pytest.raises(RecordError, match="disk I/O error"):
         len(RecordStore(path))
     assert layout(path) == before

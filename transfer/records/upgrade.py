@@ -70,4 +70,4 @@ def config_json(old: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(old, Mapping) or not isinstance(old.get("sketch"), str):
         raise ConfigError(f"a damaged config: it has no sketch in {old!r}")
     name = sketch_name(old["sketch"])
-    return {**old, "derivation": name.derivation.to_json(), "sketch": name.structure}
+    return {"derivation": name.derivation.to_json(), **old, "sketch": name.structure}
