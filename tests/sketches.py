@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from loopwright.schedule.sketch.sketch import Config, Sketch
 from loopwright.schedule.sketch.naming import Derivation, SketchName
-from loopwright.schedule.sketch.sketch import Sketch
+from loopwright.schedule.sketch.sketch import Config, Sketch
 
 
 def direct(structure: str) -> SketchName:

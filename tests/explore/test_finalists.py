@@ -68,7 +68,8 @@ def test_the_order_is_the_default_then_stricter_numerics_then_fewer_bytes_then_t
     space = matmul_space()
     one, two, loose = space.sketches[:3]
     space = dataclasses.replace(
-        space, sketches=(one, two, dataclasses.replace(loose, error_growth=4.0), *space.sketches[3:])
+        space,
+        sketches=(one, two, dataclasses.replace(loose, error_growth=4.0), *space.sketches[3:]),
     )
     default, loose = space.default, loose.config()
     near, far = sorted(

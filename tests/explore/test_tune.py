@@ -25,8 +25,6 @@ from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Comparison, Measurement, never
 from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
 from loopwright.schedule.space import Space, space
-from loopwright.transfer.records.record import RecordError
-from loopwright.schedule.space import space
 from loopwright.transfer.records.record import FINALS, RecordError
 from loopwright.transfer.records.store import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
@@ -70,7 +68,7 @@ def test_the_default_is_candidate_0_and_the_best_is_at_least_as_fast():
     assert tuned.seconds <= tuned.default
     assert cost(tuned.config) <= 1.01 * min(map(cost, device.measured))
     gain = tuned.default / tuned.seconds
-    assert tuned.speedup.low <= gain <= tuned.speedup.high
+    assert tuned.speedup.low * (1 - 1e-9) <= gain <= tuned.speedup.high * (1 + 1e-9)
     assert tuned.claim == f"{gain:.2f} ({gain:.2f} to {gain:.2f}) times as fast as the default"
     assert not device.closed
 
@@ -482,7 +480,7 @@ def test_callbacks_hear_it_all_and_always_the_end():
             self.heard.append(tuned)
 
     listener = Listener()
-    tuned = run(MadeUp(fails=frozenset({0})), callbacks=[listener])
+    tuned = run(MadeUp(fails=frozenset({3})), callbacks=[listener])
     assert listener.heard[0] == "start"
     assert listener.heard[-2:] == ["stop", tuned]
     last = listener.heard[-3]
@@ -562,7 +560,9 @@ def test_of_ties_without_the_default_the_stricter_numerics_win(monkeypatch):
     monkeypatch.setattr(
         Space,
         "sketch",
-        lambda self, name: dataclasses.replace(find(self, name), error_growth=1.0 + (name != strict)),
+        lambda self, name: dataclasses.replace(
+            find(self, name), error_growth=1.0 + (name != strict)
+        ),
     )
     default = matmul_space().default
     tuned = run(Noisy(lambda config: 2e-3 if config == default else 1e-3), strategy="random")
