@@ -136,7 +136,7 @@ def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
     on, with, and half of it random."""
     known = before(job, store)
     seed = len(known)
-    tuner = Tuner(space(job.workload, job.target), seed=seed)
+    tuner = Tuner(space(job.workload, job.target, "fast"), seed=seed)
     tuner.tell(list(known), known.values())
     asked = tuner.ask(size // 2)
     domain, taken = tuner.strategy.domain, Seen()
@@ -152,7 +152,7 @@ def known(job: Job, store: RecordStore, size: int) -> list[Config]:
 
 def before(job: Job, store: RecordStore) -> dict[Config, float]:
     """What was measured, and is of today's space."""
-    points = space(job.workload, job.target)
+    points = space(job.workload, job.target, "fast")
     measured = store.measured(job.workload, job.target, fingerprint())
     return {config: cost for config, cost in measured.items() if config in points}
 

@@ -29,6 +29,7 @@ import loopwright as lw
 from loopwright.explore.tune import tune
 from loopwright.explore.tuned import Tuned
 from loopwright.measure.local import LocalDevice
+from loopwright.schedule import registry
 from loopwright.schedule import space as spaces
 from loopwright.schedule.sketch.sketch import Config
 
@@ -69,7 +70,7 @@ def compared(
     default = lw.space(work, threads=threads).default
     configs = [best or default, default, chosen.config, instant.config]
     with LocalDevice("cpu", threads) as device:
-        samples = device.compare(work, configs, ROUNDS)
+        samples = device.compare(work, configs, ROUNDS).samples
     reference, *others = (float(np.median(s)) for s in samples)
     return Result(name, *(reference / s for s in others), choosing, measuring)
 
@@ -77,7 +78,8 @@ def compared(
 def timed(search: Callable[[], Tuned]) -> tuple[Tuned, float]:
     """What a search found, and the seconds until it could be called, the derivation of its space
     among them, as in a process that tunes for the first time."""
-    spaces._space.cache_clear()
+    for derived in (registry.direct, spaces._space, spaces._default, spaces._found):
+        derived.cache_clear()
     start = time.perf_counter()
     tuned = search()
     _ = tuned.library

@@ -22,7 +22,7 @@ def by_hand(space, n: int, threads: int):
     """A register tile that fills the registers; a thread packs a panel of B and runs all rows of
     A over it; shares of a few panels."""
     rows, width = (14, 32) if space.target.vector_bytes == 64 else (6, 16)
-    sketch = next(s for s in space.sketches if s.name.endswith("pack=1local"))
+    sketch = next(s for s in space.sketches if s.name.structure.endswith("pack=1local"))
     knobs = {k.name: [c[0] for c in k.choices] for k in sketch.knobs}
     panels = -(-n // width)
     share = max(q for q in knobs["block1_0"] if q <= -(-panels // (4 * threads)))

@@ -96,12 +96,12 @@ def openvino(network: str, threads: int) -> Made:
     return _timed(call, wanted)
 
 
-def ours(network: str, threads: int, records: str | None) -> Made:
+def ours(network: str, threads: int, **options: Any) -> Made:
     """What `build_model` makes, called as a user calls it."""
     import loopwright as lw
 
     net, inputs, wanted = _network(network, threads)
-    made = lw.build_model(net, inputs, threads=threads, records=records)
+    made = lw.build_model(net, inputs, threads=threads, **options)
     given = [x.numpy() for x in inputs]
 
     def call() -> Sequence[Any]:

@@ -19,6 +19,7 @@ from model_peers import network_of, networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
+from loopwright.dsl.numerics import Numerics
 from loopwright.measure.roofline import peak
 from loopwright.schedule.target import Target
 
@@ -32,12 +33,11 @@ READING = "reading"
 
 
 def compare(
-    network: str, threads: int, records: Path | None, names: tuple[str, ...], rounds: int
+    network: str, threads: int, own: dict[str, Any], names: tuple[str, ...], rounds: int
 ) -> dict[str, Result]:
-    """One network by everybody."""
+    """One network by everybody; `own` are options of our build."""
     given = {"network": network, "threads": threads}
-    store = str(records) if records is not None and records.exists() else None
-    peers = [Peer("loopwright", "model_peers:ours", {**given, "records": store}, threads)]
+    peers = [Peer("loopwright", "model_peers:ours", {**given, **own}, threads)]
     peers += [Peer(name, f"model_peers:{name}", given, threads) for name in names]
     size = {"size": weight_bytes(network), "threads": threads}
     peers.append(Peer(READING, f"model_peers:{READING}", size, threads))
@@ -69,7 +69,14 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
 @click.option("--network", "chosen", multiple=True, help="All six if not given.")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--minutes", type=float, help="Tune each network for so long first.")
-@click.option("--sparse/--no-sparse", default=True, help="As of `loopwright tune-model`.")
+@click.option(
+    "--numerics",
+    type=click.Choice([str(n) for n in Numerics]),
+    default="standard",
+    show_default=True,
+    help="What our programs may do to rounding errors.",
+)
+@click.option("--sparse", is_flag=True, help="Also programs that leave zeros of the data out.")
 @click.option(
     "--zeros",
     type=click.FloatRange(0, 1),
@@ -83,6 +90,7 @@ def main(
     chosen: tuple[str, ...],
     threads: int,
     minutes: float | None,
+    numerics: str,
     sparse: bool,
     zeros: float | None,
     records: Path,
@@ -105,10 +113,13 @@ def main(
                 threads=threads,
                 minutes=minutes,
                 records=records,
+                numerics=numerics,
                 sparse=sparse,
                 tell=click.echo,
             )
-        results = compare(network, threads, records, names or (*CONTENDERS, *OTHERS), rounds)
+        store = str(records) if records.exists() else None
+        own = {"records": store, "numerics": numerics, "sparse": sparse}
+        results = compare(network, threads, own, names or (*CONTENDERS, *OTHERS), rounds)
         rows.append(row(network, results, target))
         times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in rows[-1]["seconds"].items())
         click.echo(f"{network}: {rows[-1]['ratio']:.2f} of {rows[-1]['best']}; ms: {times}")

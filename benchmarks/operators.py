@@ -31,6 +31,7 @@ from suites.row import Row
 from tables import comparisons, markdown, summary
 
 from loopwright.codegen.target import resolve
+from loopwright.dsl.numerics import Numerics
 from loopwright.measure.roofline import Peak, peak
 
 _PACKAGES = ("loopwright", "numpy", "torch", "onnxruntime", "openvino", "apache-tvm")
@@ -108,6 +109,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice([FIRST, LAST]),
     help="Ours with channels there alone, where both can be.  [default: both]",
 )
+@click.option(
+    "--numerics",
+    type=click.Choice([str(n) for n in Numerics]),
+    default="standard",
+    show_default=True,
+    help="What our programs may do to rounding errors.",
+)
 @click.option("--records", type=_FILE, default="operators.db", show_default=True)
 @click.option(
     "--peers",
@@ -129,6 +137,7 @@ def main(
     default: bool,
     also: tuple[int, ...],
     layout: str | None,
+    numerics: str,
     records: Path,
     peers: list[str],
     rounds: int,
@@ -148,7 +157,8 @@ def main(
     if max(counts) > len(os.sched_getaffinity(0)):
         raise click.UsageError(f"--threads {max(counts)}: there are not as many processors")
     peaks = {count: peak(resolve("cpu", count)) for count in counts}
-    tuning = Tuning(0 if default else trials, records, also, [layout] if layout else (FIRST, LAST))
+    layouts = [layout] if layout else (FIRST, LAST)
+    tuning = Tuning(0 if default else trials, records, also, layouts, numerics)
     found = load(json_) if json_ else []
     known = {(o.key, o.threads) for o in found} if missing else set()
     work = [(row, [n for n in counts if (row.key, n) not in known]) for row in chosen]

@@ -55,9 +55,7 @@ def load(path: str | os.PathLike[str]) -> Library:
     return Library(signature, binary, origin, _kept_sources(extra))
 
 
-def _load_gpu(
-    path: Path, signature: Signature, origin: Origin, gpu: dict[str, str]
-) -> Library:
+def _load_gpu(path: Path, signature: Signature, origin: Origin, gpu: dict[str, str]) -> Library:
     """The library of a file that `export` wrote.
 
     Raises `TargetError` where this machine has no GPU or no driver for it, `LibraryError` where

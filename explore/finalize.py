@@ -8,11 +8,20 @@ import time
 from collections.abc import Sequence
 
 from loopwright.explore.session import Session
-from loopwright.explore.significance import Finalist, judge
+from loopwright.explore.significance import (
+    FEWEST,
+    Finalist,
+    Order,
+    Ratio,
+    fixed_order,
+    judge,
+    ratio,
+)
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
 from loopwright.explore.zero_shot import Instant
-from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.measure.device import Comparison, Device, Failure, Measurement
+from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.sketch import Config
 
 HEAT, HEAT_ROUNDS = 24, 5
@@ -20,29 +29,33 @@ FINALISTS, ROUNDS = 8, 20
 """The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
 so many of the best, a quarter of all, are measured side by side, so many samples each; the better
 ones of them are measured again as finalists."""
-LONGEST, LEAST_ROUNDS = 30.0, 3
+LONGEST = 30.0
 """Seconds that a comparison takes, about: of slow programs fewer samples are taken, and of very
 slow ones fewer are compared."""
-_CALLS = 2  # a sample's, at least: one that is not timed comes before
 
+TRIES = 3
+"""As often a comparison is made at most; it is made again where it was disturbed."""
+CROWDED = 0.25
+"""Cores that other programs may keep busy beyond the free ones: with more, it was disturbed."""
 DRIFT = 1.25
 """By how much times may differ between the search and its end without a word: those of the best
-are a little lower during the search, which chose them by these."""
+are a little lower during the search, which chose them by these. With more, it was disturbed."""
 
 
 def finish(session: Session, end: str) -> Tuned:
     """Name the winner, by a comparison unless the user is in a hurry."""
     finalists: list[Finalist] = []
+    disturbed = ""
     try:
         compared = end != "interrupted" and not session.budget.hasty
         while compared and session.ranked() and not finalists:
-            finalists = _compared(session)
+            finalists, disturbed = _compared(session)
     except KeyboardInterrupt:
         end = "interrupted"
     if not session.ranked():
         raise session.nothing_worked(end)
     best = finalists[0].config if finalists else _uncompared(session)
-    return _result(session, best, end, finalists)
+    return _result(session, best, end, finalists, disturbed)
 
 
 def _uncompared(session: Session) -> Config:
@@ -53,7 +66,11 @@ def _uncompared(session: Session) -> Config:
 
 
 def _result(
-    session: Session, config: Config, end: str, finalists: Sequence[Finalist] = ()
+    session: Session,
+    config: Config,
+    end: str,
+    finalists: Sequence[Finalist] = (),
+    disturbed: str = "",
 ) -> Tuned:
     """What there is to say of the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
@@ -64,12 +81,15 @@ def _result(
     if record is None and of_search is not None:
         record = session.record(of_search)
     default = session.space.default
+    speedup, claim = claimed(finalists, default, disturbed)
     return Tuned(
         workload=session.workload,
         target=session.device.target,
         config=config,
         record=record,
         default=costs.get(default, session.cost(default)),
+        speedup=speedup,
+        claim=claim,
         history=tuple(session.history),
         resumed=session.resumed,
         finalists=tuple(finalists),
@@ -79,33 +99,100 @@ def _result(
     )
 
 
-def _compared(session: Session) -> list[Finalist]:
-    """The best few, measured side by side, the winner first and verified; those that fail now
-    are taken out of the ranking, and the list is empty if nothing is left of them."""
+def claimed(
+    finalists: Sequence[Finalist], default: Config, disturbed: str = ""
+) -> tuple[Ratio | None, str]:
+    """The speed-up over the default if one is claimed, and in words how the winner stands to the
+    default; `disturbed` tells why the comparison says nothing sure."""
+    if not finalists:
+        return None, "not compared with the default"
+    beside = {f.config: f.seconds for f in finalists}
+    if default not in beside:
+        return None, "the default failed"
+    winner = finalists[0]
+    found = ratio(beside[default], winner.seconds)
+    if winner.config == default and all(f.standing == "slower" for f in finalists[1:]):
+        return None, "the default is the fastest"
+    if winner.config == default or found.low <= 1:
+        return None, "tied with the default"
+    if disturbed:
+        return None, f"no speed-up is claimed, since {disturbed}"
+    return found, f"{found} times as fast as the default"
+
+
+def _compared(session: Session) -> tuple[list[Finalist], str]:
+    """The best few, measured side by side, the winner first and verified, and what disturbed that
+    to the last. Those that fail now are taken out of the ranking, and the list is empty if nothing
+    is left of them."""
     default = session.space.default
     session.update("comparing the best")
     ranked = session.ranked()
     heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
     if len(heat) > FINALISTS:
-        heat = [f.config for f in _side_by_side(session, heat, HEAT_ROUNDS)]
+        heat, first = _side_by_side(session, heat, HEAT_ROUNDS)
+        times = dict(zip(heat, first.samples))
         ranked = session.ranked()
+        heat = sorted((c for c in heat if c in ranked), key=lambda c: typical(times[c]))
     # Where time is short, the first ones are compared.
     sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
     configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
-    finalists = _side_by_side(session, configs, ROUNDS)
+    finalists, order, disturbed = _decided(session, configs)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)
-        left = {f.config: f.seconds for f in finalists[1:]}
-        finalists = judge(list(left), list(left.values()), default)
+        finalists = judge({f.config: f.seconds for f in finalists[1:]}, order)
     _tell_drift(session, finalists)
+    if disturbed:
+        session.note(f"the comparison of the best was disturbed: {disturbed}")
     session.flush()
-    return finalists
+    return finalists, disturbed
+
+
+def _decided(session: Session, configs: list[Config]) -> tuple[list[Finalist], Order, str]:
+    """The finalists, the order that decided between those that are tied, and what disturbed the
+    comparison: it is made again then, a few times, and all that was measured is judged if none of
+    them was undisturbed."""
+    pooled = dict.fromkeys(configs, tuple[float, ...]())
+    tries = 0
+    while True:
+        tries += 1
+        configs, found = _side_by_side(session, configs, ROUNDS)
+        order = fixed_order(session.space, dict(zip(configs, found.sizes)))
+        samples = dict(zip(configs, found.samples))
+        finalists = judge(samples, order)
+        disturbed = _disturbed(session, finalists, found.others)
+        if not disturbed:
+            return finalists, order, ""
+        pooled = {config: pooled[config] + seconds for config, seconds in samples.items()}
+        finalists = judge(pooled, order)
+        if tries == TRIES or session.spent["comparing"] > LONGEST:
+            return finalists, order, disturbed
+        configs = [f.config for f in finalists]
+
+
+def _disturbed(session: Session, finalists: Sequence[Finalist], others: float) -> str:
+    """Why a comparison says nothing sure; empty if it does."""
+    if others > CROWDED:
+        return f"other programs kept {others:.1f} cores busy that it needed"
+    if (drift := _drift(session, finalists)) > DRIFT:
+        return f"the best took {drift:.2f} times as long as during the search"
+    fastest = min(finalists, key=lambda f: f.cost, default=None)
+    for f in finalists:
+        if fastest and f.config == session.space.default:
+            found = ratio(f.seconds, fastest.seconds)
+            if found.vague:
+                return f"the speed-up, {found}, differed too much from round to round"
+    return ""
+
+
+def _drift(session: Session, finalists: Sequence[Finalist]) -> float:
+    """How much longer the finalists take than during the search, in the median."""
+    ratios = sorted(f.cost / session.cost(f.config) for f in finalists)
+    return ratios[len(ratios) // 2] if ratios else 1.0
 
 
 def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
     """Say so if the machine is not what it was during the search."""
-    ratios = sorted(f.cost / session.cost(f.config) for f in finalists)
-    drift = ratios[len(ratios) // 2] if ratios else 1.0
+    drift = _drift(session, finalists)
     if not 1 / DRIFT < drift < DRIFT:
         session.note(
             f"compared at the end, the best take {drift:.2f} times as long as during the search: "
@@ -114,25 +201,27 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
         )
 
 
-def _side_by_side(session: Session, configs: list[Config], rounds: int) -> list[Finalist]:
-    """Measure configs in turns and rank them; those that fail now are rejected."""
+def _side_by_side(
+    session: Session, configs: list[Config], rounds: int
+) -> tuple[list[Config], Comparison]:
+    """Measure configs in turns, as many as there is time for; those that fail now are rejected."""
     configs, rounds = _in_time(session, configs, rounds)
     with session.timed("comparing"):
-        samples = session.device.compare(session.workload, configs, rounds)
-    for config, seconds in zip(configs, samples, strict=True):
+        found = session.device.compare(session.workload, configs, rounds)
+    for config, seconds in zip(configs, found.samples, strict=True):
         if not seconds or not all(map(math.isfinite, seconds)):
             session.reject(config, Failure("run", "it failed when it was measured again"))
-    return judge(configs, samples, session.space.default)
+    return configs, found
 
 
 def _in_time(session: Session, configs: list[Config], rounds: int) -> tuple[list[Config], int]:
     """Those of the configs, the best first, and as many rounds, for which there is time."""
-    left, until = LONGEST / _CALLS, list(itertools.accumulate(map(session.cost, configs)))
-    fit = max(2, sum(LEAST_ROUNDS * seconds <= left for seconds in until))
+    left, until = LONGEST, list(itertools.accumulate(map(session.cost, configs)))
+    fit = max(2, sum(FEWEST * seconds <= left for seconds in until))
     if not configs or rounds * until[-1] <= left:
         return configs, rounds
     configs = configs[:fit]
-    return configs, min(rounds, max(LEAST_ROUNDS, int(left / until[len(configs) - 1])))
+    return configs, min(rounds, max(FEWEST, int(left / until[len(configs) - 1])))
 
 
 def _again(device: Device, finalist: Finalist) -> Measurement:

@@ -19,7 +19,7 @@ from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 from loopwright.transfer.records.lookup import hardware
-from loopwright.transfer.records.record import FINALS, NETWORK
+from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import Record, RecordStore
 
 _STORE_EVERY = 1.0
@@ -194,9 +194,9 @@ class Session:
         return self._stored_as(self._name, [measurement])[0]
 
     def record_finals(self, measurements: Sequence[Measurement]) -> list[Record]:
-        """The records of what was compared side by side, stored, all or none: a part of them
-        would be taken for all."""
-        return self._stored_as(self._name + FINALS, measurements)
+        """The records of what was compared side by side, the winner first, stored, all or none: a
+        part of them would be taken for all."""
+        return self._stored_as(self._name + CHOSEN, measurements)
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
         parts = (self.workload, self.device.target, self._machine)

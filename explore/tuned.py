@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
-from loopwright.explore.significance import Finalist
+from loopwright.explore.significance import Finalist, Ratio
 from loopwright.measure.device import Measurement
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -35,6 +35,10 @@ class Tuned:
         none. None if it was not measured.
     default: the default config's cost in seconds, measured beside the best one's where there was
         a comparison; infinite if the default failed.
+    speedup: how many times faster than the default, by samples taken side by side; None where no
+        speed-up is claimed.
+    claim: how it stands to the default, in words: by how much it is faster, that it is tied with
+        it, or why nothing is claimed.
     history: every candidate measured, in order; the first `resumed` in earlier sessions.
     finalists: the best few, measured again side by side, the winner first; empty if the search
         was interrupted, or in a hurry.
@@ -48,6 +52,8 @@ class Tuned:
     config: Config
     record: Record | None
     default: float
+    speedup: Ratio | None
+    claim: str
     history: tuple[Measurement, ...]
     resumed: int
     finalists: tuple[Finalist, ...]
@@ -61,14 +67,9 @@ class Tuned:
         return math.nan if self.record is None else self.record.cost
 
     @property
-    def speedup(self) -> float:
-        """How many times faster than the default; at least 1 up to noise; nan if not measured."""
-        return self.default / self.seconds
-
-    @property
     def tied(self) -> tuple[Finalist, ...]:
-        """Finalists that cannot be told from the winner."""
-        return tuple(f for f in self.finalists[1:] if f.tied)
+        """Finalists that are tied with the fastest and were not chosen."""
+        return tuple(f for f in self.finalists if f.standing == "tied")
 
     @property
     def failures(self) -> dict[str, int]:
@@ -121,7 +122,7 @@ class Tuned:
         if self.record is None:
             return f"{self.end}: {self.config}"
         return (
-            f"{self.seconds * 1e3:.4g} ms, {self.speedup:.2f} times as fast as the default, after "
+            f"{self.seconds * 1e3:.4g} ms, {self.claim}, after "
             f"{counted(len(self.history), 'trial')} ({self.end}): {self.config}"
         )
 

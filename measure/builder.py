@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from loopwright.codegen.library.signature import Signature
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
 from loopwright.measure.workers.messages import Bytes, Frame
@@ -39,15 +40,24 @@ class Task:
 @dataclass(frozen=True)
 class Built:
     """A candidate as a shared object or a GPU's code, with its signature as JSON, or why there is
-    none. `resources` are what a GPU's kernels use of it, where the compiler tells. `error_growth`
-    is its sketch's."""
+    none. `resources` are what a GPU's kernels use of it, where the compiler tells; `workspace`
+    counts the bytes that a call allocates, `error_growth` is its sketch's."""
 
     code: Bytes
     signature: dict[str, Any]
     failure: Failure | None
     seconds: float
     resources: tuple[dict[str, Any], ...] = ()
+    workspace: int = 0
     error_growth: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of code, of constants prepared ahead, and of workspace; 0 of a failure."""
+        if self.failure is not None:
+            return 0
+        prepared = Signature.from_json(self.signature).prepared
+        return len(self.code) + sum(p.nbytes for p in prepared) + self.workspace
 
     @staticmethod
     def of(reply: Reply) -> Built:
@@ -55,9 +65,16 @@ class Built:
         if reply.failure is not None:
             return Built(b"", {}, reply.failure, reply.seconds)
         frame = reply.frame
-        told = tuple(frame.header.get("resources", ()))
-        growth = float(frame.header["error_growth"])
-        return Built(frame.blobs[0], frame.header["signature"], None, reply.seconds, told, growth)
+        header = frame.header
+        return Built(
+            frame.blobs[0],
+            header["signature"],
+            None,
+            reply.seconds,
+            tuple(header.get("resources", ())),
+            header["workspace"],
+            header["error_growth"],
+        )
 
 
 class Builder:

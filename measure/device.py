@@ -79,6 +79,23 @@ class Measurement:
         return typical(self.seconds) if self.seconds else math.inf
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What candidates took side by side; places are theirs, in the order in which they were given.
+
+    Attributes
+    ----------
+    samples: seconds of one call, as many of each as there were rounds; those of one round were
+        taken in turns, so a paired test may compare them. Infinite where a candidate failed.
+    sizes: bytes of code, of constants prepared ahead, and of workspace.
+    others: cores that other programs kept busy meanwhile, beyond those that were free.
+    """
+
+    samples: tuple[tuple[float, ...], ...]
+    sizes: tuple[int, ...]
+    others: float = 0.0
+
+
 Stop = Callable[[], bool]
 
 
@@ -125,12 +142,8 @@ class Device(ABC):
         within `dsl.oracle.tolerance`."""
 
     @abstractmethod
-    def compare(
-        self, workload: Workload, configs: Sequence[Config], rounds: int
-    ) -> list[tuple[float, ...]]:
-        """`rounds` samples (seconds) per config, taken in turns: the samples of one round were
-        taken side by side, so a paired test may compare them. A config that fails has infinite
-        ones."""
+    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
+        """Take `rounds` samples of every config, side by side and of equal length."""
 
     def close(self) -> None:  # noqa: B027 - most devices hold nothing
         """Free what the device holds. It must not be used afterwards; closing twice is fine."""

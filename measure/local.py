@@ -15,7 +15,15 @@ from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.measure import accelerator, machine
 from loopwright.measure.builder import Builder, Built
-from loopwright.measure.device import Device, DeviceError, Failure, Measurement, Stop, never
+from loopwright.measure.device import (
+    Comparison,
+    Device,
+    DeviceError,
+    Failure,
+    Measurement,
+    Stop,
+    never,
+)
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.runner import Runner
 from loopwright.measure.timing import Timing
@@ -140,9 +148,7 @@ class LocalDevice(Device):
             return built.failure
         return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
 
-    def compare(
-        self, workload: Workload, configs: Sequence[Config], rounds: int
-    ) -> list[tuple[float, ...]]:
+    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
         data = self._references.of(workload)
         built = self._builder.build(data.task, configs)
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -55,6 +56,42 @@ def one_per_core() -> frozenset[int]:
         siblings = read(_CPUS / f"cpu{number}/topology/thread_siblings_list").strip()
         chosen.setdefault(siblings or str(number), number)
     return frozenset(chosen.values())
+
+
+class Neighbours:
+    """Counts the cores that other programs keep busy from now on, beside a process of ours."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._began = time.monotonic(), self._others()
+
+    def _others(self) -> float:
+        """Seconds that processors were busy for others: all of theirs, less ours."""
+        return _busy_seconds() - _seconds_of(self._pid) - _seconds_of(os.getpid())
+
+    def in_the_way(self, threads: int) -> float:
+        """Cores kept busy so far, beyond those that so many threads leave free; 0 where the
+        system does not tell."""
+        began, before = self._began
+        others = (self._others() - before) / max(time.monotonic() - began, 1e-9)
+        cores = len(one_per_core())
+        free = (cores if threads <= cores else len(processors())) - threads
+        return max(0.0, others - max(free, 0))
+
+
+def _busy_seconds() -> float:
+    """Seconds that the usable processors were busy, by all programs and the hypervisor."""
+    usable = {f"cpu{number}" for number in processors()}
+    lines = (line.split() for line in read(Path("/proc/stat")).splitlines())
+    found = (list(map(int, line[1:9])) for line in lines if line and line[0] in usable)
+    # The fourth and the fifth number are of idle time.
+    return sum(sum(ticks[:3]) + sum(ticks[5:]) for ticks in found) / os.sysconf("SC_CLK_TCK")
+
+
+def _seconds_of(pid: int) -> float:
+    """CPU seconds of a process; 0 for one that is gone."""
+    fields = read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def last_level_caches() -> list[tuple[tuple[int, ...], int]]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from loopwright.codegen.library.signature import Signature
 from loopwright.measure.builder import Built, Task
-from loopwright.measure.device import DeviceError, Failure, Stop, never
-from loopwright.measure.timing import Timing, spread
+from loopwright.measure.device import Comparison, DeviceError, Failure, Stop, never
+from loopwright.measure.machine import Neighbours
+from loopwright.measure.timing import Timing, common_length, spread
 from loopwright.measure.workers.messages import Bytes, Frame
 from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job, Reply, Worker
@@ -55,6 +56,7 @@ class Sampled:
     Attributes
     ----------
     first: seconds of its first call, whose outputs were checked; None before that.
+    least: seconds of a call at least, as it was loaded; 0 before that.
     seconds: of one call, sample by sample; none where the first call took too long for more.
     sampling: seconds that the samples took, and `spent` all that was done with it.
     started: when it was loaded first, in seconds since 1970.
@@ -62,6 +64,7 @@ class Sampled:
 
     failure: Failure | None
     first: float | None = None
+    least: float = 0.0
     seconds: list[float] = field(default_factory=list)
     sampling: float = 0.0
     spent: float = 0.0
@@ -85,7 +88,7 @@ class Sampled:
             return
         said = reply.frame.header
         if self.first is None:
-            self.first = said["seconds"]
+            self.first, self.least = said["seconds"], said["least"]
         else:
             self.seconds.append(said["seconds"])
             self.sampling += said["spent"]
@@ -156,17 +159,30 @@ class Runner:
 
     def compare(
         self, data: Data, candidates: Sequence[Built], timing: Timing, rounds: int
-    ) -> list[tuple[float, ...]]:
-        """Samples in seconds, `rounds` for each, taken side by side. Infinite ones for a candidate
-        that fails. Where not all of them fit memory, those that do are side by side."""
+    ) -> Comparison:
+        """Take `rounds` samples of each candidate, side by side and of equal length. Where not all
+        of them fit memory, those that do are side by side."""
 
         def wanted(one: Sampled, _: float) -> bool:
             return len(one.seconds) < rounds
 
+        watch = self._watch(data)
         groups = self._together(data, candidates, timing, len(candidates))
-        taken = [one for group in groups for one in self._in_turns(data, group, timing, wanted)]
+        taken = [o for g in groups for o in self._in_turns(data, g, timing, wanted, equal=True)]
+        others = 0.0 if watch is None else watch.in_the_way(data.task.target.threads)
         failed = (math.inf,) * rounds
-        return [tuple(one.seconds) if one.failure is None else failed for one in taken]
+        return Comparison(
+            tuple(tuple(one.seconds) if one.failure is None else failed for one in taken),
+            tuple(built.size for built in candidates),
+            others,
+        )
+
+    def _watch(self, data: Data) -> Neighbours | None:
+        """Who tells whether other programs want the processors; None for a GPU."""
+        if data.task.target.gpu is not None:
+            return None
+        self._ready(data)
+        return Neighbours(self._pool.workers[0].pid or 0)
 
     def _together(
         self, data: Data, candidates: Sequence[Built], timing: Timing, most: int = _TOGETHER
@@ -196,18 +212,23 @@ class Runner:
         candidates: Sequence[Built],
         timing: Timing,
         wanted: Callable[[Sampled, float], bool],
+        equal: bool = False,
     ) -> list[Sampled]:
-        """Load candidates, and sample them in turns, back and forth, as long as it is wanted."""
+        """Load candidates, and sample them in turns, back and forth, as long as it is wanted.
+
+        With `equal`, those of all candidates are equally long: see `timing.common_length`.
+        """
         taken = [Sampled(built.failure) for built in candidates]
         turn = list(range(len(candidates)))
         try:
             while turn := [n for n in turn if taken[n].goes_on(wanted)]:
+                length = common_length((taken[n].least for n in turn), timing) if equal else 0.0
                 for number in turn:
                     one, built = taken[number], candidates[number]
-                    reply, fresh = self._sample(data, number, built, timing, one)
+                    reply, fresh = self._sample(data, number, built, timing, one, length)
                     failure = reply.failure
                     if failure is not None and failure.kind in _SUSPECT and not fresh:
-                        reply, _ = self._sample(data, number, built, timing, one)
+                        reply, _ = self._sample(data, number, built, timing, one, length)
                     one.add(reply)
                 turn.reverse()
             if self._loaded and self._pool.workers:
@@ -224,10 +245,17 @@ class Runner:
         self._pool.close()
 
     def _sample(
-        self, data: Data, number: int, built: Built, timing: Timing, one: Sampled
+        self,
+        data: Data,
+        number: int,
+        built: Built,
+        timing: Timing,
+        one: Sampled,
+        length: float,
     ) -> tuple[Reply, bool]:
-        """One more call of a candidate, and whether the worker had served no other one; it is
-        loaded first where it is not, and checked if it never was."""
+        """A sample of `length` seconds of a candidate, or its first call, and whether the worker
+        had served no other one; it is loaded first where it is not, and checked if it never was.
+        """
         fresh = self._ready(data)
         if number not in self._loaded:
             if one.first is None:
@@ -248,7 +276,8 @@ class Runner:
             self._loaded.add(number)
             if one.first is None:
                 return reply, fresh
-        reply, _ = self._ask(data, Job(Frame({"do": "sample", "slot": number}), data.timeout))
+        sample = Frame({"do": "sample", "slot": number, "length": length})
+        reply, _ = self._ask(data, Job(sample, data.timeout))
         one.spent += reply.seconds
         return reply, fresh
 

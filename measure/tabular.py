@@ -17,7 +17,15 @@ from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload
 from loopwright.dsl.workload import workload as make_workload
-from loopwright.measure.device import Device, DeviceError, Failure, Measurement, Stop, never
+from loopwright.measure.device import (
+    Comparison,
+    Device,
+    DeviceError,
+    Failure,
+    Measurement,
+    Stop,
+    never,
+)
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Knob, Sketch
 from loopwright.schedule.space import Space
@@ -77,10 +85,9 @@ class ReplayedDevice(Device):
         failed = not math.isfinite(self._costs[config])
         return Failure("run", f"{config} is known to fail") if failed else None
 
-    def compare(
-        self, workload: Workload, configs: Sequence[Config], rounds: int
-    ) -> list[tuple[float, ...]]:
-        return [(m.cost,) * rounds for m in self.measure(workload, configs)]
+    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
+        samples = tuple((m.cost,) * rounds for m in self.measure(workload, configs))
+        return Comparison(samples, (0,) * len(samples))
 
 
 def load_brute_forced(

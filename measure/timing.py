@@ -3,6 +3,13 @@
 A sample is the mean of as many calls as fill a millisecond (of one call, with cold caches).
 Samples are taken until the confidence interval of their median is narrow, or the time is up.
 
+*Calibration.* How many calls fill a sample follows from the least that a call has taken so far. A
+stall makes a call longer and never shorter, so that it does not fix this number for good.
+
+*Equal lengths.* Candidates that are compared take samples of equal seconds, not of equal calls.
+What a sample costs once (cold caches, threads that wake) and what disturbs it in proportion to its
+length are then equal shares of every candidate's time, and cancel in a ratio.
+
 *Turns.* Noise comes in waves that are longer than a candidate's samples, and what falls into one
 looks slow. So candidates that are to be compared are sampled in turns, and a wave slows one sample
 of each of them. What they cost is the lower quartile of their samples (`typical`), for other
@@ -12,7 +19,8 @@ programs only ever add to the time, and on a busy machine they do so more often 
 sample that says nothing of the call. CPU time over elapsed time is the number of cores that were
 at work: no call that is let alone keeps less than one busy, nor fewer than the same call did
 before. A sample that falls short of that is thrown away and taken again, a bounded number of
-times.
+times. So is one that differs from the others by what no program explains: its calls took much
+longer than the least so far, or were too few to fill it.
 """
 
 from __future__ import annotations
@@ -21,11 +29,13 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 _ENOUGH = 0.9  # share of the cores at work that a sample must have had
+_APART = 1.5  # times what is usual: a sample that is longer, or shorter, was disturbed
+_REPEATS = 3  # of a number of calls, the least of which must fill a sample
 _MOST_CALLS = 1 << 24
 
 
@@ -78,7 +88,14 @@ class Sample:
 
 
 class Timer:
-    """Times one call, again and again."""
+    """Times one call, again and again.
+
+    Attributes
+    ----------
+    first: the first sample, of one call.
+    least: seconds of a call, the least of all samples that were long enough to tell; those of the
+        first one where none was.
+    """
 
     def __init__(
         self, call: Repeatable, timing: Timing, flush: Callable[[], None] | None = None
@@ -88,27 +105,47 @@ class Timer:
         self._call, self._timing = call, timing
         self._flush = flush if timing.cache == "cold" else None
         self._cores = 1.0
-        self._times = 1
-        self.first = self._take()
+        self.least = math.inf
+        self.first = self._take(1)
         if self._flush is None and self.first.seconds < timing.cap:
             self._calibrate()
+        elif math.isinf(self.least):
+            self.least = self.first.seconds
 
     def _calibrate(self) -> None:
-        shortest = self._timing.shortest
-        while (elapsed := self._take().spent) < shortest and self._times < _MOST_CALLS:
-            wanted = 1.2 * self._times * shortest / max(elapsed, 1e-9)
-            self._times = min(math.ceil(wanted), 16 * self._times)
+        """Find a number of calls of which the least of several repeats fills a sample."""
+        times, shortest = 1, self._timing.shortest
+        while True:
+            least = math.inf
+            for _ in range(_REPEATS):
+                least = min(least, self._take(times).spent)
+                if least < shortest:
+                    break
+            else:
+                return
+            if times >= _MOST_CALLS:
+                self.least = least / times
+                return
+            wanted = 1.2 * times * shortest / least
+            times = min(math.ceil(wanted), 16 * times, _MOST_CALLS)
 
-    def _take(self) -> Sample:
+    def _fitting(self, length: float) -> int:
+        """How many calls come nearest to `length` seconds."""
+        if self._flush is not None or self.least >= length:
+            return 1
+        return min(round(length / self.least), _MOST_CALLS)
+
+    def _take(self, times: int) -> Sample:
         flushing = self._flush_caches()
-        elapsed, cpu = self._call.repeat(self._times)
+        elapsed, cpu = self._call.repeat(times)
         elapsed = max(elapsed, 1e-9)
+        seconds, cores = elapsed / times, math.inf
         # A shorter one has too few ticks, and the waking of threads weighs too much.
-        told = elapsed >= self._timing.shortest
-        cores = cpu / elapsed if told else math.inf
-        if told:
+        if elapsed * _APART >= self._timing.shortest:
+            cores = cpu / elapsed
             self._cores = max(self._cores, cores)
-        return Sample(elapsed / self._times, flushing + elapsed, cores)
+            self.least = min(self.least, seconds)
+        return Sample(seconds, flushing + elapsed, cores)
 
     def _flush_caches(self) -> float:
         """Seconds that it took."""
@@ -119,23 +156,30 @@ class Timer:
         return time.perf_counter() - start
 
     def _undisturbed(self, sample: Sample) -> bool:
-        return sample.cores >= _ENOUGH * self._cores
+        return sample.cores >= _ENOUGH * self._cores and sample.seconds <= _APART * self.least
 
-    def sample(self) -> tuple[float, float]:
-        """Seconds of one call, and all that the sample took: the first one that was not
-        disturbed, else the least disturbed one.
+    def sample(self, length: float = 0.0) -> tuple[float, float]:
+        """Seconds of one call, and all that the sample took, which is about `length` seconds, or
+        the shortest that is allowed: the first one that was not disturbed, else the least
+        disturbed one.
 
-        With warm caches a call that is not timed comes first, since others ran meanwhile.
+        With warm caches a call that is not timed comes first, since others ran meanwhile; but for
+        calls longer than the cap.
         """
-        if self._flush is None:
+        if self._flush is None and self.least < self._timing.cap:
             self._call.repeat(1)
+        length = max(length, self._timing.shortest)
         taken = []
         for _ in range(1 + self._timing.retries):
-            taken.append(self._take())
-            if self._undisturbed(taken[-1]):
+            times = self._fitting(length)
+            taken.append(self._take(times))
+            if self._flush is None and taken[-1].spent * _APART < length and times < _MOST_CALLS:
+                self._calibrate()  # a call takes less than was thought
+            elif self._undisturbed(taken[-1]):
                 break
-        best = max(taken, key=lambda s: s.cores)
-        return best.seconds, best.spent
+        else:
+            taken.sort(key=lambda s: s.seconds, reverse=True)
+        return taken[-1].seconds, taken[-1].spent
 
     def run(self) -> tuple[float, ...]:
         """Seconds of one call, sample by sample, as many as it takes, where nothing is compared.
@@ -147,16 +191,34 @@ class Timer:
             return (self.first.seconds,)
         taken: list[Sample] = []
         while True:
-            taken.append(self._take())
+            taken.append(self._take(self._fitting(timing.shortest)))
             good = [s for s in taken if self._undisturbed(s)]
             seconds = tuple(s.seconds for s in good)
             lost = len(taken) - len(good)
             if lost > timing.retries or sum(s.spent for s in taken) > 3 * timing.cap:
-                return seconds or (max(taken, key=lambda s: s.cores).seconds,)
+                return seconds or (min(s.seconds for s in taken),)
             if spread(seconds, timing.confidence) <= timing.relative:
                 return seconds
             if sum(s.spent for s in good) >= timing.cap:
                 return seconds
+
+
+def common_length(least: Iterable[float], timing: Timing) -> float:
+    """Seconds of the samples of calls that are compared, by the least of each: a call of the
+    slowest, but not so long that disturbances even out anyway."""
+    return min(max(least), timing.cap)
+
+
+def in_turns(timers: Sequence[Timer], rounds: int, timing: Timing) -> list[tuple[float, ...]]:
+    """`rounds` samples in seconds of each call, of equal length, taken side by side."""
+    length = common_length((timer.least for timer in timers), timing)
+    taken: list[list[float]] = [[] for _ in timers]
+    order = list(zip(timers, taken))
+    for _ in range(rounds):
+        for timer, seconds in order:
+            seconds.append(timer.sample(length)[0])
+        order.reverse()
+    return [tuple(seconds) for seconds in taken]
 
 
 def typical(seconds: Sequence[float]) -> float:

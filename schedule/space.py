@@ -43,7 +43,7 @@ class Space:
         """The first sketch of each program whose time depends on values: no search draws them."""
         return _data_dependent(Named(self.workload), self.target, self.numerics)
 
-    @property
+    @functools.cached_property
     def whole(self) -> Space:
         """The space with the sketches whose time depends on values."""
         return replace(self, sketches=(*self.sketches, *self.data_dependent))

@@ -18,11 +18,15 @@ from loopwright.schedule.sketch.sketch import Config
 
 
 def plain(
-    row: Row, inputs: Arrays, threads: int, config: dict[str, Any] | None = None
+    row: Row,
+    inputs: Arrays,
+    threads: int,
+    config: dict[str, Any] | None = None,
+    numerics: str | None = None,
 ) -> Prepared:
     workload = row.request.workload
     chosen = None if config is None else Config.from_json(config)
-    library = lw.build(workload, chosen, threads=threads)
+    library = lw.build(workload, chosen, threads=threads, numerics=numerics)
     constants = [t.name for t in workload.constants]
     if constants:
         library = library.bind(**{name: inputs[name] for name in constants})
@@ -31,12 +35,16 @@ def plain(
 
 
 def channels_last(
-    row: Row, inputs: Arrays, threads: int, config: dict[str, Any] | None = None
+    row: Row,
+    inputs: Arrays,
+    threads: int,
+    config: dict[str, Any] | None = None,
+    numerics: str | None = None,
 ) -> Prepared:
     last = row.last
     if last is None:
         raise UnableError(f"{row.operator} has one layout")
     orders = LAST[row.what]
     turned = {n: aligned(a.transpose(orders[n])) if n in orders else a for n, a in inputs.items()}
-    made = plain(last, turned, threads, config)
+    made = plain(last, turned, threads, config, numerics)
     return replace(made, result=lambda out: np.moveaxis(made.result(out), -1, 1))

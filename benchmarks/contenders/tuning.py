@@ -38,12 +38,14 @@ class Tuning:
     records: the store. MetaSchedule's databases are in a folder beside it.
     also: other numbers of trials, whose winners are compared too.
     layouts: of these which: FIRST, LAST, or both. A row that has no other layout keeps its own.
+    numerics: what our programs may do to rounding errors.
     """
 
     trials: int
     records: Path
     also: tuple[int, ...] = ()
     layouts: Sequence[str] = (FIRST, LAST)
+    numerics: str = "standard"
 
     def ours(self, row: Row, threads: int, expected: str) -> list[Peer]:
         """Loopwright's contenders for a row, in each layout: what `tune` returns after each number
@@ -54,7 +56,10 @@ class Tuning:
         if row.last is not None and LAST in self.layouts:
             forms[contenders.OURS_LAST] = row.last
         if not self.trials:
-            return [contenders.peer(name, row, threads, expected) for name in forms]
+            return [
+                contenders.peer(name, row, threads, expected, numerics=self.numerics)
+                for name in forms
+            ]
         winners = {}
         for ours, form in forms.items():
             for count in sorted({self.trials, *self.also}):
@@ -72,9 +77,16 @@ class Tuning:
         kept = self.records.with_suffix(".winners.json")
         known = json.loads(kept.read_text()) if kept.exists() else {}
         machine = hashlib.sha256(f"{target} {hardware(fingerprint())}".encode()).hexdigest()[:16]
-        key = f"{workload.key} {threads} {count} {machine}"
-        if key not in known or Config.from_json(known[key]) not in lw.space(workload, target):
-            tuned = searched(workload, trials=count, threads=threads, records=self.records)
+        key = f"{workload.key} {threads} {count} {self.numerics} {machine}"
+        space = lw.space(workload, target, numerics=self.numerics)
+        if key not in known or Config.from_json(known[key]) not in space:
+            tuned = searched(
+                workload,
+                trials=count,
+                threads=threads,
+                records=self.records,
+                numerics=self.numerics,
+            )
             if len(tuned.history) > count:
                 raise click.UsageError(
                     f"{self.records} has {len(tuned.history)} trials of {row.key}: what {count} "

@@ -27,11 +27,14 @@ from loopwright.costmodel.features.representation import (
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.tabular import ReplayedDevice
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Knob, Sketch
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
+from loopwright.transfer.records.upgrade import sketch_name
 
-FORMAT = "loopwright sub-space 2"
+FORMAT, EARLIER = "loopwright sub-space 3", "loopwright sub-space 2"
+"""In the earlier format a sketch has the name that records of schema 1 have."""
 READS = ("relation", "tree")
 """The features that a file has; those of the config itself follow from the knobs."""
 Costs = dict[Config, float]
@@ -80,8 +83,8 @@ class Recorded:
             "machine": self.machine,
             "sketches": [
                 {
-                    "name": s.name,
-                    "rewrite": s.rewrite,
+                    "derivation": s.derivation.to_json(),
+                    "name": s.name.structure,
                     "knobs": {k.name: k.choices for k in s.knobs},
                     "default": s.default,
                 }
@@ -114,7 +117,7 @@ class Recorded:
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
                 about = json.loads(arrays["about"].tobytes())
-                if about["format"] != FORMAT:
+                if about["format"] not in (FORMAT, EARLIER):
                     raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
                 return _recorded(about, arrays)
         except _DAMAGE as error:
@@ -146,13 +149,12 @@ def _recorded(about: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Record
     workload = Workload.from_json(about["workload"])
     sketches = tuple(
         Sketch(
-            data["name"],
+            _name(data),
             workload,
             (),
             (),
             tuple(Knob(name, _tuples(choices)) for name, choices in data["knobs"].items()),
             tuple(data["default"]),
-            data["rewrite"],
         )
         for data in about["sketches"]
     )
@@ -170,6 +172,12 @@ def _recorded(about: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Record
             kept[reads].append(whole)
     space = Space(workload, Target(**_tuples(about["target"])), sketches)
     return Recorded(about["name"], space, about["machine"], costs, kept)
+
+
+def _name(data: Mapping[str, Any]) -> SketchName:
+    if "derivation" not in data:
+        return sketch_name(data["name"])
+    return SketchName(Derivation.from_json(data["derivation"]), data["name"])
 
 
 def _tuples(value: Any) -> Any:

@@ -6,6 +6,7 @@ import math
 import string
 from dataclasses import replace
 
+from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.space import Space
 
@@ -26,7 +27,7 @@ def subspace(space: Space, size: int) -> Space:
 def _spread(sketches: tuple[Sketch, ...]) -> list[Sketch]:
     """`SKETCHES` of them, shared out evenly among algorithms, the first ones where there are more,
     and even over the list of each."""
-    families: dict[str, list[Sketch]] = {}
+    families: dict[Derivation, list[Sketch]] = {}
     for sketch in sketches:
         families.setdefault(sketch.algorithm, []).append(sketch)
     chosen: list[Sketch] = []

@@ -57,5 +57,3 @@ class DeviceProgram(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Waits until all is done."""
-
-

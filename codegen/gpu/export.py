@@ -55,8 +55,6 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
     return path
 
 
-
-
 def header(name: str, signature: Signature, arch: str) -> str:
     """The text of NAME.h."""
     names = Names.choose(signature)

@@ -28,7 +28,6 @@ _BEGINNING = f'{{"format":"{FORMAT}"'
 """Of every manifest, spaces left out."""
 
 
-
 def export(signature: Signature, origin: Origin, path: Path) -> Path:
     """Writes NAME.so, NAME.h and NAME.json, where `path` is …/NAME.so; returns `path`.
 
@@ -135,17 +134,3 @@ def write_together(files: Mapping[Path, bytes]) -> None:
     finally:
         for left in temporary.values():
             left.unlink(missing_ok=True)
-
-
-
-
-
-
-
-
-
-
-
-
-
-

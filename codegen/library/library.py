@@ -21,8 +21,6 @@ from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 Sources = Mapping[str, Callable[[], str]]
 
 
-
-
 class Library:
     """A compiled computation: call it with arrays, give it weights, export it.
 
@@ -256,5 +254,3 @@ class Library:
         numerics = self.origin.extra.get("numerics")
         kept = f", {numerics} numerics" if numerics else ""
         return f"<Library {self.signature}{kept}{bound}>"
-
-

@@ -131,8 +131,6 @@ def loops(nodes: Iterable[Context]) -> Iterator[LoopContext]:
             yield from node.loops()
 
 
-
-
 def names(gpu: bool = False) -> tuple[str, ...]:
     """What the columns of `vector` are called."""
     parts = itertools.product(GPU_ROLES if gpu else ROLES, ("elements", "reuse", "stride"))

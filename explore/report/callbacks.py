@@ -157,10 +157,9 @@ class LiveDisplay(Callback):
         from rich.table import Table
 
         table = Table.grid(padding=(0, 2))
-        faster = f"  ×{p.default / p.best:.2f}" if p.best < p.default < math.inf else ""
         goal = "" if math.isinf(p.budget.trials) else f" of {p.budget.trials:g}"
         earlier = f", {p.resumed} of them earlier" if p.resumed else ""
-        table.add_row("best", f"[bold green]{speed(p.flops, p.best, self.peak)}[/]{faster}")
+        table.add_row("best", f"[bold green]{speed(p.flops, p.best, self.peak)}[/]")
         table.add_row("default", speed(p.flops, p.default, self.peak))
         table.add_row("trials", f"{p.trials}{goal}{earlier}; {p.doing}")
         table.add_row("failures", failed(p.failures))

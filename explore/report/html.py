@@ -53,7 +53,7 @@ def _result(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
     flops, peak = tuned.workload.flops, peaks[0] if peaks else None
     best, default = (escape(speed(flops, s, peak)) for s in (tuned.seconds, tuned.default))
     return (
-        f'<p class="best"><b>{best}</b>, {tuned.speedup:.2f} times as fast as the default '
+        f'<p class="best"><b>{best}</b>, {escape(tuned.claim)} '
         f"({default}), after {counted(len(tuned.history), 'trial')}, {tuned.resumed} of them in "
         f"earlier sessions: {escape(tuned.end)}.</p>"
     )
@@ -95,10 +95,10 @@ def _finalists(tuned: Tuned) -> str:
     if not tuned.finalists:
         return f"<p>None: the best were not compared ({escape(tuned.end)}).</p>"
     rows = [
-        (f"{f.cost * 1e3:.4g} ms", f"{f.p:.2g}", "tied" if f.tied and i else "", str(f.config))
-        for i, f in enumerate(tuned.finalists)
+        (f"{f.cost * 1e3:.4g} ms", f"{f.p:.2g}", f.standing, str(f.config))
+        for f in tuned.finalists
     ]
-    return _table(("cost", "p against the winner", "", "config"), rows)
+    return _table(("cost", "p against the fastest", "", "config"), rows)
 
 
 def _failures(tuned: Tuned) -> str:

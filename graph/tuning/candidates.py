@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.codegen.build import program
+from loopwright.codegen.build import program, signature
 from loopwright.explore.session import Session
+from loopwright.explore.significance import SIGNIFICANT, fixed_order, slower
 from loopwright.graph.tasks import Task
 from loopwright.graph.tuning.thread_locality import in_order
 from loopwright.schedule.sketch.naming import Derivation
@@ -91,6 +92,23 @@ def fastest(samples: Mapping[Config, Sequence[float]]) -> Config:
     """The config that is expected to take the least."""
     costs = expected(samples)
     return min(costs, key=costs.__getitem__)
+
+
+def chosen(session: Session, samples: Mapping[Config, Sequence[float]]) -> Config:
+    """The config to use: of those that a test cannot tell from the fastest, the first in the fixed
+    order (see `finalists.fixed_order`)."""
+    first = fastest(samples)
+    tied = [c for c in samples if c == first or slower(samples[c], samples[first]) >= SIGNIFICANT]
+    sizes = {c: weights(session, c) for c in tied}
+    return min(tied, key=fixed_order(session.space, sizes))
+
+
+def weights(session: Session, config: Config) -> int:
+    """Bytes of the constants as a step reads them."""
+    sig = signature(program(session.workload, config, session.device.target), "step")
+    constants = {t.name for t in session.workload.constants}
+    read = (p for p in sig.plain_inputs if p.name in constants)
+    return sum(p.nbytes for p in (*sig.prepared, *read))
 
 
 def in_parts(session: Session, most: int) -> list[Config]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from loopwright.graph.compile.link import compose
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tasks import Work
-from loopwright.graph.tuning.candidates import Compared, Samples, expected
+from loopwright.graph.tuning.candidates import Compared, Samples, chosen, expected
 from loopwright.graph.tuning.network_ab import SPARED, compare_whole, too_large, turns
 from loopwright.measure.device import Measurement
 from loopwright.schedule.sketch.sketch import Config
@@ -87,17 +87,21 @@ def _calls(model: TunedModel) -> int:
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
-    """Store the times of a task's candidates, those of wrong results left out."""
-    costs = expected(samples)
-    for config in sorted(costs, key=costs.__getitem__):
-        if config in t.session.verified or (failure := t.session.verify(config)) is None:
+    """Store the times of a task's candidates, the chosen one first, those of wrong results left
+    out."""
+    left, winner = dict(samples), None
+    while left:
+        winner = chosen(t.session, left)
+        if winner in t.session.verified or (failure := t.session.verify(winner)) is None:
             break
-        t.session.reject(config, failure)
-        del costs[config]
+        t.session.reject(winner, failure)
+        del left[winner]
+    costs = expected(left)
+    order = sorted(costs, key=lambda config: (config != winner, costs[config]))
     measured = [
         Measurement(
             config=config,
-            seconds=(seconds,),
+            seconds=(costs[config],),
             failure=None,
             build_seconds=0.0,
             run_seconds=sum(samples[config]),
@@ -105,6 +109,6 @@ def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> 
             threads=target.threads,
             started=time.time(),
         )
-        for config, seconds in costs.items()
+        for config in order
     ]
     t.session.record_finals(measured)

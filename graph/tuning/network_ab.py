@@ -21,10 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
-
-from loopwright.codegen.build import program, signature
-from loopwright.explore.session import Session
+from loopwright.explore.significance import FEWEST, ratio
 from loopwright.graph.compile.link import compose
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tasks import Work
@@ -35,6 +32,7 @@ from loopwright.graph.tuning.candidates import (
     fastest,
     in_parts,
     of_each_algorithm,
+    weights,
     writes_parts,
 )
 from loopwright.schedule.sketch.sketch import Config
@@ -47,13 +45,11 @@ _NETWORKS = 15
 _PRICES = (5e-12, 10e-12, 20e-12, 40e-12, 80e-12)
 """Seconds for a byte of weights: from those of a last-level cache to those of a slow memory."""
 _GAIN = 0.995
-"""Of a call's time: a network that takes less is faster as a whole."""
-_SURE = 0.8
-"""The share of rounds, at least, that say so."""
+"""Of a call's time: a network that takes less is faster as a whole, if a test says so."""
 _LEAST = 0.1
 """What is left of a step's time, at least, where a network gains by it."""
-_ROUNDS, _LEAST_ROUNDS, _CALLS = 15, 3, 10
-"""Rounds, the fewest of them whatever the time, and calls in each: more than steps need that are
+_ROUNDS, _CALLS = 15, 10
+"""Rounds, unless time is short, and calls in each: more than steps need that are
 timed alone, since a network's weights take a few calls to find their places in the caches."""
 _MOST_WEIGHTS = 1 << 30
 """Bytes of all networks' weights after which no further one is built."""
@@ -94,11 +90,11 @@ def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     pools: list[list[tuple[float, int, Config]]] = []  # the fastest one is the first
     for t in tasks:
         first = fastest(samples[t.key])
-        most = _weights(t.session, first)
+        most = weights(t.session, first)
         cost = min(t.session.cost(first), expected(samples[t.key])[first])
         pool = [(cost, most, first)]
         for config in of_each_algorithm(t.session) if most else ():
-            size = _weights(t.session, config)
+            size = weights(t.session, config)
             if size < most:
                 pool.append((t.session.cost(config), size, config))
         pools.append(pool)
@@ -115,14 +111,6 @@ def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
         if chosen:
             changes.setdefault(frozenset(chosen.items()), Change(what, chosen))
     return list(changes.values())
-
-
-def _weights(session: Session, config: Config) -> int:
-    """Bytes of the constants as a step reads them."""
-    sig = signature(program(session.workload, config, session.device.target), "step")
-    constants = {t.name for t in session.workload.constants}
-    read = (p for p in sig.plain_inputs if p.name in constants)
-    return sum(p.nbytes for p in (*sig.prepared, *read))
 
 
 def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
@@ -175,19 +163,18 @@ def _compare(
     before = calls[0][SPARED:]
     gains: list[tuple[float, Change]] = []
     for change, taken in zip(built[1:], calls[1:], strict=True):
-        ratios = [b / a for a, b in zip(before, taken[SPARED:], strict=True)]
-        ratio = statistics.median(ratios)
-        yield f"{change.what}: {ratio:.3f} of a call's time"
-        if ratio < _GAIN and np.quantile(ratios, _SURE) < 1:
-            gains.append((ratio, change))
+        share = ratio(taken[SPARED:], before)
+        yield f"{change.what}: {share:.3f} of a call's time"
+        if share.value < _GAIN and share.high < 1:
+            gains.append((share.value, change))
     taken_up: set[str] = set()
-    for ratio, change in sorted(gains, key=lambda gain: gain[0]):
+    for share_left, change in sorted(gains, key=lambda gain: gain[0]):
         if taken_up & change.configs.keys():  # together they were not measured
             continue
         taken_up |= change.configs.keys()
         changed = [t for t in tasks if t.key in change.configs]
         cost = sum(t.task.count * expected(samples[t.key])[first[t.key]] for t in changed)
-        left = max(1 - (1 - ratio) * statistics.median(before) / cost, _LEAST)
+        left = max(1 - (1 - share_left) * statistics.median(before) / cost, _LEAST)
         for t in changed:
             own = samples[t.key]
             own[change.configs[t.key]] = [left * seconds for seconds in own[first[t.key]]]
@@ -200,9 +187,9 @@ def too_large(models: Sequence[TunedModel]) -> bool:
 
 def turns(end: float, all_of_it: bool = False) -> Iterator[int]:
     """The numbers of the rounds, those that do not count among them: some, or as many as begin
-    before `end`, and a few. With `all_of_it`, as many as there is time for."""
+    before `end`, but as many as a test needs. With `all_of_it`, as many as there is time for."""
     for turn in itertools.count():
         late = time.monotonic() >= end or (turn >= _ROUNDS + SPARED and not all_of_it)
-        if late and turn >= _LEAST_ROUNDS + SPARED:
+        if late and turn >= FEWEST + SPARED:
             return
         yield turn

@@ -344,9 +344,7 @@ def _state(points: Space, task: Task, shared: _Open, deadline: float) -> TaskSta
     """Nothing is measured of it after the deadline, by the monotonic clock."""
     tuner = Tuner(points, seed=shared.seed, base=shared.base)
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
-    session = Session(
-        task.workload, points, shared.device, shared.store, budget, (), shared.seed
-    )
+    session = Session(task.workload, points, shared.device, shared.store, budget, (), shared.seed)
     earlier = session.resume()
     costs = [session.cost(m.config) for m in earlier]
     tuner.tell([m.config for m in earlier], costs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -208,18 +207,19 @@ def _peak(machine: Target) -> float | None:
 
 def _say_result(tuned: Tuned, peak: float | None, records: Path) -> None:
     from loopwright.explore.report.callbacks import failed, speed
-    from loopwright.schedule.space import space
+    from loopwright.schedule.space import find_sketch
 
-    default = space(tuned.workload, tuned.target).default
     flops = tuned.workload.flops
     if tuned.record is not None:
         click.echo(f"default    {speed(flops, tuned.default, peak)}")
         click.echo(f"best       {speed(flops, tuned.seconds, peak)}")
-    if math.isfinite(tuned.default):
-        click.echo(f"speed-up   {tuned.speedup:.2f}")
+        click.echo(f"speed-up   {tuned.speedup or f'none: {tuned.claim}'}")
     if tuned.tied:
-        also = ", the default among them" if default in {f.config for f in tuned.tied} else ""
-        click.echo(f"tied       with {len(tuned.tied)} of {len(tuned.finalists) - 1}{also}")
+        click.echo(f"tied       with {len(tuned.tied)} of {len(tuned.finalists) - 1} others")
+    sketch = find_sketch(tuned.workload, tuned.target, tuned.config.sketch)
+    click.echo(
+        f"numerics   {sketch.numerics}, errors {sketch.error_growth:.3g} x the direct sum's"
+    )
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
     if tuned.record is not None:

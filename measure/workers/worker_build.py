@@ -7,6 +7,7 @@ import json
 
 from loopwright.codegen.build import compile_program, program, signature
 from loopwright.codegen.library.linker import link, scratch
+from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError, LoopwrightError
 from loopwright.dsl.hard_data import drawn
 from loopwright.dsl.oracle import evaluate, slack
@@ -15,6 +16,7 @@ from loopwright.measure.checking import to_bytes
 from loopwright.measure.workers.messages import CandidateError, Frame, Operation
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Gpu, Target
+from loopwright.schedule.tree.grammar import Allocate, Tree, statements
 
 
 def operations() -> dict[str, Operation]:
@@ -23,8 +25,8 @@ def operations() -> dict[str, Operation]:
 
 
 def _build(frame: Frame) -> Frame:
-    """From "workload", "target" and "config" to "signature", "error_growth" and one blob, a
-    shared object, or a GPU's code with what is known of it in "resources".
+    """From "workload", "target" and "config" to "signature", "error_growth", bytes of "workspace"
+    and one blob, a shared object, or a GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.
@@ -39,6 +41,7 @@ def _build(frame: Frame) -> Frame:
         code = compile_program(made, draft=True)
         answer = {
             "signature": signature(made, "kernel").to_json(),
+            "workspace": _heap(made.tree),
             "error_growth": made.error_growth,
         }
         if target.gpu is not None:
@@ -59,6 +62,12 @@ def _evaluate(frame: Frame) -> Frame:
     inputs = drawn(workload, frame.header["seed"], frame.header["scaled"])
     outputs = evaluate(workload, inputs)
     return Frame({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
+
+
+def _heap(tree: Tree) -> int:
+    """Bytes that one call allocates, what each of its threads has for itself counted once."""
+    buffers = (s.buffer for s in statements(tree.body) if isinstance(s, Allocate))
+    return sum(int(b.size) * item_bytes(b.dtype) for b in buffers if b.scope == "heap")
 
 
 @functools.lru_cache(maxsize=64)

@@ -85,19 +85,21 @@ class _Bench:
         return Frame({"seconds": seconds}, to_bytes(call.outputs) if asked["outputs"] else ())
 
     def load(self, frame: Frame) -> Frame:
-        """Keep the code in the blob, warmed up, as number "slot": "seconds" of its first call.
-        Its outputs are checked if that is asked for, as for `run`."""
+        """Keep the code in the blob, warmed up, as number "slot": "seconds" of its first call, and
+        the "least" of one. Its outputs are checked if that is asked for, as for `run`."""
         asked = frame.header
         call, timer = self._start(frame)
         if asked["check"]:
             self._check(call, asked)
         self._timers[asked["slot"]] = timer
-        return Frame({"seconds": timer.first.seconds})
+        return Frame({"seconds": timer.first.seconds, "least": timer.least})
 
     def sample(self, frame: Frame) -> Frame:
-        """One sample of what "slot" holds: "seconds" of one call, and "spent" on it in all."""
+        """One sample of what "slot" holds, of "length" seconds or the shortest that is allowed:
+        "seconds" of one call, and "spent" on it in all."""
+        asked = frame.header
         with _calling():
-            seconds, spent = self._timers[frame.header["slot"]].sample()
+            seconds, spent = self._timers[asked["slot"]].sample(asked["length"])
         return Frame({"seconds": seconds, "spent": spent})
 
     def clear(self, frame: Frame) -> Frame:

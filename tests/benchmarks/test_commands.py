@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
-    "name", ["collect", "instant", "replayed", "paper/collect", "paper/figure"]
+    "name", ["choices", "collect", "instant", "replayed", "paper/collect", "paper/figure"]
 )
 def test_a_command_says_its_help(name):
     script = BENCHMARKS / f"{name}.py"

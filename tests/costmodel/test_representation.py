@@ -19,6 +19,7 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
+from tests.sketches import direct
 
 TARGET = Target(threads=2)
 REPRESENTATIONS = [ContextRelation, FlattenedTree, TreeText, ConfigVector]
@@ -199,7 +200,7 @@ def test_the_config_vector_holds_the_values_of_the_knobs():
 
 def table():
     knobs = (Knob("x", ((1,), (2,), (4,))), Knob("y", ((0,), (1,))))
-    sketch = Sketch("table", matmul(), (), (), knobs, (0, 0))
+    sketch = Sketch(direct("table"), matmul(), (), (), knobs, (0, 0))
     return Space(sketch.workload, TARGET, (sketch,))
 
 

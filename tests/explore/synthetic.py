@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import loopwright as lw
 from loopwright.dsl.workload import Workload
-from loopwright.measure.device import Device, Failure, Measurement, Stop, never
+from loopwright.measure.device import Comparison, Device, Failure, Measurement, Stop, never
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -90,10 +90,11 @@ class MadeUp(Device):
         self.verified.append(config)
         return Failure("wrong", "made up to be wrong") if config in self.wrong else None
 
-    def compare(
-        self, workload: Workload, configs: Sequence[Config], rounds: int
-    ) -> list[tuple[float, ...]]:
-        return [tuple(cost(c) * (1 + 0.01 * (r % 3)) for r in range(rounds)) for c in configs]
+    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
+        samples = tuple(
+            tuple(cost(c) * (1 + 0.01 * (r % 3)) for r in range(rounds)) for c in configs
+        )
+        return Comparison(samples, (0,) * len(configs))
 
     def close(self) -> None:
         self.closed = True

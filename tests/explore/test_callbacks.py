@@ -70,7 +70,7 @@ def test_the_live_display_shows_all_of_it():
     live.update(dataclasses.replace(P, trials=77))
     live.stop()
     text = console.file.getvalue()
-    for part in ("2 ms, 100.0 GFLOP/s (25% of peak)", "×2.00", "77", "3 build, 1 timeout"):
+    for part in ("2 ms, 100.0 GFLOP/s (25% of peak)", "77", "3 build, 1 timeout"):
         assert part in text
     assert "[not markup]" in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -10,13 +11,20 @@ import sys
 import time
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.cli.bench import bench
-from loopwright.cli.common.peers import called_seconds, compare_peer, peer_seconds
+from loopwright.cli.common import peers as cli_peers
+from loopwright.cli.common.peers import (
+    compare_peer,
+    library_call,
+    peer_call,
+    timed,
+)
 from loopwright.cli.common.workload import read_workload
 from loopwright.cli.replay import replay
 from loopwright.cli.tune import tune
@@ -136,7 +144,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path
 
 _OF_NETWORKS = "--tasks --share --shape --layout --sparse --no-sparse --check --no-check"
 _OF_SEARCHES = "--strategy --model --acquisition --transfer --trials --minutes --effort --records"
-_OF_WORKLOADS = "--strategy --model --acquisition --growth --target --plot --report"
+_OF_WORKLOADS = "--strategy --model --acquisition --target --plot --report"
 
 
 @pytest.mark.parametrize(
@@ -175,8 +183,8 @@ def test_the_help_of_every_command_begins_with_an_imperative_and_explains_all_op
     assert result.exit_code == 0
     said = result.output.split("\n\n")[1]
     assert said.split()[0] in {
-        "Add", "Build,", "Call", "Compile", "Find", "Judge", "Learn", "List", "Look", "Say",
-        "Show", "Time", "Train", "Write",
+        "Add", "Build,", "Call", "Compile", "Explain", "Find", "Judge", "Learn", "List", "Look",
+        "Say", "Show", "Time", "Train", "Write",
     }  # fmt: skip
     options = [p for p in command.params if isinstance(p, click.Option)]
     assert all(p.help for p in options), [p.name for p in options if not p.help]
@@ -185,9 +193,9 @@ def test_the_help_of_every_command_begins_with_an_imperative_and_explains_all_op
 
 def test_another_library_and_ours_are_both_called_from_python():
     request = read_workload("matmul", ["a=5,5", "b=5,5:constant"])
-    name, seconds = peer_seconds(request, 1)
+    name, call = peer_call(request, 1)
     assert name in ("torch", "numpy")
-    assert seconds > 0
+    assert tuple(call().shape) == (5, 5)
     library, inputs = lw.build(request.workload, threads=1), []
 
     class Counted:
@@ -195,11 +203,32 @@ def test_another_library_and_ours_are_both_called_from_python():
             bound = library.bind(**constants)
             return lambda *given: (inputs.append(given), bound(*given))
 
-    assert called_seconds(Counted(), request.workload) > 0
+    library_call(Counted(), request.workload)()
     assert [a.shape for a in inputs[0]] == [(5, 5)]
-    assert len(inputs) > 3
     assert "called from Python like it, the best takes" in compare_peer(request, library)
     assert compare_peer(read_workload("relu", ["x=4"]), library) is None
+
+
+def test_both_take_turns_as_often_as_there_is_time_and_long_calls_as_often_as_an_interval_needs():
+    called = []
+    short = timed([lambda: called.append("a"), lambda: called.append("b")])
+    assert [len(samples) for samples in short] == [20, 20]
+    turns = [name for name, other in itertools.pairwise(called) if name != other]
+    assert len(turns) >= 20
+    slow = timed([lambda: time.sleep(0.06)] * 2)
+    assert [len(samples) for samples in slow] == [8, 8]
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_ratio_to_another_library_has_its_interval_or_is_not_told(monkeypatch, steady):
+    rng = np.random.default_rng(0)
+    ours = rng.normal(1e-3, 1e-5 if steady else 4e-4, 20).clip(1e-4)
+    monkeypatch.setattr(cli_peers, "timed", lambda calls: [tuple(2e-3 + 0 * ours), tuple(ours)])
+    request = read_workload("matmul", ["a=5,5", "b=5,5"])
+    line = compare_peer(request, lw.build(request.workload, threads=1))
+    told = re.search(r": 2\.0\d \((1\.9|2\.0)\d to 2\.0\d\) times as fast$", line)
+    assert (told is not None) is steady
+    assert ("no ratio, since times differed too much" in line) is not steady
 
 
 def test_operands_are_tensors_or_numbers():
@@ -217,7 +246,7 @@ def test_operands_are_tensors_or_numbers():
 )
 def test_what_torch_lacks_has_no_counterpart(what, settings):
     pytest.importorskip("torch")
-    assert peer_seconds(read_workload(what, settings), 1) is None
+    assert peer_call(read_workload(what, settings), 1) is None
 
 
 def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):
@@ -227,8 +256,9 @@ def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, m
     command = ["ij,jk->ik", "i=32", "j=48", "k=40", "--trials", "3", "-o", "mm.so"]
     result = runner.invoke(tune, [*command, "--plot", "c.svg", "--report", "r.html"])
     assert result.exit_code == 0, result.output
-    for word in ("default", "best", "speed-up", "trials     3", "time", "mm.so"):
+    for word in ("default", "best", "trials     3", "time", "mm.so"):
         assert word in result.output
+    assert re.search(r"speed-up   (none: |\d+\.\d+ \(\d+\.\d+ to \d+\.\d+\)\n)", result.output)
     for name in ("mm.so", "mm.h", "mm.json", "c.svg", "r.html", "tuning.db"):
         assert (tmp_path / name).exists(), name
 

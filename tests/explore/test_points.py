@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -168,39 +166,38 @@ def test_a_workload_without_knobs_has_one_point(rng):
 
 def test_the_first_defaults_are_of_different_algorithms():
     x, w = lw.tensor("x", (1, 32, 14, 14)), lw.tensor("w", (32, 32, 3, 3), constant=True)
-    space = lw.space(lw.workload(lw.ops.conv2d(x, w, padding=1)), HERE)
+    space = lw.space(lw.workload(lw.ops.conv2d(x, w, padding=1)), HERE, numerics="fast")
     algorithms = list(dict.fromkeys(s.algorithm for s in space.sketches))
-    assert {"", "winograd=2", "winograd=4"} <= set(algorithms)
+    assert {"direct", "winograd(results=2)", "winograd(results=4)"} <= set(map(str, algorithms))
     domain = Domain(space)
     chosen = [space.sketches[number] for number in domain.defaults(len(algorithms))[:, 0]]
     assert [s.algorithm for s in chosen] == algorithms
     looked_at = {space.sketches[n].algorithm for n in domain.some(2 * len(algorithms))}
     assert looked_at == set(algorithms)
-    variants = {s.rewrite for s in space.sketches}
-    assert {space.sketches[n].rewrite for n in domain.leaders} == variants
+    variants = {s.derivation for s in space.sketches}
+    assert {space.sketches[n].derivation for n in domain.leaders} == variants
 
 
 def test_algorithms_of_which_nothing_is_known_have_their_defaults_untried():
     x, w = lw.tensor("x", (1, 16, 14, 14)), lw.tensor("w", (32, 16, 3, 3), constant=True)
     domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
-    algorithms = [re.sub(r"=\d+", "", s.algorithm) for s in domain.space.sketches]
+    algorithms = [s.derivation.names for s in domain.space.sketches]
     every = {algorithms[n] for n in domain.untried(np.zeros((0, domain.width), np.int64))[:, 0]}
     assert every == set(algorithms)
-    known = domain.points([s.at(s.default) for s in domain.space.sketches if s.rewrite])
-    own = next(s for s in domain.space.sketches if not s.rewrite)
+    known = domain.points([s.at(s.default) for s in domain.space.sketches if s.derivation])
+    own = next(s for s in domain.space.sketches if not s.derivation)
     assert domain.configs(domain.untried(known)) == [own.at(own.default)]
 
 
 def test_an_algorithm_with_weights_of_three_bytes_is_another_one():
     x, w = lw.tensor("x", (1, 256, 14, 14)), lw.tensor("w", (256, 256, 3, 3), constant=True)
-    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
+    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET, "fast"))
+    every = domain.space.sketches
     known = domain.points(
-        [s.at(s.default) for s in domain.space.sketches if "fix" not in s.rewrite]
+        [s.at(s.default) for s in every if "int24_weights" not in s.derivation.names]
     )
-    found = [domain.space.sketches[n].algorithm for n in domain.untried(known)[:, 0]]
-    kinds = {re.sub(r"=\d+", "", name) for name in found}
-    assert kinds == {"fixed", "winograd fixed"}
-    assert len(found) == len(kinds)
+    found = [every[n].derivation.names for n in domain.untried(known)[:, 0]]
+    assert sorted(found) == [("int24_weights",), ("winograd", "int24_weights")]
 
 
 def test_rare_legal_points_are_found_in_a_large_space(rng):

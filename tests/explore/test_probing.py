@@ -20,6 +20,7 @@ from loopwright.measure.tabular import load_brute_forced
 from loopwright.transfer.records.record import Record
 from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
+from tests.sketches import direct
 
 SMALL = Schedule(chains=16, steps=2)
 KNOBS = "abcdefg"
@@ -91,7 +92,7 @@ def test_without_a_beginning_it_begins_with_the_default_or_the_best_that_is_know
 def test_other_strategies_are_not_told_where_to_begin():
     with pytest.raises(TuningError, match="is for strategy='probing', not 'annealing'"):
         Tuner(matmul_space(), begin=matmul_space().default)
-    unknown = replace(matmul_space().default, sketch="another")
+    unknown = replace(matmul_space().default, sketch=direct("another"))
     with pytest.raises(ConfigError, match="another"):
         Tuner(matmul_space(), "probing", begin=unknown)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -27,9 +28,18 @@ def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
         assert f"<h2>{part}" in text
     assert "parallel for" in text
     assert "never works" in text
+    assert tuned.claim in text
     assert text.count("<svg") == text.count("</svg>") == 2
     for remote in ("<script", "<link", "src=", 'href="http'):
         assert remote not in text
+
+
+def test_a_report_claims_no_speed_up_where_the_default_is_tied(tuned, tmp_path, monkeypatch):
+    monkeypatch.setattr("loopwright.measure.roofline.peak", lambda target: Peak(1e12, 1e10, 2))
+    tied = dataclasses.replace(tuned, speedup=None, claim="tied with the default")
+    text = tied.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "tied with the default" in text
+    assert "as fast" not in text
 
 
 def group(svg, name):

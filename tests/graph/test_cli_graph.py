@@ -14,6 +14,7 @@ from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.store import Record, RecordStore
+from tests.sketches import direct
 
 pytestmark = pytest.mark.onnx
 _TUNE = ["tune-model", "net.onnx", "--shape", "x=7,13"]
@@ -134,7 +135,7 @@ def test_a_strict_build_fails_where_a_record_does_not_fit(here):
     from loopwright.graph.compile.model import import_model
 
     target = resolve("cpu", 1)
-    measured = Measurement(Config("of old", ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
+    measured = Measurement(Config(direct("of old"), ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
     with RecordStore("r.db") as store:
         for task in import_model("net.onnx", {"x": (7, 13)}, target).tasks:
             record = Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")

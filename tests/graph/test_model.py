@@ -18,6 +18,7 @@ from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.store import Record, RecordStore
+from tests.sketches import direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
 
@@ -167,7 +168,7 @@ def test_a_record_that_does_not_fit_gives_way_to_the_default_and_is_told(net):
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     key = work.tasks[0].workload.key
-    made = compose(work, {key: Config("of an older version", ())}, target, "model")
+    made = compose(work, {key: Config(direct("of an older version"), ())}, target, "model")
     assert made.configs[key] == lw.space(work.tasks[0].workload, target).default
     (note,) = made.notes
     assert "its record cannot be built" in note

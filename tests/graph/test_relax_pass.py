@@ -17,6 +17,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.transfer.records.record import RecordError
 from loopwright.transfer.records.store import Record, RecordStore
+from tests.sketches import direct
 from tests.targets import HERE
 
 
@@ -131,7 +132,7 @@ def test_a_record_of_another_version_gives_way_to_the_default(module, tmp_path):
     name = next(n for n in _tir(before) if "matmul" in n)
     target = resolve("cpu", 1)
     workload = import_function(before[name], [1]).workload
-    measured = Measurement(Config("of old", ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
+    measured = Measurement(Config(direct("of old"), ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)
     with RecordStore(tmp_path / "r.db") as store:
         store.add([Record.of(workload, target, fingerprint(), measured, seed=0, session="s")])
     assert name in _tir(apply(tmp_path / "r.db", threads=1)(before))

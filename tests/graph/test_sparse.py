@@ -47,19 +47,19 @@ def test_they_are_measured_inside_of_the_network_unless_that_is_not_wanted(net, 
     model, x = net
     path = tmp_path / "r.db"
     made = tune_model(model, (x,), trials=32, records=path, threads=2, sparse=sparse)
-    found = [name for name in of_networks(path) if name.startswith("sparse")]
+    found = [name for name in of_networks(path) if "activation_sparsity" in name.derivation.names]
     assert bool(found) == sparse
     torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_network_is_built_by_a_record_of_one(net):
     model, x = net
-    built = build_model(model, (x,), threads=2)
-    skipping = [t for t in built.work.tasks if space(t.workload, built.target).sparse]
+    built = build_model(model, (x,), threads=2, sparse=True)
+    skipping = [t for t in built.work.tasks if space(t.workload, built.target).data_dependent]
     assert skipping
     configs = {}
     for task in skipping:
-        sketch = space(task.workload, built.target).sparse[0]
+        sketch = space(task.workload, built.target).data_dependent[0]
         configs[task.workload.key] = sketch.at(sketch.default)
     composed = compose(built.work, configs, built.target, "model")
     assert composed.configs == configs
@@ -101,8 +101,8 @@ def test_the_first_ones_are_among_the_candidates_that_are_sure():
         def best_known(self, cache):
             return None
 
-    sketches = {s.name for s in points.sparse}
-    found = contenders(Searched())
+    sketches = {s.name for s in points.data_dependent}
+    found = contenders(Searched(), sparse=True)
     assert found[0] == Searched().ranked()[0]
     assert [n for n, c in enumerate(found) if c.sketch in sketches] == [3, 4]
     assert len(found) == VARIANTS + len(sketches)

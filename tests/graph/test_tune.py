@@ -25,6 +25,7 @@ from loopwright.schedule.space import space
 from loopwright.transfer.records.record import NETWORK, Record
 from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp
+from tests.sketches import direct
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -79,7 +80,7 @@ def test_what_an_interrupted_search_measured_is_compared_by_the_next_one():
         def __init__(self, count, *, network):
             self.history, self.network = list(range(count)), network
             sketch = SimpleNamespace(at=lambda default: default, default="sparse")
-            self.space = SimpleNamespace(sparse=(sketch,))
+            self.space = SimpleNamespace(data_dependent=(sketch,))
 
         def ranked(self):
             return self.history[:1]
@@ -198,7 +199,7 @@ def test_records_of_another_version_s_rules_do_not_hide_those_that_fit(net, tmp_
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     first, second = work.tasks
-    old = Config("of another version", ())
+    old = Config(direct("of another version"), ())
     fits = space(first.workload, target).sample(np.random.default_rng(1))
     for cache in ("warm", NETWORK):
         _stored(tmp_path / "r.db", first, target, (old, 1e-9), (fits, 1e-6), cache=cache)
@@ -271,9 +272,9 @@ def test_the_default_is_compared_in_the_network_however_it_did_alone():
             return None
 
     slow, failed = Searched(9.0), Searched(math.inf)
-    assert contenders(slow)[1] == points.default
-    assert len(contenders(slow)) == VARIANTS
-    assert points.default not in contenders(failed)
+    assert contenders(slow, False)[1] == points.default
+    assert len(contenders(slow, False)) == VARIANTS
+    assert points.default not in contenders(failed, False)
 
 
 def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, tmp_path):

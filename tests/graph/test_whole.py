@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.graph.tuning import in_situ as in_place
 from loopwright.graph.tuning import network_ab as whole
-from loopwright.graph.tuning.candidates import Compared, expected, fastest
+from loopwright.graph.tuning.candidates import Compared, chosen, expected, fastest
 from loopwright.graph.tuning.network_ab import Change, lighter
+from loopwright.measure.device import Failure
 from tests.targets import AVX512_LARGE
 
 TARGET = AVX512_LARGE
@@ -47,10 +49,10 @@ def searched(channels, direct, two, four, count=1):
     """A task, and the configs of three algorithms that take so many seconds alone."""
     workload = convolution(channels)
     found = {}
-    for sketch in lw.space(workload, TARGET).sketches:
-        if sketch.algorithm in ("", "winograd=2", "winograd=4"):
-            found.setdefault(sketch.algorithm, sketch.config())
-    configs = [found[name] for name in ("", "winograd=2", "winograd=4")]
+    for sketch in lw.space(workload, TARGET, numerics="fast").sketches:
+        found.setdefault(str(sketch.algorithm), sketch.config())
+    algorithms = ("direct", "winograd(results=2)", "winograd(results=4)")
+    configs = [found[name] for name in algorithms]
     session = Session(workload, dict(zip(configs, (direct, two, four))))
     return Compared(Task(workload, count), session, tuple(configs)), configs
 
@@ -122,7 +124,7 @@ def test_candidates_win_where_the_network_gains_by_them(networks, monkeypatch):
     samples = {one.key: {four: [3e-3] * 5}, other.key: {large: [1e-3] * 5, small: [1.1e-3] * 5}}
     change = Change("less", {one.key: two, other.key: small})
     (line,) = compare([one, other], samples, [change], monkeypatch)
-    assert line == "less: 0.900 of a call's time"
+    assert line == "less: 0.900 (0.900 to 0.900) of a call's time"
     np.testing.assert_allclose(samples[one.key][two], 3e-3 * 3 / 4)
     np.testing.assert_allclose(samples[other.key][small], 1e-3 * 3 / 4)
     np.testing.assert_allclose(samples[one.key][four], 3e-3)
@@ -145,7 +147,10 @@ def test_steps_win_together_that_were_measured_together(networks, monkeypatch):
     samples = {one.key: {four: [3e-3] * 5}, other.key: {large: [1e-3] * 5}}
     changes = [Change("both", {one.key: two, other.key: small}), Change("one", {one.key: two})]
     lines = compare([one, other], samples, changes, monkeypatch)
-    assert lines == ["both: 0.950 of a call's time", "one: 0.900 of a call's time"]
+    assert lines == [
+        "both: 0.950 (0.950 to 0.950) of a call's time",
+        "one: 0.900 (0.900 to 0.900) of a call's time",
+    ]
     assert two in samples[one.key]
     assert small not in samples[other.key]
 
@@ -179,6 +184,17 @@ def test_what_is_poor_in_one_state_of_the_machine_does_not_win():
     assert expected(samples)["fickle"] == pytest.approx(25 / 15)
 
 
+def test_of_steps_that_a_test_cannot_tell_apart_the_default_and_then_stricter_ones_are_chosen():
+    one, (direct, two, four) = searched(64, 3, 2, 1)
+    assert one.session.space.default == two
+    noise = np.random.default_rng(0).normal(1, 0.01, (3, 15))
+    samples = {four: 1e-3 * noise[0], two: 2e-3 * noise[1], direct: 1.002e-3 * noise[2]}
+    assert fastest(samples) == four
+    assert chosen(one.session, samples) == direct
+    samples[two] = 1.003e-3 * noise[1]
+    assert chosen(one.session, samples) == two
+
+
 def test_disturbed_samples_do_not_decide():
     samples = {"good": [1.0] * 19 + [50.0], "other": [1.2] * 20}
     assert fastest(samples) == "good"
@@ -193,5 +209,18 @@ def test_rounds_that_may_use_all_of_the_time_do(monkeypatch):
 
 
 def test_slow_networks_are_compared_in_few_rounds():
-    assert list(whole.turns(-math.inf)) == [0, 1, 2, 3]  # the first one does not count
+    assert list(whole.turns(-math.inf)) == list(range(7))  # the first one does not count
     assert len(list(whole.turns(math.inf))) == 16
+
+
+def test_the_config_that_is_chosen_is_stored_first_and_a_wrong_one_not_at_all():
+    one, (direct, two, four) = searched(64, 3, 2, 1)
+    stored, rejected = [], []
+    one.session.verified = {direct}
+    one.session.verify = lambda config: Failure("wrong", "it is") if config == two else None
+    one.session.reject = lambda config, failure: rejected.append(config)
+    one.session.record_finals = stored.extend
+    in_place._record(one, {four: [1e-3] * 8, two: [1e-3] * 8, direct: [1.001e-3] * 8}, TARGET)
+    assert rejected == [two]  # the default came first
+    assert [m.config for m in stored] == [direct, four]
+    assert stored[0].cost > stored[1].cost

@@ -21,6 +21,7 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.tree.verifier import legal
+from tests.sketches import direct
 
 TABLE = """tile,unroll,time_ms
 1,1,4.0
@@ -92,7 +93,7 @@ def fits(points, config):
 
 
 def illegal(config: Config) -> Config:
-    return replace(config, sketch="no such sketch")
+    return replace(config, sketch=direct("no such sketch"))
 
 
 def test_a_device_has_a_name_a_target_and_a_fingerprint_of_text(device):
@@ -131,7 +132,7 @@ def test_nothing_is_measured_before_it_is_asked_for(device, points, configs):
 
 def test_nothing_to_measure_gives_nothing(device, points):
     assert list(device.measure(points.workload, [])) == []
-    assert device.compare(points.workload, [], 3) == []
+    assert device.compare(points.workload, [], 3).samples == ()
 
 
 def test_an_illegal_config_is_a_failure_among_the_others(device, points, configs):
@@ -156,7 +157,11 @@ def test_a_config_that_does_not_work_is_not_verified(device, points, configs):
 
 
 def test_finalists_get_as_many_samples_each_as_there_are_rounds(device, points, configs):
-    samples = device.compare(points.workload, [configs[0], illegal(configs[0]), configs[1]], 3)
+    asked = [configs[0], illegal(configs[0]), configs[1]]
+    compared = device.compare(points.workload, asked, 3)
+    samples = compared.samples
+    assert len(compared.sizes) == 3
+    assert compared.others >= 0
     assert [len(s) for s in samples] == [3, 3, 3]
     assert samples[1] == (math.inf,) * 3
     assert all(0 < s < 10 for s in (*samples[0], *samples[2]))

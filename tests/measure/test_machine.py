@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from loopwright.measure import machine
 
 
@@ -50,3 +54,41 @@ def test_every_last_level_cache_counts_with_the_processors_that_share_it(tmp_pat
         assert machine.private_bytes() == 1 << 20
     finally:
         machine._caches_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("threads", "ticks", "expected"),
+    [
+        (2, 100, 0.0),  # of a second on two cores, all for ours
+        (2, 160, 0.6),
+        (1, 160, 0.0),  # there is a free core
+        (1, 240, 0.4),
+    ],
+)
+def test_cores_that_others_keep_busy_are_in_the_way_where_none_is_free(
+    monkeypatch, threads, ticks, expected
+):
+    hertz = os.sysconf("SC_CLK_TCK")
+    now = [0.0]
+    monkeypatch.setattr(machine, "processors", lambda: frozenset({0, 1}))
+    monkeypatch.setattr(machine, "one_per_core", lambda: frozenset({0, 1}))
+    monkeypatch.setattr(machine.time, "monotonic", lambda: now[0])
+
+    def files(path):
+        passed = now[0] * hertz / 100
+        if path.name != "stat" or path.parent.name not in ("proc", "7"):
+            return ""
+        if path.parent.name == "7":
+            return f"7 (a name) S {'0 ' * 10}{100 * passed:.0f} 0 0"
+        half = f"{ticks / 2 * passed:.0f}"
+        return f"cpu 0 0 0 0\ncpu0 {half} 0 0 9 9 0 0 0 5 5\ncpu1 0 0 {half} 9 9 0 0 0 0 0\n"
+
+    monkeypatch.setattr(machine, "read", files)
+    watch = machine.Neighbours(7)
+    now[0] = 1.0
+    assert watch.in_the_way(threads) == pytest.approx(expected)
+
+
+def test_nothing_is_known_to_be_in_the_way_where_the_system_does_not_tell(monkeypatch):
+    monkeypatch.setattr(machine, "read", lambda path: "")
+    assert machine.Neighbours(7).in_the_way(64) == 0.0

@@ -18,6 +18,9 @@ from tests.measure import faults
 
 LOST = Failure("crash", "CUDA_ERROR_ILLEGAL_ADDRESS (700)")
 
+LEAST = {b"slow": 7e-3}
+"""Seconds of a call, where that is not a millisecond."""
+
 
 @dataclass
 class Worker:
@@ -42,14 +45,15 @@ class Worker:
         if failed:
             return Reply(Frame({"failure": LOST.to_json()}), LOST, 0.0)
         seconds = (1e-3,) if asked["do"] == "run" else 1e-3
-        return Reply(Frame({"seconds": seconds, "spent": 1e-3}), None, 0.0)
+        told = {"seconds": seconds, "spent": 1e-3, "least": LEAST.get(code, 1e-3)}
+        return Reply(Frame(told), None, 0.0)
 
 
 class Workers:
     """Stands for a pool of one."""
 
     def __init__(self):
-        self.workers, self.hired, self.sampled = [], 0, []
+        self.workers, self.hired, self.sampled, self.lengths = [], 0, [], set()
 
     def start(self):
         if not self.workers:
@@ -59,6 +63,7 @@ class Workers:
     def map(self, jobs):
         asked = [job.frame.header for job in jobs]
         self.sampled += [a["slot"] for a in asked if a["do"] == "sample"]
+        self.lengths |= {a["length"] for a in asked if a["do"] == "sample"}
         return [self.workers[0].answer(job.frame) for job in jobs]
 
     def dismiss(self):
@@ -94,9 +99,9 @@ def test_a_kernel_that_suffers_from_the_one_before_is_measured_again(workers, da
 def test_a_faulty_finalist_takes_none_of_the_others_with_it(workers, data):
     codes = (b"good", b"faulty", b"good", b"harmful", b"good")
     candidates = [Built(code, faults.SIGNATURE.to_json(), None, 0.0) for code in codes]
-    samples = Runner(workers).compare(data, candidates, Timing(), 4)
+    samples = Runner(workers).compare(data, candidates, Timing(), 4).samples
     good, failed = (1e-3,) * 4, (math.inf,) * 4
-    assert samples == [good, failed, good, failed, good]
+    assert samples == (good, failed, good, failed, good)
 
 
 def test_workers_that_are_lost_again_and_again_end_the_sampling(workers, data):
@@ -114,3 +119,10 @@ def test_samples_are_taken_in_turns_back_and_forth(workers, data):
     ]
     Runner(workers).compare(data, candidates, Timing(), 3)
     assert workers.sampled[-6:] == [2, 0, 0, 2, 2, 0]
+
+
+def test_candidates_of_a_comparison_take_samples_as_long_as_a_call_of_the_slowest(workers, data):
+    codes = (b"one", b"slow", b"faulty")
+    candidates = [Built(code, faults.SIGNATURE.to_json(), None, 0.0) for code in codes]
+    Runner(workers).compare(data, candidates, Timing(), 3)
+    assert workers.lengths == {7e-3}

@@ -112,10 +112,13 @@ def test_without_expected_outputs_nothing_is_checked_and_outputs_can_be_had(runn
 def test_finalists_are_sampled_in_turns_and_failing_ones_are_infinite(runner, data):
     candidates = [faults.built(n) for n in ("good", "segfault", "good")]
     candidates.append(Built(b"", {}, Failure("build", "no"), 0.0))
-    first, second, third, fourth = runner.compare(data, candidates, FAST, 4)
+    compared = runner.compare(data, candidates, FAST, 4)
+    first, second, third, fourth = compared.samples
     assert len(first) == len(third) == 4
     assert all(0 < s < 1 for s in (*first, *third))
     assert second == fourth == (math.inf,) * 4
+    assert compared.sizes[0] == len(candidates[0].code) > compared.sizes[3] == 0
+    assert compared.others >= 0
 
 
 def test_candidates_are_measured_side_by_side_and_bad_ones_fail_alone(runner, data):

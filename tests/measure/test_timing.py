@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.measure.timing import Timer, Timing, spread, typical
+from loopwright.measure.timing import Timer, Timing, in_turns, spread, typical
 
 
 class Scripted:
@@ -46,7 +46,7 @@ def test_a_call_that_takes_no_time_is_timed_all_the_same():
 
 
 def test_noisy_samples_are_taken_until_the_cap():
-    call = Scripted([2e-3, 5e-3])
+    call = Scripted([2e-3, 2.6e-3])
     timing = Timing(cap=0.1)
     seconds = Timer(call, timing).run()
     assert 0.1 <= sum(seconds) < 0.11
@@ -72,13 +72,63 @@ def test_samples_on_a_busy_machine_are_retried_a_bounded_number_of_times():
     call = Scripted([2e-3], [0.3, 0.4, 0.5])
     timing = Timing(cap=10.0, retries=7)
     assert Timer(call, timing).run() == (2e-3,)
-    assert call.calls < 12
+    assert call.calls < 14
 
 
 def test_one_sample_is_the_first_undisturbed_one_after_a_call_that_warms_the_caches():
-    call = Scripted([1e-3, 1e-3, 5e-3, 9e-3, 1e-3], [2.0, 2.0, 2.0, 0.5, 2.0])
+    call = Scripted([1e-3] * 4 + [5e-3, 9e-3, 1e-3], [2.0] * 5 + [0.5, 2.0])
     assert Timer(call, Timing()).sample()[0] == 1e-3
-    assert call.calls == 5
+    assert call.calls == 7
+
+
+class Stalling(Scripted):
+    """A call of a microsecond; some repeats of it stall for 3 ms."""
+
+    def __init__(self, *stalled):
+        super().__init__([1e-6])
+        self.stalled, self.asked = stalled, []
+
+    def repeat(self, times):
+        elapsed, cpu = super().repeat(times)
+        self.asked.append(times)
+        stall = 3e-3 if len(self.asked) - 1 in self.stalled else 0.0
+        return elapsed + stall, cpu + stall
+
+
+@pytest.mark.parametrize("stalled", [(), (0,), (1,), (2,), (3,), (4,), (3, 4), (5, 6)])
+def test_a_stall_while_calls_are_counted_does_not_change_how_many_fill_a_sample(stalled):
+    call = Stalling(*stalled)
+    timer = Timer(call, Timing())
+    assert timer.least == pytest.approx(1e-6)
+    timer.sample(5e-3)
+    assert call.asked[-1] == 5000
+
+
+def test_a_count_that_was_too_low_is_found_out_and_the_sample_taken_again():
+    call = Stalling(*range(4))  # all that decide how many calls fill a sample
+    timer = Timer(call, Timing())
+    assert timer.least > 2e-6
+    seconds, spent = timer.sample()
+    assert seconds == pytest.approx(1e-6)
+    assert spent == pytest.approx(1e-3)
+
+
+def test_a_sample_that_stalled_is_taken_again_a_bounded_number_of_times():
+    call = Stalling(*range(8, 10))
+    assert Timer(call, Timing(retries=2)).sample()[0] == pytest.approx(1e-6)
+    call = Stalling(*range(7, 100))
+    assert Timer(call, Timing(retries=2)).sample()[0] == pytest.approx(4e-6)
+    assert len(call.asked) < 12
+
+
+def test_calls_that_are_compared_take_samples_of_equal_length():
+    calls = [Scripted([seconds]) for seconds in (1e-6, 7e-6, 30e-6, 3e-3)]
+    timers = [Timer(call, Timing()) for call in calls]
+    before = [call.elapsed for call in calls]
+    samples = in_turns(timers, 4, Timing())
+    assert [s[0] for s in samples] == pytest.approx([1e-6, 7e-6, 30e-6, 3e-3])
+    taken = [(c.elapsed - b) / 4 - s[0] for c, b, s in zip(calls, before, samples)]
+    assert taken == pytest.approx([3e-3] * 4, rel=0.01)  # but for the call that warms the caches
 
 
 def test_the_cost_is_a_sample_with_a_quarter_of_them_below():

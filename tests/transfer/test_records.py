@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loopwright.measure.device import Failure
 from loopwright.transfer.records import schema
-from loopwright.transfer.records.record import FINALS, NETWORK
+from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import (
     AVX512,
@@ -151,6 +151,27 @@ def test_what_lost_the_last_comparison_is_not_the_best_however_lucky_its_record(
     finals = {"session": f"another{FINALS}", "created": 4e9}
     store.add([record(0, 3.0, **finals), record(2, 2.9, **finals), record(3, 3.1, **finals)])
     assert store.best(matmul(), AVX512, machine=MACHINE).config == config(2)
+
+
+def test_what_was_tied_with_the_winner_of_a_comparison_is_not_the_best_however_low_its_cost(store):
+    chosen = {"session": f"a session{CHOSEN}", "created": 2e9}
+    store.add([record(0, 2.0, **chosen), record(1, 1.9, **chosen), record(2, 2.2, **chosen)])
+    assert best(store).config == config(0)
+    assert best(store, among=[config(1), config(2)]).config == config(1)
+    later = {"session": "another", "created": 3e9}
+    store.add([record(1, 1.8, **later)])  # it lost when both were measured side by side
+    assert best(store).config == config(0)
+    store.add([record(3, 1.7, **later)])
+    assert best(store).config == config(3)
+    chosen = {"session": f"another{CHOSEN}", "created": 4e9}
+    store.add([record(1, 3.0, **chosen), record(0, 2.9, **chosen), record(3, 3.1, **chosen)])
+    assert best(store).config == config(1)
+    store.add([failed(1, "wrong", created=5e9)])
+    assert best(store).config == config(0)
+
+
+def best(store, **options):
+    return store.best(matmul(), AVX512, machine=MACHINE, **options)
 
 
 def test_the_winner_of_a_store_that_was_merged_counts_beside_that_of_a_later_comparison(store):

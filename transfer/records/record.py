@@ -28,6 +28,10 @@ SCHEMA = 2
 FINALS = "/finals"
 """Ends the name of a session that compared the best of a search, all measured side by side."""
 
+CHOSEN = "/chosen" + FINALS
+"""Ends it where the winner was stored first: the one to choose, though it need not have the lowest
+cost, since a test could not tell it from what has."""
+
 NEVER = ("wrong", "crash")
 """Failures after which a config is never the best, however often it works."""
 
@@ -60,8 +64,8 @@ class Record:
     cache: one of `CACHES`.
     build_seconds, run_seconds: wall time spent on building and on running it.
     seed: of the search that chose it, if one did.
-    session: names that search, one call of `tune`; with `FINALS` behind it, the comparison at its
-        end. Any text.
+    session: names that search, one call of `tune`; with `FINALS` or `CHOSEN` behind it, the
+        comparison at its end. Any text.
     versions: of loopwright, TVM and Python.
     created: when it ran, in seconds since 1970.
     id: its number within a store; None outside, and of no matter to equality.

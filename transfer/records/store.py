@@ -20,6 +20,7 @@ from loopwright.transfer.records.lines import read_lines, write_lines
 from loopwright.transfer.records.lookup import Setting, Wanted, choose, comparable, hardware
 from loopwright.transfer.records.record import (
     CACHES,
+    CHOSEN,
     FINALS,
     NETWORK,
     NEVER,
@@ -128,9 +129,11 @@ class RecordStore:
         not count, since the best of it was in that comparison, and costs of other times say less;
         but for an earlier comparison whose best was in none of the later ones, that of another
         store, say, which has been merged with this one.
-        The fastest config is that with the lowest median over its records, so a lucky record does
-        not beat the later ones of the same config. A config that ever gave wrong results, or
-        crashed, is never the best. `threads` are the target's if not given; `cache` limits
+        Of a comparison that names its winner (see `CHOSEN`) that one alone counts: the others were
+        slower, or tied with it. The fastest config is that with the lowest median over its
+        records, so a lucky record does not beat the later ones of the same config. A config that
+        ever gave wrong results, or crashed, is never the best. `threads` are the target's if not
+        given; `cache` limits
         the choice to such times; if it is None, times inside of a network are left out. Records
         of the machine `besides` are left out, and so are configs that are not `among` those given:
         a space, say, since one of another version's may not be there any more.
@@ -281,10 +284,10 @@ class RecordStore:
         some += f" AND config NOT IN ({wrong})"
         given: tuple[Any, ...] = (*ids, cache, *ids)
         compared = self._database.read(
-            f"""SELECT session, config, min(created), min(cost) FROM records
-            WHERE {some} AND session IN (
-                SELECT id FROM sessions WHERE session LIKE '%{FINALS}')
-            GROUP BY session, config""",
+            f"""SELECT s.session LIKE '%{CHOSEN}', r.session, config, min(created), min(cost)
+            FROM records r JOIN sessions s ON s.id = r.session
+            WHERE {some} AND s.session LIKE '%{FINALS}'
+            GROUP BY r.session, config ORDER BY min(r.id)""",
             given,
         )
 
@@ -292,7 +295,7 @@ class RecordStore:
             with self._database.explained():
                 return among is None or rows.to_config(config) in among
 
-        since = _since([row for row in compared if serves(row[1])])
+        since, lost = _judged([row for row in compared if serves(row[2])])
         if since is not None:
             some, given = f"{some} AND created >= ?", (*given, since)
         floors = self._database.read(
@@ -304,7 +307,7 @@ class RecordStore:
         for config, floor in floors:
             if floor >= lowest:
                 break
-            if not serves(config):
+            if config in lost or not serves(config):
                 continue
             found = self._database.read(
                 f"{rows.SELECT} WHERE {some} AND config = ?", (*given, config)
@@ -316,19 +319,29 @@ class RecordStore:
         return best
 
 
-def _since(compared: Sequence[tuple[int, str, float, float]]) -> float | None:
-    """From when on records count, given the sessions of comparisons, what each compared, when and
-    at which cost: from the last one, or from an earlier one whose best is in none of the later."""
-    sessions: dict[int, list[tuple[int, str, float, float]]] = {}
+def _judged(
+    compared: Sequence[tuple[bool, int, str, float, float]],
+) -> tuple[float | None, frozenset[str]]:
+    """From when on records count, and the configs that do not: by the configs of comparisons,
+    each with whether its comparison names the winner (the first of it) or not (the cheapest of
+    it), its session, when it was measured and at which cost.
+
+    Records count from the last comparison on, or from an earlier one whose winner is in none of
+    the later ones. A config does not count if it lost the last one that it was in.
+    """
+    sessions: dict[int, list[tuple[bool, int, str, float, float]]] = {}
     for row in compared:
-        sessions.setdefault(row[0], []).append(row)
-    since, seen = None, set[str]()
-    for rows_ in sorted(sessions.values(), key=lambda found: -max(row[2] for row in found)):
-        best = min(rows_, key=lambda row: row[3])[1]
-        if best not in seen:
-            since = min(row[2] for row in rows_)
-        seen |= {row[1] for row in rows_}
-    return since
+        sessions.setdefault(row[1], []).append(row)
+    since, seen, lost = None, set[str](), set[str]()
+    for rows_ in sorted(sessions.values(), key=lambda found: -max(row[3] for row in found)):
+        named = rows_[0][0]
+        winner = rows_[0][2] if named else min(rows_, key=lambda row: row[4])[2]
+        if winner not in seen:
+            since = min(row[3] for row in rows_)
+        if named:
+            lost |= {row[2] for row in rows_} - seen - {winner}
+        seen |= {row[2] for row in rows_}
+    return since, frozenset(lost)
 
 
 def _ids(settings: Iterable[Setting]) -> tuple[tuple[int, ...], str]:

@@ -1,14 +1,15 @@
-"""What torch, or else NumPy, needs for the same work: to show beside the result of a search.
+"""The time of torch, or else NumPy, for the same work: to show beside the result of a search.
 
 They are called from Python, and what that costs is much of the time of small work. So ours is
-timed like that too: a search times kernels, in a loop of machine code.
+timed like that too: a search times kernels, in a loop of machine code. Both take turns, round by
+round, and a ratio is told with its interval, or not at all.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,33 +19,65 @@ from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.explore.report.callbacks import speed
-from loopwright.measure.timing import typical
+from loopwright.explore.significance import FEWEST, ratio
+from loopwright.measure.timing import Timer, Timing, in_turns, typical
 
 if TYPE_CHECKING:
     from loopwright.codegen.library.library import Library
 
-_SECONDS = 0.5
-_LONG = 5.0
-_ROUNDS = 200
+_SECONDS = 1.0
+"""That a comparison takes, about."""
+_ROUNDS = 20
+_TIMING = Timing(shortest=5e-3, retries=2)
+_SPIN = 2e-3
+"""Seconds that the threads of a library wait busily after a call, and disturb the other's."""
 _SEED = 0
+
+
+class _Called:
+    """A call from Python that can be timed."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def repeat(self, times: int) -> tuple[float, float]:
+        """Elapsed seconds, twice: CPU time would count threads of the other library."""
+        time.sleep(_SPIN)
+        start = time.perf_counter()
+        for _ in range(times):
+            self._call()
+        elapsed = time.perf_counter() - start
+        return elapsed, elapsed
 
 
 def compare_peer(request: Request, library: Library) -> str | None:
     """A line on another library beside ours, both called from Python; None where there is none."""
-    peer = peer_seconds(request, library.threads)
+    peer = peer_call(request, library.threads)
     if peer is None:
         return None
-    name, seconds = peer
-    own = called_seconds(library, request.workload)
+    name, call = peer
+    theirs, ours = timed([call, library_call(library, request.workload)])
+    found = ratio(theirs, ours)
+    told = f"{found} times as fast"
+    if found.vague:
+        told = f"no ratio, since times differed too much from round to round: {found}"
     return (
-        f"{name:<10} {speed(request.workload.flops, seconds, None)}; called from Python like it, "
-        f"the best takes {own * 1e3:.4g} ms: {seconds / own:.2f} times as fast"
+        f"{name:<10} {speed(request.workload.flops, typical(theirs), None)}; called from Python "
+        f"like it, the best takes {typical(ours) * 1e3:.4g} ms: {told}"
     )
 
 
-def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
-    """The name of the other library and its time in seconds; None where there is no
-    counterpart. NumPy stands in for torch for products; its threads are its own affair."""
+def timed(calls: Sequence[Callable[[], object]]) -> list[tuple[float, ...]]:
+    """Samples of calls in seconds, taken in turns, in about a second; of long ones, as few as an
+    interval needs."""
+    timers = [Timer(_Called(call), _TIMING) for call in calls]
+    length = sum(max(timer.least, _TIMING.shortest) for timer in timers)
+    return in_turns(timers, min(max(FEWEST, int(_SECONDS / length)), _ROUNDS), _TIMING)
+
+
+def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object]] | None:
+    """The name of the other library, and a call of it; None where there is no counterpart. NumPy
+    stands in for torch for products; its threads are its own affair."""
     if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
         return None
     if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
@@ -55,19 +88,19 @@ def peer_seconds(request: Request, threads: int) -> tuple[str, float] | None:
         return None
     try:
         call = _torch_call(request, threads) if name == "torch" else _numpy_call(request)
-        return name, _seconds(call)
+        call()
     except Exception:  # noqa: BLE001 - it lacks the type, or unequal padding, or is broken itself
         return None
+    return name, call
 
 
-def called_seconds(library: Library, workload: Workload) -> float:
-    """The time in seconds of a library of ours, called from Python like the others, its constants
-    bound ahead."""
+def library_call(library: Library, workload: Workload) -> Callable[[], object]:
+    """A call of a library of ours from Python like the others, its constants bound ahead."""
     data = zip(workload.inputs, random_inputs(workload, np.random.default_rng(_SEED)), strict=True)
     arrays = {t.name: array for t, array in data}
     bound = library.bind(**{t.name: arrays.pop(t.name) for t in workload.constants})
     inputs = tuple(arrays.values())
-    return _seconds(lambda: bound(*inputs))
+    return lambda: bound(*inputs)
 
 
 def _torch_call(request: Request, threads: int) -> Callable[[], object]:
@@ -95,21 +128,6 @@ def _arrays(request: Request, inputs: tuple[Any, ...]) -> dict[str, Any]:
     return {
         n: by_name[a.name] if isinstance(a, Tensor) else a for n, a in request.arguments.items()
     }
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    """What a call costs, by as many samples as half a second allows; at least three of those that
-    do not take seconds."""
-    call()
-    samples: list[float] = []
-    end = time.perf_counter() + _SECONDS
-    while len(samples) < (3 if sum(samples) < _LONG else 1) or (
-        time.perf_counter() < end and len(samples) < _ROUNDS
-    ):
-        start = time.perf_counter()
-        call()
-        samples.append(time.perf_counter() - start)
-    return typical(samples)
 
 
 def _conv2d(torch: Any, a: Mapping[str, Any]) -> Any:
