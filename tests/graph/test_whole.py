@@ -22,7 +22,8 @@ class Session:
     """Knows what the configs of a workload cost alone."""
 
     def __init__(self, workload, costs):
-        self.workload, self.space, self.costs = workload, lw.space(workload, TARGET), costs
+        self.workload, self.costs = workload, costs
+        self.space = lw.space(workload, TARGET, numerics="fast")
         self.device = self
 
     target = TARGET
