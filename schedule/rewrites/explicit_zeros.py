@@ -8,7 +8,6 @@ has NaN where the definition multiplies a zero by an infinity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from loopwright.dsl.numerics import Numerics
@@ -29,10 +28,3 @@ class ExplicitZeros(Rewrite):
             return None  # its own program has them
         program = tuple(replace(nest, keeps_zeros=True) for nest in base.source.combined)
         return Made(grouped(program, program, base.source.outputs))
-
-    def variant(
-        self, base: Variant, target: Target, parameters: Mapping[str, int]
-    ) -> Variant | None:
-        """The variant, which is strict though its base is not."""
-        made = super().variant(base, target, parameters)
-        return None if made is None else replace(made, numerics=Numerics.STRICT)
