@@ -128,7 +128,7 @@ def derive(named: Named, target: Target, derivation: Derivation) -> Variant:
         assert variant is not None
         try:
             variant = rewrite.variant(variant, target, dict(step.parameters))
-        except (KeyError, TypeError, ZeroDivisionError) as error:
+        except (IndexError, KeyError, TypeError, ZeroDivisionError) as error:
             raise ConfigError(f"{step} has parameters that it does not take: {error}") from error
         if variant is None:
             raise ConfigError(f"this workload has no program by {derivation} on this target")

@@ -10,6 +10,7 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.oracle import evaluate
 from loopwright.schedule.lowering import lower
+from loopwright.schedule.space import find_sketch
 from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.verifier import verify
@@ -183,7 +184,8 @@ def test_processors_without_the_instruction_have_no_such_program():
 def test_no_search_draws_them_and_records_may_name_them():
     space = lw.space(lw.workload(pointwise()), AVX2_SMALL)
     config = space.data_dependent[0].at(space.data_dependent[0].default)
-    assert config in space
+    assert config in space.whole
+    assert find_sketch(space.workload, HERE, config.sketch).config() == config
     assert not any("activation_sparsity" in s.derivation.names for s in space.sketches)
 
 

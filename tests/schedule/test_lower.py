@@ -74,7 +74,7 @@ def test_a_row_of_a_batch_is_the_tree_of_that_config(name):
     ],
 )
 def test_the_default_tree_reads_as_expected(name, golden):
-    points = space(WORKLOADS[name](), AVX2)
+    points = space(WORKLOADS[name](), AVX2, "fast")
     config = points.default
     golden(name, f"{config}\n{show(lower(points.sketches[0], AVX2, config))}")
 
