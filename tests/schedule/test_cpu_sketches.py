@@ -1,6 +1,7 @@
 """Which combinations of structures a space tries where there are too many."""
 
 from loopwright.schedule.cpu import sketches
+from loopwright.schedule.cpu.heuristics import CPU
 
 
 def test_few_combinations_are_all_tried_in_their_order():
@@ -10,7 +11,7 @@ def test_few_combinations_are_all_tried_in_their_order():
 
 def test_of_many_those_of_the_first_structures_of_every_nest_are_tried():
     found = sketches._combinations([range(20)] * 3)
-    assert len(found) == len(set(found)) == sketches._MOST_SKETCHES
+    assert len(found) == len(set(found)) == CPU.sketches
     assert found[0] == (0, 0, 0)
     assert all(max(numbers) >= 9 for numbers in zip(*found))
     sums = [sum(numbers) for numbers in found]
