@@ -87,7 +87,7 @@ class Rewrite(ABC):
             base.error_growth * made.error_growth,
             made.numerics,
             made.program,
-            self.prior * made.prior,
+            self.prior * made.prior * (base.prior if base.derivation else 1.0),
             max(base.minor, self.minor),
             base.data_dependent or self.data_dependent,
         )
