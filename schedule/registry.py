@@ -23,6 +23,7 @@ from loopwright.schedule.rewrites.contract import Rewrite
 from loopwright.schedule.rewrites.explicit_zeros import ExplicitZeros
 from loopwright.schedule.rewrites.im2col import Im2col
 from loopwright.schedule.rewrites.int24_weights import Int24Weights
+from loopwright.schedule.rewrites.kn2row import Kn2row
 from loopwright.schedule.rewrites.padding_at_blocks import PaddingAtBlocks
 from loopwright.schedule.rewrites.producer_at_blocks import ProducerAtBlocks
 from loopwright.schedule.rewrites.rfactor import Rfactor
@@ -36,6 +37,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ExplicitZeros(),
     Im2col(),
     Ttgt(),
+    Kn2row(),
     PaddingAtBlocks(),
     BoundaryPeeling(),
     ProducerAtBlocks(),

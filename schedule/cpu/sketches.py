@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sketches
+from loopwright.schedule.program.buffer_reuse import settled
 from loopwright.schedule.program.constants import known_ahead
 from loopwright.schedule.program.footprint import NestContext
 from loopwright.schedule.program.plan import Group, has_reuse
@@ -28,7 +29,7 @@ class CpuSketches:
 
     def __init__(self, variant: Variant, target: Target) -> None:
         self.variant = variant
-        self.groups: tuple[Group, ...] = variant.groups
+        self.groups: tuple[Group, ...] = tuple(map(settled, variant.groups))
         ahead = known_ahead(variant.workload, self.groups)
         self._options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
         self._fixed: set[int] = set()  # nests whose speed does not matter

@@ -75,7 +75,7 @@ WORKLOADS = {
     "separable convolution": (separable, SMALL),
     "transposed convolution": (
         lambda: ops.conv2d_transpose(
-            T("x", 1, 16, 7, 7), T("w", 16, 8, 4, 4, constant=True), stride=2, padding=1
+            T("x", 1, 40, 7, 7), T("w", 40, 3, 4, 4, constant=True), stride=2, padding=1
         ),
         narrow(2),
     ),

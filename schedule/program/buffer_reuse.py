@@ -1,0 +1,105 @@
+"""Rows that are made in place: a rewrite of groups whose rows are long.
+
+    for row: E[i] = …; S += E[i]; O[row, i] = f(E[i], S)
+     ↦  for row: O[row, i] = …; S += O[row, i]; O[row, i] = f(O[row, i], S)
+
+A long row and a copy of it, beside what it is made of, crowd the second-level cache, and the lines
+of the result are waited for where nothing else is to be done. In a softmax over 30,522 elements
+they are fetched while exponentials are computed. An element must not be changed twice: the last
+nest has tiles that divide its axis, and another nest the elements that are left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.schedule.program.canonical import substitute_axes
+from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.plan import Group
+
+_LONG = 1 << 15  # bytes of a row that is too long for the first-level cache
+_TILE = 64  # elements, of which a tile has a divisor
+_FEW = 16  # times as many elements are long enough for slow ones at the end
+
+
+def settled(group: Group) -> Group:
+    """The group with a long local row in the place of the result that is made of it, if there is
+    such a row."""
+    if group.bases or not group.local:
+        return group
+    rows = _Rows(group)
+    local = next(filter(rows.stands, group.local), None)
+    return group if local is None else rows.with_result_for(local)
+
+
+class _Rows:
+    """The rows of a group, and what its last nest makes of them."""
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.last = group, group.nests[-1]
+        self.inner = [d for d, p in enumerate(self.last.index) if p.plain() in self.last.axes]
+
+    def stands(self, local: Tensor) -> bool:
+        """Whether a local tensor can stand where the last nest writes: an element of one is made
+        of the same element of the other."""
+        last, out = self.last, self.last.out
+        writers = [n for n in self.group.nests if n.out is local]
+        touched = [t for n in self.group.nests for t in (n.out, *(r.tensor for r in n.reads()))]
+        if any(t.name in (local.name, out.name) and t not in (local, out) for t in touched):
+            return False  # seen with merged axes
+        reads = {r.index for r in last.reads() if r.tensor is local}
+        shape = tuple(tensor_shape(out)[d] for d in self.inner)
+        return bool(
+            writers
+            and tensor_bytes(local) > _LONG
+            and (local.dtype, tensor_shape(local)) == (out.dtype, shape)
+            and shape[-1] >= _FEW * _TILE
+            and [last.index[d].plain() for d in self.inner] == list(last.axes)
+            and tuple(extent(a) for a in last.axes) == shape
+            and reads == {tuple(last.index[d] for d in self.inner)}
+            and all(n.reducer is None and not n.also for n in (*writers, last))
+            and out not in self.group.local
+            and not any(
+                n.out is out or any(r.tensor is out for r in n.reads())
+                for n in self.group.nests[:-1]
+            )
+        )
+
+    def with_result_for(self, local: Tensor) -> Group:
+        """The group with the result in the place of a local tensor."""
+        *before, last = (self._moved(nest, local) for nest in self.group.nests)
+        # Reads of a nest's `result` are those of an accumulator; here none is meant.
+        last = replace(last, result=Tensor(last.out.name, tensor_shape(last.out), last.out.dtype))
+        kept = tuple(t for t in self.group.local if t is not local)
+        return replace(self.group, parts=(*before, *_in_whole_tiles(last)), local=kept)
+
+    def _moved(self, nest: Nest, local: Tensor) -> Nest:
+        out = self.last.out
+
+        def index(of: tuple[Affine, ...]) -> tuple[Affine, ...]:
+            at = dict(zip(self.inner, of, strict=True))
+            return tuple(at.get(d, p) for d, p in enumerate(self.last.index))
+
+        def read(r: Read) -> Expr:
+            return Read(out, index(r.index)) if r.tensor is local else r
+
+        moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
+        if nest.out is not local:
+            return moved
+        return replace(moved, out=out, index=index(nest.index), result=out)
+
+
+def _in_whole_tiles(nest: Nest) -> Iterator[Nest]:
+    """A nest as one over whole tiles, and one over the elements that are left over."""
+    *rest, axis = nest.axes
+    whole = extent(axis) // _TILE * _TILE
+    for start, size in ((0, whole), (whole, extent(axis) - whole)):
+        if size:
+            part = Index(axis.name, size)
+            values: dict[Index, IndexExpr] = {axis: part + start}
+            yield substitute_axes(nest, (*rest, part), (), values)
