@@ -164,7 +164,7 @@ def test_an_unknown_word_is_refused_with_those_that_there_are(word):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Step("kn2row"), "'kn2row' is no rewrite of this version; there are rfactor"),
+        (Step("unpadded"), "'unpadded' is no rewrite of this version; there are rfactor"),
         (Step("padding_at_blocks"), "parameters that it does not take"),
         (Step("ttgt"), "has no program by ttgt on this target"),
         (Step("winograd", (("results", 0),)), "winograd"),

@@ -25,6 +25,7 @@ _HEAD = (
     "threads",
     "ms",
     "GFLOP/s",
+    "numerics",
     "cache",
     "when",
     "failure",
@@ -61,6 +62,7 @@ def _line(r: Record) -> tuple[str, ...]:
         str(r.threads),
         "" if r.failure else f"{r.cost * 1e3:.4g}",
         "" if r.failure else f"{_gflops(r):.1f}",
+        r.numerics,
         r.cache,
         _when(r.created),
         r.failure.kind if r.failure else "",
@@ -72,6 +74,7 @@ def record_details(r: Record, store: Path) -> Iterator[tuple[str, object]]:
     yield "record", r.id
     yield "workload", f"{r.workload_key}\n{_workload(r.workload)}"
     yield "config", r.config
+    yield "numerics", r.numerics
     if r.failure is None:
         yield "cost", f"{r.cost * 1e3:.6g} ms, {_gflops(r):.1f} GFLOP/s ({r.cache} caches)"
     else:
