@@ -40,7 +40,7 @@ def cost(config: Config) -> float:
     """Seconds: a smooth bowl over the knobs, and a little that differs from sketch to sketch."""
     product = [math.prod(choice) for _, choice in config.values]
     bowl = sum((math.log2(1 + v) - 3 - i) ** 2 for i, v in enumerate(product))
-    return 1e-3 * (1 + bowl / 10 + zlib.crc32(config.sketch.encode()) % 7 / 10)
+    return 1e-3 * (1 + bowl / 10 + zlib.crc32(config.sketch.structure.encode()) % 7 / 10)
 
 
 class MadeUp(Device):
