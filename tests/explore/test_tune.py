@@ -456,7 +456,7 @@ def test_callbacks_hear_it_all_and_always_the_end():
             self.heard.append(tuned)
 
     listener = Listener()
-    tuned = run(MadeUp(fails=frozenset({0})), callbacks=[listener])
+    tuned = run(MadeUp(fails=frozenset({1})), callbacks=[listener])
     assert listener.heard[0] == "start"
     assert listener.heard[-2:] == ["stop", tuned]
     last = listener.heard[-3]
