@@ -60,7 +60,7 @@ def built(net):
 
 
 def test_a_model_is_shown_in_one_line(built):
-    assert repr(built) == "<TunedModel: 8 steps, 0 of 5 tasks tuned>"
+    assert repr(built) == "<TunedModel: 8 steps, 0 of 5 tasks tuned, standard numerics>"
     assert len(repr(built.work)) < 80
 
 

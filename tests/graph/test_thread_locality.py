@@ -15,7 +15,7 @@ def product():
 def config(order, block):
     """A product whose threads split the rows of the result, or its columns."""
     for sketch in lw.space(product(), HERE).sketches:
-        if f"vector=1 tile=0 order={order} reduce=2 pack=1" == sketch.name:
+        if f"vector=1 tile=0 order={order} reduce=2 pack=1" == sketch.name.structure:
             default = dict(sketch.config().values)
             values = {"tile0": (4, 16), "block0_0": (block[0],), "block1_0": (block[1],)}
             chosen = tuple((name, values.get(name, value)) for name, value in default.items())
