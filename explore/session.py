@@ -17,7 +17,7 @@ from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.report.callbacks import Callback, Progress
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import Space
+from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.lookup import hardware
 from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import Record, RecordStore
@@ -58,6 +58,7 @@ class Session:
         self.resumed = 0
         self.champion: Config | None = None
         self.verified: set[Config] = set()
+        self._whole = True
         self.spent: dict[str, float] = {}
         self.preparing = preparing
         self._began = time.monotonic()
@@ -117,6 +118,7 @@ class Session:
         self._earlier = {r.measurement: r for r in like}
         self.resumed = len(last)
         self.champion = self.best_known()
+        self._whole = self._saw_best()
         if self.resumed:
             trials = counted(self.resumed, "trial")
             self.note(f"counts {trials} of earlier sessions; {self.store.path}")
@@ -169,16 +171,7 @@ class Session:
     def best_known(self, cache: str | None = None) -> Config | None:
         """What the store would choose for this machine, by times of the device's kind if not of
         another; None for nothing."""
-        if self.store is None:
-            return None
-        found = self.store.best(
-            self.workload,
-            self.device.target,
-            machine=self._machine,
-            cache=cache or self.device.cache,
-            among=self.space,
-        )
-        return found.config if found else None
+        return self._best_among(self.space, cache or self.device.cache)
 
     def in_networks(self) -> Mapping[Config, float]:
         """The configs that were measured inside of a network on this machine, with their costs."""
@@ -195,8 +188,9 @@ class Session:
 
     def record_finals(self, measurements: Sequence[Measurement]) -> list[Record]:
         """The records of what was compared side by side, the winner first, stored, all or none: a
-        part of them would be taken for all."""
-        return self._stored_as(self._name + CHOSEN, measurements)
+        part of them would be taken for all. They are no comparison with the best others where
+        numerics left out what the store would choose."""
+        return self._stored_as(self._name + CHOSEN * self._whole, measurements)
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
         parts = (self.workload, self.device.target, self._machine)
@@ -312,3 +306,21 @@ class Session:
                 return
             self.reject(measured[i].config, failure)
             measured[i] = replace(measured[i], seconds=(), failure=failure)
+
+    def _best_among(self, among: Space, cache: str) -> Config | None:
+        """What the store would choose for this machine of a space."""
+        if self.store is None:
+            return None
+        target = self.device.target
+        found = self.store.best(
+            self.workload, target, machine=self._machine, cache=cache, among=among
+        )
+        return found.config if found else None
+
+    def _saw_best(self) -> bool:
+        """Whether the space has what the store would choose, whatever its numerics."""
+        if self.space.numerics == Numerics.FAST or not self.space.sketches[0].has_loops:
+            return True
+        loosest = space(self.workload, self.device.target, Numerics.FAST)
+        best = self._best_among(loosest, self.device.cache)
+        return best is None or best in self.space

@@ -25,7 +25,7 @@ from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Comparison, Measurement, never
 from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
 from loopwright.schedule.space import Space, space
-from loopwright.transfer.records.record import FINALS, RecordError
+from loopwright.transfer.records.record import RecordError
 from loopwright.transfer.records.store import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
 from tests.sketches import derived
@@ -395,7 +395,7 @@ def test_a_search_of_a_part_of_the_space_does_not_hide_what_was_found_in_the_res
     fast = Measurement(by_winograd, (1e-9,), None, 0.0, 0.0, "warm", 2, 0.0)
     facts = (lw.workload(y), device.target, device.fingerprint())
     with RecordStore(tmp_path / "r.db") as store:
-        store.add([Record.of(*facts, fast, seed=0, session=f"before{FINALS}")])
+        store.add([Record.of(*facts, fast, seed=0, session="before")])
     found = run(device, y, records=tmp_path / "r.db", trials=16, numerics="strict")
     assert "winograd" not in found.config.sketch.derivation.names
     with RecordStore(tmp_path / "r.db") as store:
