@@ -1,6 +1,6 @@
 """From a workload to the nests that will be scheduled: what is inlined, fused, and grouped.
 
-These choices are the same for every sketch; `docs/design.md` says why each is made.
+These choices are the same for every sketch of a program.
 """
 
 from __future__ import annotations
