@@ -154,7 +154,7 @@ def test_a_library_that_is_dropped_is_unloaded():
 def test_a_process_with_sleeping_threads_ends_at_once(tmp_path):
     path = kernels.matmul().export(tmp_path / "mm.so")
     script = (
-        "import sys, numpy as np, loopwright.codegen.library.export as e\n"
+        "import sys, numpy as np, loopwright.codegen.load as e\n"
         f"lib = e.load({str(path)!r}); lib.threads = 4\n"
         "lib(np.ones((24, 12), 'f4'), np.ones((12, 16), 'f4'))\n"
     )
