@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import indices
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import tensor
@@ -138,8 +139,11 @@ class LocalDevice(Device):
                 )
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
+        try:
+            sketch = find_sketch(workload, self.target, config.sketch)
+        except ConfigError as error:
+            return Failure("illegal", str(error))
         # "fast" promises nothing of features that are small beside others.
-        sketch = find_sketch(workload, self.target, config.sketch)
         data = self._references.fresh(workload, scaled=sketch.numerics < Numerics.FAST)
         # What is checked is mostly of the last batch, whose code is still there.
         known = self._built.get((workload.key, config))

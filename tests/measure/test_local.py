@@ -40,10 +40,10 @@ class Scripted(Builder):
         rest = iter(own)
         return [self.given[c] if c in self.given else next(rest) for c in configs]
 
-    def oracle(self, task, seed, timeout):
+    def oracle(self, task, seed, timeout, scaled=False):
         if self.no_oracle:
             return Reply(Frame({}), Failure("timeout", "too slow"), 0.0)
-        return super().oracle(task, seed, timeout)
+        return super().oracle(task, seed, timeout, scaled)
 
     def build_with_oracle(self, task, configs, seed, timeout):
         return self.build(task, configs), self.oracle(task, seed, timeout)
