@@ -1,23 +1,16 @@
-"""`Tuned`: what a search found, and how it went."""
+"""`Tuned`: the result of `tune`, with what can be made of it."""
 
 from __future__ import annotations
 
 import functools
-import math
 import os
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loopwright.dsl.words import counted
-from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
-from loopwright.explore.significance import Finalist, Ratio
-from loopwright.measure.device import Measurement
-from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.target import Target
+from loopwright.explore.report.html import html
+from loopwright.explore.result import SearchResult
 from loopwright.transfer.records.store import Record
 
 if TYPE_CHECKING:
@@ -25,56 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
-    """The result of `tune`.
-
-    Attributes
-    ----------
-    config: the best one.
-    record: of it; its seconds are those of the final comparison, or of the search if there was
-        none. None if it was not measured.
-    default: the default config's cost in seconds, measured beside the best one's where there was
-        a comparison; infinite if the default failed.
-    speedup: how many times faster than the default, by samples taken side by side; None where no
-        speed-up is claimed.
-    claim: how it stands to the default, in words: by how much it is faster, that it is tied with
-        it, or why nothing is claimed.
-    history: every candidate measured, in order; the first `resumed` in earlier sessions.
-    finalists: the best few, measured again side by side, the winner first; empty if the search
-        was interrupted, or in a hurry.
-    spent: seconds of this session by part: choosing, learning, building, running, …
-    end: why the search ended.
-    notes: what was told in words, such as which global model it began with.
-    """
-
-    workload: Workload
-    target: Target
-    config: Config
-    record: Record | None
-    default: float
-    speedup: Ratio | None
-    claim: str
-    history: tuple[Measurement, ...]
-    resumed: int
-    finalists: tuple[Finalist, ...]
-    spent: Mapping[str, float]
-    end: str
-    notes: tuple[str, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """Its cost, by `record.seconds`; nan if it was not measured."""
-        return math.nan if self.record is None else self.record.cost
-
-    @property
-    def tied(self) -> tuple[Finalist, ...]:
-        """Finalists that are tied with the fastest and were not chosen."""
-        return tuple(f for f in self.finalists if f.standing == "tied")
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """How many candidates failed, by kind."""
-        return dict(Counter(m.failure.kind for m in self.history if m.failure))
+class Tuned(SearchResult):
+    """The result of `tune`: the program, and reports of how it was found."""
 
     @functools.cached_property
     def library(self) -> Library:
@@ -83,19 +28,9 @@ class Tuned:
 
         return build(self.workload, self.config, self.target)
 
-    def curve(self) -> list[float]:
-        """The lowest cost in seconds after each trial."""
-        best, result = math.inf, []
-        for measurement in self.history:
-            best = min(best, measurement.cost)
-            result.append(best)
-        return result
-
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
         nothing was measured."""
-        from loopwright.explore.report.html import html
-
         self._measured()
         path = Path(path)
         path.write_text(html(self), encoding="utf-8")
@@ -117,13 +52,3 @@ class Tuned:
         if self.record is None:
             raise TuningError("nothing was measured, so there is nothing to show: give it trials")
         return self.record
-
-    def __str__(self) -> str:
-        if self.record is None:
-            return f"{self.end}: {self.config}"
-        return (
-            f"{self.seconds * 1e3:.4g} ms, {self.claim}, after "
-            f"{counted(len(self.history), 'trial')} ({self.end}): {self.config}"
-        )
-
-    __repr__ = __str__

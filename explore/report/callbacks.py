@@ -7,12 +7,10 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from loopwright.explore.budget import Budget
-
-if TYPE_CHECKING:
-    from loopwright.explore.tuned import Tuned
+from loopwright.explore.result import SearchResult
 
 _PACE = 8
 """Trials that say how long one takes."""
@@ -68,7 +66,7 @@ class Callback:
     def stop(self) -> None:
         """The search is over, whether it worked or not; called once."""
 
-    def finish(self, tuned: Tuned) -> None:
+    def finish(self, tuned: SearchResult) -> None:
         """The result, after `stop`."""
 
 

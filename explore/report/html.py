@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
 
 from loopwright.dsl.words import counted
 from loopwright.explore.report.callbacks import speed
 from loopwright.explore.report.plot import curve, roofline
+from loopwright.explore.result import SearchResult
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.tree.printer import show
-
-if TYPE_CHECKING:
-    from loopwright.explore.tuned import Tuned
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em;
@@ -25,7 +22,7 @@ svg { width: 100%; height: auto; } .best { font-size: 1.3em; }
 """
 
 
-def html(tuned: Tuned) -> str:
+def html(tuned: SearchResult) -> str:
     """The whole report: result, curve, loop tree, roofline, finalists, failures, time spent."""
     peaks = _peaks(tuned)
     sections = [
@@ -49,7 +46,7 @@ def html(tuned: Tuned) -> str:
     )
 
 
-def _result(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
+def _result(tuned: SearchResult, peaks: tuple[float, float] | None) -> str:
     flops, peak = tuned.workload.flops, peaks[0] if peaks else None
     best, default = (escape(speed(flops, s, peak)) for s in (tuned.seconds, tuned.default))
     return (
@@ -59,7 +56,7 @@ def _result(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
     )
 
 
-def _peaks(tuned: Tuned) -> tuple[float, float] | None:
+def _peaks(tuned: SearchResult) -> tuple[float, float] | None:
     """Operations and bytes a second that the machine reaches at most; None for a table, and for a
     GPU, of which they are not known."""
     if tuned.target.kind == "replayed" or tuned.target.gpu is not None:
@@ -70,7 +67,7 @@ def _peaks(tuned: Tuned) -> tuple[float, float] | None:
     return found.flops, found.bandwidth
 
 
-def _tree(tuned: Tuned) -> str:
+def _tree(tuned: SearchResult) -> str:
     if tuned.target.kind == "replayed":
         return "<p>A table of known costs has no loops to show.</p>"
     sketch = find_sketch(tuned.workload, tuned.target, tuned.config.sketch)
@@ -78,7 +75,7 @@ def _tree(tuned: Tuned) -> str:
     return f"<details><summary>Its loops</summary>{loops}</details>"
 
 
-def _roofline(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
+def _roofline(tuned: SearchResult, peaks: tuple[float, float] | None) -> str:
     flops, moved = tuned.workload.flops, tuned.workload.min_bytes
     if peaks is None or not flops:
         return ""
@@ -91,7 +88,7 @@ def _roofline(tuned: Tuned, peaks: tuple[float, float] | None) -> str:
     return _section("Roofline", drawn, f"<p>{escape(text)}</p>")
 
 
-def _finalists(tuned: Tuned) -> str:
+def _finalists(tuned: SearchResult) -> str:
     if not tuned.finalists:
         return f"<p>None: the best were not compared ({escape(tuned.end)}).</p>"
     rows = [
@@ -101,7 +98,7 @@ def _finalists(tuned: Tuned) -> str:
     return _table(("cost", "p against the fastest", "", "config"), rows)
 
 
-def _failures(tuned: Tuned) -> str:
+def _failures(tuned: SearchResult) -> str:
     if not tuned.failures:
         return "<p>None.</p>"
     first = {m.failure.kind: m.failure for m in reversed(tuned.history) if m.failure}
@@ -109,13 +106,13 @@ def _failures(tuned: Tuned) -> str:
     return _table(("kind", "candidates", "the first of them"), rows)
 
 
-def _spent(tuned: Tuned) -> str:
+def _spent(tuned: SearchResult) -> str:
     total = sum(tuned.spent.values()) or 1.0
     rows = [(part, f"{s:.2f} s", f"{s / total:.0%}") for part, s in tuned.spent.items()]
     return _table(("part", "time", "share"), rows)
 
 
-def _machine(tuned: Tuned) -> str:
+def _machine(tuned: SearchResult) -> str:
     r = tuned.record
     assert r is not None  # a report is of measurements
     rows = [("target", r.target), ("threads", str(r.threads)), ("seed", str(r.seed))]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopwright.explore.budget import TuningError
-
-if TYPE_CHECKING:
-    from loopwright.explore.tuned import Tuned
+from loopwright.explore.result import SearchResult
 
 _INK, _BEST, _DOT = "#333333", "#c2410c", "#7c9cbf"
 _OUTLIER = 20  # times the best cost: what is above is drawn at the edge
 
 
-def plot(tuned: Tuned, path: Path) -> Path:
+def plot(tuned: SearchResult, path: Path) -> Path:
     """Write the tuning curve in the format of the suffix: .png, .svg, .pdf, …
 
     Raises `TuningError` for a format that matplotlib does not know.
@@ -36,7 +34,7 @@ def check_format(path: Path) -> None:
         raise TuningError(f"{path}: the name of a plot ends in one of {listed}")
 
 
-def curve(tuned: Tuned) -> str:
+def curve(tuned: SearchResult) -> str:
     """The tuning curve as SVG: a dot per candidate and the best so far; cost over trial."""
     return _svg(_curve(tuned))
 
@@ -53,7 +51,7 @@ def roofline(speed: float, intensity: float, flops: float, bandwidth: float) -> 
     return _svg(figure)
 
 
-def _curve(tuned: Tuned) -> Any:
+def _curve(tuned: SearchResult) -> Any:
     figure, axes = _figure()
     best = [c * 1e3 for c in tuned.curve()]
     high = _OUTLIER * best[-1]

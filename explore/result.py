@@ -1,0 +1,87 @@
+"""`SearchResult`: what a search found, and how it went, as reports read it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loopwright.dsl.words import counted
+from loopwright.dsl.workload import Workload
+from loopwright.explore.significance import Finalist, Ratio
+from loopwright.measure.device import Measurement
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Target
+from loopwright.transfer.records.store import Record
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """What a search found.
+
+    Attributes
+    ----------
+    config: the best one.
+    record: of it; its seconds are those of the final comparison, or of the search if there was
+        none. None if it was not measured.
+    default: the default config's cost in seconds, measured beside the best one's where there was
+        a comparison; infinite if the default failed.
+    speedup: how many times faster than the default, by samples taken side by side; None where no
+        speed-up is claimed.
+    claim: how it stands to the default, in words: by how much it is faster, that it is tied with
+        it, or why nothing is claimed.
+    history: every candidate measured, in order; the first `resumed` in earlier sessions.
+    finalists: the best few, measured again side by side, the winner first; empty if the search
+        was interrupted, or in a hurry.
+    spent: seconds of this session by part: choosing, learning, building, running, …
+    end: why the search ended.
+    notes: what was told in words, such as which global model it began with.
+    """
+
+    workload: Workload
+    target: Target
+    config: Config
+    record: Record | None
+    default: float
+    speedup: Ratio | None
+    claim: str
+    history: tuple[Measurement, ...]
+    resumed: int
+    finalists: tuple[Finalist, ...]
+    spent: Mapping[str, float]
+    end: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Its cost, by `record.seconds`; nan if it was not measured."""
+        return math.nan if self.record is None else self.record.cost
+
+    @property
+    def tied(self) -> tuple[Finalist, ...]:
+        """Finalists that are tied with the fastest and were not chosen."""
+        return tuple(f for f in self.finalists if f.standing == "tied")
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How many candidates failed, by kind."""
+        return dict(Counter(m.failure.kind for m in self.history if m.failure))
+
+    def curve(self) -> list[float]:
+        """The lowest cost in seconds after each trial."""
+        best, result = math.inf, []
+        for measurement in self.history:
+            best = min(best, measurement.cost)
+            result.append(best)
+        return result
+
+    def __str__(self) -> str:
+        if self.record is None:
+            return f"{self.end}: {self.config}"
+        return (
+            f"{self.seconds * 1e3:.4g} ms, {self.claim}, after "
+            f"{counted(len(self.history), 'trial')} ({self.end}): {self.config}"
+        )
+
+    __repr__ = __str__
