@@ -139,10 +139,10 @@ def chosen(job: Job, store: RecordStore, size: int) -> list[Config]:
     tuner = Tuner(space(job.workload, job.target, "fast"), seed=seed)
     tuner.tell(list(known), known.values())
     asked = tuner.ask(size // 2)
-    domain, taken = tuner.strategy.domain, Seen()
-    taken.add(domain.points([*known, *asked]))
-    rest = domain.fresh(size - len(asked), taken, np.random.default_rng(seed))
-    return [*asked, *domain.configs(rest)]
+    encoded, taken = tuner.strategy.encoded, Seen()
+    taken.add(encoded.points([*known, *asked]))
+    rest = encoded.fresh(size - len(asked), taken, np.random.default_rng(seed))
+    return [*asked, *encoded.configs(rest)]
 
 
 def known(job: Job, store: RecordStore, size: int) -> list[Config]:

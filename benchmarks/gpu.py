@@ -24,7 +24,7 @@ import click
 import numpy as np
 from contenders import gpu_contract
 from contenders.reference import reference
-from gpu_peak import NoGpuError, Roofline, roofline
+from gpu_peak import GpuLimits, NoGpuError, gpu_limits
 from outcomes import Outcome, load, mean, merged, outcome, save
 from peers import Peer, Processes
 from rich.console import Console
@@ -53,7 +53,7 @@ def measure(
     trials: int,
     records: Path,
     rounds: int,
-    top: Roofline,
+    top: GpuLimits,
 ) -> Iterator[Outcome]:
     """One row after the other, tuned first where that is asked for."""
     processors = len(os.sched_getaffinity(0))
@@ -71,7 +71,7 @@ def measure(
                 {name: r.samples for name, r in results.items()},
                 {n: r.facts["error"] for n, r in results.items() if "error" in r.facts},
                 {n: r.note for n, r in results.items() if r.failed},
-                top.peak(row.request.workload.inputs[0].dtype),
+                top.roofline(row.request.workload.inputs[0].dtype),
             )
 
 
@@ -98,7 +98,7 @@ def shown(o: Outcome) -> str:
     return f"{o.suite} {o.row}: {o.ratio:.2f} of {o.best}, {share}; ms: {times}{failed}"
 
 
-def about(top: Roofline) -> dict[str, object]:
+def about(top: GpuLimits) -> dict[str, object]:
     """What a file of results tells beside them."""
     versions = {}
     for package in _PACKAGES:
@@ -174,7 +174,7 @@ def main(
     found = load(json_) if json_ else []
     if not tables:
         try:
-            top = roofline()
+            top = gpu_limits()
         except NoGpuError as error:
             raise click.ClickException(f"{error}; --dry builds everything without one") from error
         console.print(f"{top.name}, {top.arch}", markup=False)

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from loopwright.measure.roofline import Peak
+from loopwright.measure.roofline import Roofline
 
 # CUdevice_attribute, as the driver's API numbers them.
 _CLOCK, _MULTIPROCESSORS, _MEMORY_CLOCK, _BUS, _MAJOR, _MINOR = 13, 16, 36, 37, 75, 76
@@ -26,7 +26,7 @@ class NoGpuError(Exception):
 
 
 @dataclass(frozen=True)
-class Roofline:
+class GpuLimits:
     """What a GPU can do at most: operations a second by type, bytes of its memory a second; at
     the highest clocks, which it need not hold. Not a number where that is not known."""
 
@@ -35,12 +35,12 @@ class Roofline:
     flops: dict[str, float]
     bandwidth: float
 
-    def peak(self, dtype: str) -> Peak:
+    def roofline(self, dtype: str) -> Roofline:
         """For rows whose factors are of a type."""
-        return Peak(self.flops.get(dtype, float("nan")), self.bandwidth, 1)
+        return Roofline(self.flops.get(dtype, float("nan")), self.bandwidth, 1)
 
 
-def roofline() -> Roofline:
+def gpu_limits() -> GpuLimits:
     """Of the first GPU. Raises `NoGpuError`."""
     driver, device = _first()
 
@@ -55,7 +55,7 @@ def roofline() -> Roofline:
     cycles = attribute(_MULTIPROCESSORS) * attribute(_CLOCK) * 1e3  # clocks are in kHz
     found = {"float32": _SINGLE, "float16": _HALF}
     capability, nan = f"{major}.{minor}", float("nan")
-    return Roofline(
+    return GpuLimits(
         label.value.decode(),
         f"sm_{major}{minor}",
         {dtype: table.get(capability, nan) * cycles for dtype, table in found.items()},

@@ -1,4 +1,4 @@
-"""Instant tuning against a search: how fast the choice is, and how soon it is there.
+"""Zero-shot tuning against a search: how fast the choice is, and how soon it is there.
 
     python benchmarks/instant.py [--suite resnet] [--row C2 --row C6] [--threads 2] [--trials 512]
     python benchmarks/instant.py --drawn 56

@@ -113,7 +113,7 @@ def ours(network: str, threads: int, **options: Any) -> Made:
         "tuned": len(made.records),
         "tasks": len(made.work.tasks),
         "estimate": made.estimate,
-        "weights": made.composed.weight_bytes,
+        "weights": made.linked.weight_bytes,
     }
     return timer, facts
 

@@ -20,7 +20,7 @@ from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.numerics import Numerics
-from loopwright.measure.roofline import peak
+from loopwright.measure.roofline import roofline
 from loopwright.schedule.target import Target
 
 CONTENDERS = (
@@ -59,7 +59,10 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
         "seconds": {n: r.median for n, r in results.items() if r.samples},
         "best": best,
         "ratio": ratios.get(best, math.nan),
-        "limits": {"multiply-adds": _flops(network) / peak(target).flops, "weights": read.median},
+        "limits": {
+            "multiply-adds": _flops(network) / roofline(target).flops,
+            "weights": read.median,
+        },
         "facts": own.facts,
         "notes": {n: r.note for n, r in results.items() if r.note},
     }

@@ -32,7 +32,7 @@ from tables import comparisons, markdown, summary
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.numerics import Numerics
-from loopwright.measure.roofline import Peak, peak
+from loopwright.measure.roofline import Roofline, roofline
 
 _PACKAGES = ("loopwright", "numpy", "torch", "onnxruntime", "openvino", "apache-tvm")
 
@@ -42,7 +42,7 @@ def measure(
     names: Sequence[str],
     tuning: Tuning,
     rounds: int,
-    peaks: dict[int, Peak],
+    peaks: dict[int, Roofline],
 ) -> Iterator[Outcome]:
     """One row after the other, tuned first where that is asked for."""
     with Processes() as processes, tempfile.TemporaryDirectory() as folder:
@@ -72,7 +72,7 @@ def shown(o: Outcome) -> str:
     return f"{o.suite} {o.row} x{o.threads}: {o.ratio:.2f} of {o.best}; ms: {times}{failed}"
 
 
-def about(peaks: dict[int, Peak]) -> dict[str, object]:
+def about(peaks: dict[int, Roofline]) -> dict[str, object]:
     """What a file of results tells beside them."""
     versions = {}
     for package in _PACKAGES:
@@ -156,7 +156,7 @@ def main(
     counts = [int(count) for count in threads]
     if max(counts) > len(os.sched_getaffinity(0)):
         raise click.UsageError(f"--threads {max(counts)}: there are not as many processors")
-    peaks = {count: peak(resolve("cpu", count)) for count in counts}
+    peaks = {count: roofline(resolve("cpu", count)) for count in counts}
     layouts = [layout] if layout else (FIRST, LAST)
     tuning = Tuning(0 if default else trials, records, also, layouts, numerics)
     found = load(json_) if json_ else []

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from suites.row import Row
 
-from loopwright.measure.roofline import Peak
+from loopwright.measure.roofline import Roofline
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def outcome(
     samples: Mapping[str, tuple[float, ...]],
     errors: Mapping[str, float],
     notes: Mapping[str, str],
-    peak: Peak,
+    peak: Roofline,
 ) -> Outcome:
     """Put together what `peers` measured; samples of one round belong together."""
     seconds = {name: float(np.median(s)) for name, s in samples.items() if s}

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.explore.tune import tune
-from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
+from loopwright.measure.tabular import TabularDevice, load_brute_forced
 
 CLOSE = 1.05
-STRATEGIES = ("annealing", "probing", "genetic", "random")
+STRATEGIES = ("annealing", "transfer", "genetic", "random")
 MARKS = (50, 100, 200, 400)
 
 
@@ -35,7 +35,7 @@ class Run:
 
 
 @functools.cache
-def device(table: Path) -> ReplayedDevice:
+def device(table: Path) -> TabularDevice:
     return load_brute_forced(table)
 
 

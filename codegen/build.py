@@ -179,7 +179,7 @@ def _gpu_library(made: Program, blob: bytes, name: str) -> Library:
 
 
 def _described(made: Program) -> dict[str, Any]:
-    """What a library remembers of where it comes from."""
+    """Provenance of a program, as a library keeps it."""
     return {
         "workload": made.workload.to_json(),
         "workload_key": made.workload.key,
@@ -208,7 +208,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
 
 
 def signature(made: Program, name: str) -> Signature:
-    """What the library of a program takes and gives."""
+    """Signature of the library of a program."""
     tree, workload = made.tree, made.workload
     constants = {b.name for b in tree.constants}
 
@@ -235,7 +235,7 @@ def _functions(made: Program, vectors: bool = True) -> dict[str, Any]:
 
 
 def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T]:
-    """What `finish` makes of the module of each function, both at once: LLVM frees the GIL."""
+    """Apply `finish` to the module of each function, both at once: LLVM frees the GIL."""
 
     def module(name: str, function: Any) -> _T:
         return finish(compiled({name: function}, made.target, name == "main" or not draft))

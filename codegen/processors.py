@@ -48,13 +48,13 @@ def cpu_flags() -> frozenset[str]:
 
 
 def missing_features(needed: Iterable[str]) -> list[str]:
-    """Those that this processor is known to lack."""
+    """Features that this processor is known to lack."""
     flags = cpu_flags()
     return sorted(set(needed) - flags) if flags else []
 
 
 def read(path: Path) -> str:
-    """What a file says; nothing if it is not there, as on other systems or older kernels."""
+    """Text of a file; empty if it is not there, as on other systems or older kernels."""
     try:
         return path.read_text()
     except OSError:

@@ -91,7 +91,7 @@ def tvm_target(target: Target, optimized: bool = True) -> Any:
 
 @functools.cache
 def cpu_features(target: Target) -> tuple[str, ...]:
-    """What the processor must have to run code for a target, in the words of /proc/cpuinfo."""
+    """Features that code for a target needs, in the words of /proc/cpuinfo."""
     names = _X86 | _IMPLIED if architecture(target.triple) == "x86_64" else _ARM
     has = _features_of(target.triple, target.mcpu, target.features, names)
     return tuple(word for llvm, word in names.items() if llvm in has)
@@ -203,13 +203,14 @@ def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
 def _features_of(
     triple: str, mcpu: str, features: tuple[str, ...], wanted: Collection[str]
 ) -> set[str]:
-    """Those of some features that code for a processor may use."""
+    """Features that code for a processor may use, among some."""
     target = _tvm_target(triple, mcpu, features)
     return {f for f in wanted if tvm.target.codegen.llvm_cpu_has_features([f], target)}
 
 
 def has_avx512(target: Target) -> bool:
-    """Whether code for a processor may use AVX-512; no other vectors of x86 have 64 bytes."""
+    """Return whether code for a processor may use AVX-512; no other vectors of x86 have 64
+    bytes."""
     return architecture(target.triple) == "x86_64" and target.vector_bytes == 64
 
 

@@ -1,1 +1,1 @@
-"""What a program will cost: features of loop trees, and the models that learn from them."""
+"""Cost models: features of loop trees, and the models that learn from them."""

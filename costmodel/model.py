@@ -40,7 +40,7 @@ class CostModel(ABC):
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether predictions come from data."""
+        """Return whether predictions come from data."""
 
     @abstractmethod
     def fit(self, features: Floats, costs: Floats, groups: Integers) -> None:

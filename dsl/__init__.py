@@ -1,1 +1,1 @@
-"""What to compute: index expressions, tensors, workloads, and the oracle of every test."""
+"""Notation of workloads: index expressions, tensors, workloads, and the oracle of every test."""

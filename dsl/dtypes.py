@@ -30,7 +30,7 @@ def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a type has fractions."""
+    """Return whether a type has fractions."""
     return dtype in FLOATS
 
 

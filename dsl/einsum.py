@@ -165,7 +165,7 @@ def _resolve(
 
 
 def _hidden_axes(spec: str, number: int, operand: tuple[Subscripts, Tensor]) -> int:
-    """How many axes of an operand its ellipsis stands for."""
+    """Number of axes of an operand that its ellipsis stands for."""
     part, tensor = operand
     if not isinstance(tensor, Tensor) or tensor.shape is None:
         raise NotationError(
@@ -243,7 +243,8 @@ def _sum_lone_indices(
 
 
 def _path(factors: list[_Factor], result: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """Which factors to multiply in each step; a step's product goes to the end of the list."""
+    """Contraction path: the factors to multiply in each step; a step's product goes to the end of
+    the list."""
     if len(factors) <= 2:
         return [tuple(range(len(factors)))]
     import opt_einsum

@@ -143,7 +143,7 @@ class Read(Expr):
 
 @dataclass(frozen=True)
 class Accumulation:
-    """What `T[i] += x` is before it is assigned, for a T that takes its type from x."""
+    """Right-hand side of `T[i] += x` before it is assigned, for a T that takes its type from x."""
 
     read: Read
     x: Expr

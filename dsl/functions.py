@@ -47,12 +47,13 @@ def cast(x: object, dtype: str) -> Expr:
 
 
 def equal(x: object, y: object) -> Expr:
-    """Whether two elements, or two index expressions, are equal (`==` compares notation)."""
+    """Return whether two elements, or two index expressions, are equal (`==` compares
+    notation)."""
     return binary("eq", x, y)
 
 
 def not_equal(x: object, y: object) -> Expr:
-    """Whether two elements, or two index expressions, differ."""
+    """Return whether two elements, or two index expressions, differ."""
     return binary("ne", x, y)
 
 

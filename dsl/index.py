@@ -22,7 +22,7 @@ _INTEGERS = (int, np.integer)
 
 
 class IndexExpr:
-    """What `Index` and `Affine` share: arithmetic that stays affine, and comparison."""
+    """Base of `Index` and `Affine`: arithmetic that stays affine, and comparison."""
 
     __array_ufunc__ = None  # `np.int64(2) * i` is ours, not an array of objects
 

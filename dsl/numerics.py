@@ -20,7 +20,7 @@ import enum
 from loopwright.dsl.errors import ConfigError
 
 BOUND = 4.0
-"""How many times the bound of the direct sum an error may be under "standard"."""
+"""Error under "standard", at most, as a multiple of the direct sum's bound."""
 
 
 class Numerics(enum.IntEnum):

@@ -78,8 +78,8 @@ def evaluate(
 def slack(
     workload: Workload, inputs: Sequence[Array], outputs: Sequence[Array]
 ) -> tuple[Array, ...]:
-    """By how much each element of the outputs of `evaluate` may differ beyond `tolerance`, in
-    float32; nothing at all where that is never needed.
+    """Tolerance of each element of the outputs of `evaluate` beyond `tolerance`, in float32;
+    nothing at all where that is never needed.
 
     A quotient by a sum that almost vanishes, or the exponential of a large number, makes much of
     the rounding before it; a step (a comparison, what cuts off a fraction) makes a whole number of
@@ -119,9 +119,9 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, 
     return tuple(_draw(t, rng) for t in workload.inputs)
 
 
-def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
-    """`(rtol, atol)` for comparing a program of this workload with the oracle; `growth` is how
-    much larger its rounding errors may be than those of the definitions' own sums.
+def tolerance(workload: Workload, error_growth: float = 1.0) -> tuple[float, float]:
+    """`(rtol, atol)` for comparing a program of this workload with the oracle; `error_growth` is
+    how much larger its rounding errors may be than those of the definitions' own sums.
 
     A sum of K numbers of magnitude 1 and varying sign walks away as √K does, and each of its K
     roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
@@ -131,7 +131,7 @@ def tolerance(workload: Workload, growth: float = 1.0) -> tuple[float, float]:
     tensors = (t.dtype for t in (*workload.inputs, *workload.stages))
     eps = max(map(epsilon, (*parts, *tensors)), default=0.0)
     rtol, atol = _bounds(workload.stages, eps)
-    return rtol, growth * atol
+    return rtol, error_growth * atol
 
 
 def _bounds(stages: Sequence[Tensor], eps: float) -> tuple[float, float]:
@@ -144,20 +144,20 @@ def _bounds(stages: Sequence[Tensor], eps: float) -> tuple[float, float]:
 
 
 class _Exact:
-    """What becomes of numbers on the way: nothing."""
+    """Evaluation that changes no number on the way."""
 
     def tensor(self, tensor: Tensor, value: Array, values: Mapping[Tensor, Array]) -> Array:
         """A whole tensor, before it is read; `values` are those before it."""
         return value
 
     def operand(self, x: e.Expr, value: Array) -> Array:
-        """What a step looks at."""
+        """Operand of a step."""
         return value
 
 
 _EXACT = _Exact()
 _SIGNS: tuple[tuple[int, ...], ...] = ((1, -1), (1,), (-1,))
-"""Which ways numbers may be off, at random among them."""
+"""Ways in which numbers may be off, at random among them."""
 _SAMPLED = 4  # places along each axis at which the terms of a sum are looked at
 
 
@@ -188,7 +188,7 @@ class _Off(_Exact):
 
 
 def _magnitude(d: Definition, values: Mapping[Tensor, Array]) -> float:
-    """How large the terms of a sum are, by some of them; at least 1."""
+    """Magnitude of the terms of a sum, by some of them; at least 1."""
     if d.reducer != "sum":
         return 1.0
     grid: dict[Index, Array] = {}
@@ -273,7 +273,7 @@ def _is_sum_of_products(d: Definition) -> bool:
 
 
 def _is_plain_product(d: Definition) -> bool:
-    """Whether it is a sum of products of inputs, whose terms are of magnitude 1."""
+    """Return whether it is a sum of products of inputs, whose terms are of magnitude 1."""
     return _is_sum_of_products(d) and all(isinstance(x, e.Read) for x in children(d.body))
 
 
@@ -328,7 +328,7 @@ _STEPS = {"floor", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _is_step(x: e.Expr) -> bool:
-    """Whether a little more of an operand, a float, may make much of the result."""
+    """Return whether a little more of an operand, a float, may make much of the result."""
     if not any(is_float(child.dtype) for child in children(x)):
         return False
     if isinstance(x, e.Cast):

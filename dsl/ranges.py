@@ -118,7 +118,7 @@ def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]])
 
 
 def _within(position: Affine, index: Index) -> bool:
-    """Whether an index stands inside a quotient or a remainder."""
+    """Return whether an index stands inside a quotient or a remainder."""
     atoms = (atom for atom, _ in position.terms if not isinstance(atom, Index))
     return any(index in atom.value.indices() for atom in atoms)
 

@@ -27,7 +27,7 @@ from loopwright.dsl.ranges import infer
 
 @dataclass(frozen=True)
 class Definition:
-    """How a tensor's elements come about: `T[axes] = reducer over reduce of body`.
+    """Definition of a tensor's elements: `T[axes] = reducer over reduce of body`.
 
     `axes` and `reduce` are indices with their extents; `reducer` is one of sum, max, min, prod,
     or None for an element-wise definition.
@@ -76,7 +76,7 @@ class Tensor:
 
     @property
     def open_dtype(self) -> bool:
-        """Whether a definition may still decide the dtype."""
+        """Return whether a definition may still decide the dtype."""
         return self._dtype is None
 
     def __getitem__(self, index: Any) -> Any:

@@ -211,8 +211,8 @@ def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
 
 
 def _operations(body: Expr) -> tuple[int, bool]:
-    """How many operators work on elements, and whether any element is read at all: without one
-    it is index arithmetic, which is free."""
+    """Number of operators that work on elements, and whether any element is read at all. Without
+    one it is index arithmetic, which is free."""
     counted = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max"}
     inner = [_operations(child) for child in children(body)]
     reading = isinstance(body, Read) or any(found for _, found in inner)

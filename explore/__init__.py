@@ -1,1 +1,1 @@
-"""Where to look next: the tuning loop, annealing, diverse batches, black-box baselines."""
+"""Search: the tuning loop, annealing, diverse batches, black-box baselines."""

@@ -21,17 +21,17 @@ class Budget:
     ----------
     trials: candidates measured; with 0, a model chooses alone.
     minutes: of wall time.
-    hasty: whether a global model chooses without walking far, and the best are not measured again
-        at the end.
+    zero_shot: whether a global model chooses without walking far, and the best are not measured
+        again at the end.
     """
 
     trials: float = math.inf
     minutes: float = math.inf
-    hasty: bool = False
+    zero_shot: bool = False
 
     @staticmethod
     def of(trials: int | None, minutes: float | None, effort: str = "normal") -> Budget:
-        """What a user asked for: the preset `effort`, unless trials or minutes are given.
+        """Budget that a user asked for: the preset `effort`, unless trials or minutes are given.
 
         Raises `TuningError` for trials or minutes that cannot be, and for an unknown preset.
         """
@@ -47,14 +47,14 @@ class Budget:
         return Budget(
             math.inf if trials is None else trials,
             math.inf if minutes is None else minutes,
-            hasty=trials == 0,
+            zero_shot=trials == 0,
         )
 
     @staticmethod
     def of_model(trials: int | None, minutes: float | None, effort: str = "normal") -> Budget:
-        """That of a whole model. Raises `TuningError` also where nothing would be searched."""
+        """Budget of a whole network. Raises `TuningError` also where nothing would be searched."""
         budget = Budget.of(trials, minutes, effort)
-        if budget.hasty:
+        if budget.zero_shot:
             raise TuningError(
                 'trials=0 and effort="instant" are for single operators: give a model trials or '
                 "minutes, or compile it by records and default schedules, which takes seconds "
@@ -73,7 +73,7 @@ def _is_number(value: object) -> bool:
 
 
 EFFORTS = {
-    "instant": Budget(8, 1, hasty=True),
+    "instant": Budget(8, 1, zero_shot=True),
     "quick": Budget(256, 2),
     "normal": Budget(1000, 15),
     "thorough": Budget(4000, 120),

@@ -1,4 +1,4 @@
-"""How a search ends: the best few compared, the winner verified and recorded."""
+"""End of a search: the best few compared, the winner verified and recorded."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from loopwright.explore.significance import (
 )
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
-from loopwright.explore.zero_shot import Instant
+from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Comparison, Device, Failure, Measurement
 from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.sketch import Config
 
-HEAT, HEAT_ROUNDS = 24, 5
+FIRST_ROUND, FIRST_ROUND_SAMPLES = 24, 5
 FINALISTS, ROUNDS = 8, 20
 """The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
 so many of the best, a quarter of all, are measured side by side, so many samples each; the better
@@ -34,20 +34,20 @@ LONGEST = 30.0
 slow ones fewer are compared."""
 
 TRIES = 3
-"""As often a comparison is made at most; it is made again where it was disturbed."""
+"""Number of times that a comparison is made at most; it is made again where it was disturbed."""
 CROWDED = 0.25
 """Cores that other programs may keep busy beyond the free ones: with more, it was disturbed."""
 DRIFT = 1.25
-"""By how much times may differ between the search and its end without a word: those of the best
+"""Ratio by which times may differ between the search and its end without a word. Those of the best
 are a little lower during the search, which chose them by these. With more, it was disturbed."""
 
 
-def finish(session: Session, end: str) -> Tuned:
+def finalize(session: Session, end: str) -> Tuned:
     """Name the winner, by a comparison unless the user is in a hurry."""
     finalists: list[Finalist] = []
     disturbed = ""
     try:
-        compared = end != "interrupted" and not session.budget.hasty
+        compared = end != "interrupted" and not session.budget.zero_shot
         while compared and session.ranked() and not finalists:
             finalists, disturbed = _compared(session)
     except KeyboardInterrupt:
@@ -72,7 +72,7 @@ def _result(
     finalists: Sequence[Finalist] = (),
     disturbed: str = "",
 ) -> Tuned:
-    """What there is to say of the winner; finalists are recorded."""
+    """Result of a search, about the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
     finals = [_again(session.device, f) for f in finalists if of_search]
     again = dict(zip((m.config for m in finals), session.record_finals(finals)))
@@ -127,15 +127,17 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
     default = session.space.default
     session.update("comparing the best")
     ranked = session.ranked()
-    heat = ranked[: min(HEAT, max(FINALISTS, len(session.history) // 4))]
-    if len(heat) > FINALISTS:
-        heat, first = _side_by_side(session, heat, HEAT_ROUNDS)
-        times = dict(zip(heat, first.samples))
+    candidates = ranked[: min(FIRST_ROUND, max(FINALISTS, len(session.history) // 4))]
+    if len(candidates) > FINALISTS:
+        candidates, first = _side_by_side(session, candidates, FIRST_ROUND_SAMPLES)
+        times = dict(zip(candidates, first.samples))
         ranked = session.ranked()
-        heat = sorted((c for c in heat if c in ranked), key=lambda c: typical(times[c]))
+        candidates = sorted(
+            (c for c in candidates if c in ranked), key=lambda c: typical(times[c])
+        )
     # Where time is short, the first ones are compared.
-    sure = [c for c in (*heat[:1], session.champion, default) if c in ranked]
-    configs = list(dict.fromkeys([*sure, *heat[:FINALISTS]]))
+    sure = [c for c in (*candidates[:1], session.incumbent, default) if c in ranked]
+    configs = list(dict.fromkeys([*sure, *candidates[:FINALISTS]]))
     finalists, order, disturbed = _decided(session, configs)
     while finalists and (failure := session.verify(finalists[0].config)):
         session.reject(finalists[0].config, failure)
@@ -170,7 +172,7 @@ def _decided(session: Session, configs: list[Config]) -> tuple[list[Finalist], O
 
 
 def _disturbed(session: Session, finalists: Sequence[Finalist], others: float) -> str:
-    """Why a comparison says nothing sure; empty if it does."""
+    """Reason why a comparison says nothing sure; empty if it does."""
     if others > CROWDED:
         return f"other programs kept {others:.1f} cores busy that it needed"
     if (drift := _drift(session, finalists)) > DRIFT:
@@ -185,7 +187,7 @@ def _disturbed(session: Session, finalists: Sequence[Finalist], others: float) -
 
 
 def _drift(session: Session, finalists: Sequence[Finalist]) -> float:
-    """How much longer the finalists take than during the search, in the median."""
+    """Median ratio of the finalists' times to those during the search."""
     ratios = sorted(f.cost / session.cost(f.config) for f in finalists)
     return ratios[len(ratios) // 2] if ratios else 1.0
 
@@ -204,7 +206,8 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
 def _side_by_side(
     session: Session, configs: list[Config], rounds: int
 ) -> tuple[list[Config], Comparison]:
-    """Measure configs in turns, as many as there is time for; those that fail now are rejected."""
+    """Measure configs in rounds, as many as there is time for; those that fail now are
+    rejected."""
     configs, rounds = _in_time(session, configs, rounds)
     with session.timed("comparing"):
         found = session.device.compare(session.workload, configs, rounds)
@@ -215,7 +218,7 @@ def _side_by_side(
 
 
 def _in_time(session: Session, configs: list[Config], rounds: int) -> tuple[list[Config], int]:
-    """Those of the configs, the best first, and as many rounds, for which there is time."""
+    """Configs, the best first, and rounds, as many as there is time for."""
     left, until = LONGEST, list(itertools.accumulate(map(session.cost, configs)))
     fit = max(2, sum(FEWEST * seconds <= left for seconds in until))
     if not configs or rounds * until[-1] <= left:
@@ -244,10 +247,10 @@ def unmeasured(session: Session, tuner: Tuner) -> Tuned:
     if session.ranked():
         return _result(session, _uncompared(session), "nothing was measured")
     config, end = session.space.default, "the default schedule, nothing was measured"
-    if isinstance(tuner.strategy, Instant):
+    if isinstance(tuner.strategy, ZeroShot):
         with session.timed("choosing"):
             tuner.tell([m.config for m in earlier], [math.inf for _ in earlier])
-            chosen = tuner.strategy.domain.configs(tuner.strategy.choose(1))
+            chosen = tuner.strategy.encoded.configs(tuner.strategy.choose(1))
             config = chosen[0] if chosen else config  # there may be none that is new
         end = "chosen by a global model, nothing was measured"
     if any(m.config == config for m in earlier):  # all of these failed

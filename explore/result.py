@@ -18,7 +18,7 @@ from loopwright.transfer.records.store import Record
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """What a search found.
+    """Result of a search.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class SearchResult:
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many candidates failed, by kind."""
+        """Number of failed candidates, by kind."""
         return dict(Counter(m.failure.kind for m in self.history if m.failure))
 
     def curve(self) -> list[float]:

@@ -33,7 +33,7 @@ class Session:
     ----------
     history: every candidate measured, those of earlier sessions first.
     resumed: how many those are.
-    champion: what the store would have chosen before this session; None for nothing.
+    incumbent: what the store would have chosen before this session; None for nothing.
     verified: configs whose results were checked against the oracle's, and are right.
     spent: seconds by part of the work.
     notes: what callbacks were told in words.
@@ -56,7 +56,7 @@ class Session:
         self.history: list[Measurement] = []
         self.notes: list[str] = []
         self.resumed = 0
-        self.champion: Config | None = None
+        self.incumbent: Config | None = None
         self.verified: set[Config] = set()
         self._whole = True
         self.spent: dict[str, float] = {}
@@ -84,7 +84,7 @@ class Session:
         return int(min(max(self.budget.trials - len(self.history), 0), 1 << 30))
 
     def cost(self, config: Config) -> float:
-        """What a config cost, in seconds; infinite if it failed or was not measured."""
+        """Cost of a config, in seconds; infinite if it failed or was not measured."""
         return self._costs.get(config, math.inf)
 
     def ranked(self) -> list[Config]:
@@ -95,7 +95,8 @@ class Session:
     # ---- the work ----
 
     def resume(self) -> list[Measurement]:
-        """What earlier sessions measured of this workload on this machine with these threads."""
+        """Measurements of this workload by earlier sessions, on this machine with these
+        threads."""
         if self.store is None:
             return []
         target = self.device.target
@@ -117,7 +118,7 @@ class Session:
         self._costs |= {config: r.cost for config, r in last.items()}
         self._earlier = {r.measurement: r for r in like}
         self.resumed = len(last)
-        self.champion = self.best_known()
+        self.incumbent = self.best_known()
         self._whole = self._saw_best()
         if self.resumed:
             trials = counted(self.resumed, "trial")
@@ -169,8 +170,8 @@ class Session:
         self.note(f"rejected after a check: {failure}: {config}")
 
     def best_known(self, cache: str | None = None) -> Config | None:
-        """What the store would choose for this machine, by times of the device's kind if not of
-        another; None for nothing."""
+        """Config that the store would choose for this machine; None for nothing. Times of the
+        device's kind of cache count before others."""
         return self._best_among(self.space, cache or self.device.cache)
 
     def in_networks(self) -> Mapping[Config, float]:
@@ -228,7 +229,7 @@ class Session:
             callback.note(text)
 
     def progress(self, doing: str) -> Progress:
-        """How far the search is."""
+        """Progress of the search."""
         return Progress(
             doing=doing,
             trials=len(self.history),
@@ -242,7 +243,7 @@ class Session:
         )
 
     def failures(self) -> Mapping[str, int]:
-        """How many candidates failed, by kind."""
+        """Number of failed candidates, by kind."""
         return Counter(m.failure.kind for m in self.history if m.failure)
 
     def nothing_worked(self, end: str) -> TuningError:
@@ -308,7 +309,7 @@ class Session:
             measured[i] = replace(measured[i], seconds=(), failure=failure)
 
     def _best_among(self, among: Space, cache: str) -> Config | None:
-        """What the store would choose for this machine of a space."""
+        """Config of a space that the store would choose for this machine."""
         if self.store is None:
             return None
         target = self.device.target
@@ -318,7 +319,7 @@ class Session:
         return found.config if found else None
 
     def _saw_best(self) -> bool:
-        """Whether the space has what the store would choose, whatever its numerics."""
+        """Return whether the space has what the store would choose, whatever its numerics."""
         if self.space.numerics == Numerics.FAST or not self.space.sketches[0].has_loops:
             return True
         loosest = space(self.workload, self.device.target, Numerics.FAST)

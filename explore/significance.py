@@ -28,7 +28,7 @@ _EXACT = 50
 """Rounds up to which all ways to sign the ranks are counted; of more the sum is about normal."""
 
 Order = Callable[[Config], Any]
-"""What sorts configs that cannot be told apart, the one to choose first."""
+"""Sort key of configs that cannot be told apart, the one to choose first."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Ratio:
 
     @property
     def vague(self) -> bool:
-        """Whether it may be so far from what holds that it is not to be claimed."""
+        """Return whether it may be so far from what holds that it is not to be claimed."""
         return self.high > WIDE * self.low
 
     def __format__(self, spec: str) -> str:
@@ -72,7 +72,7 @@ class Finalist:
 
     @property
     def cost(self) -> float:
-        """What the samples say, in seconds: see `timing.typical`."""
+        """Cost that the samples show, in seconds: see `timing.typical`."""
         return typical(self.seconds)
 
 
@@ -109,13 +109,14 @@ def judge(samples: Mapping[Config, tuple[float, ...]], order: Order) -> list[Fin
 
 
 def slower(a: Sequence[float], b: Sequence[float]) -> float:
-    """How often chance alone would make `a` as slow, if it took `MARGIN` longer than `b`."""
+    """Probability that chance alone would make `a` as slow, if it took `MARGIN` longer than
+    `b`."""
     return chance(a, (1 + MARGIN) * np.asarray(b))
 
 
 def chance(a: Sequence[float] | np.ndarray[Any, Any], b: Any) -> float:
-    """How often paired samples (seconds) of equal distributions would have `a` as much above `b`:
-    the one-sided p-value of Wilcoxon's signed-rank test on their logarithms.
+    """Probability that paired samples (seconds) of equal distributions would have `a` as much
+    above `b`: the one-sided p-value of Wilcoxon's signed-rank test on their logarithms.
 
     Exact, ties included: of all ways to sign the ranks of the differences, how many give a sum
     at least as high. (Importing SciPy for it would take a second.)
@@ -153,7 +154,7 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
 
 
 def _ways(ranks: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """In how many ways some of the ranks have each sum."""
+    """Number of ways in which some of the ranks have each sum."""
     ways = np.zeros(int(ranks.sum()) + 1)
     ways[0] = 1.0
     for rank in ranks:

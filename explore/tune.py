@@ -16,17 +16,17 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.finalize import finish, unmeasured
+from loopwright.explore.finalize import finalize, unmeasured
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
 from loopwright.explore.strategies.annealing import Schedule
-from loopwright.explore.strategies.encoded_space import Domain, Mask, Points
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Mask, Points
 from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
-from loopwright.explore.zero_shot import Instant
+from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, Measurement
-from loopwright.measure.tabular import ReplayedDevice
+from loopwright.measure.tabular import TabularDevice
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
@@ -39,13 +39,13 @@ SHARE, MOST = 0.25, 64
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
 GO_ON = ("gbt", "mlp", "blend")
 """The models that go on from the shipped one: they rank, by the features that it reads."""
-HASTY = Timing(relative=0.03, cap=0.02)
-"""How exactly to measure when there is no time."""
+ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
+"""Precision of measurements when there is no time."""
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How to search, as the parameters of `tune` say."""
+    """Options of a search, as the parameters of `tune` say."""
 
     records: str | os.PathLike[str] | None = "tuning.db"
     seed: int = 0
@@ -99,9 +99,9 @@ def tune(  # noqa: PLR0913 - what users choose
         nothing is measured, and the result is the best of earlier sessions, or the global
         model's choice.
     records: path of the record store, None to keep nothing.
-    seed: decides everything random; on a replayed device, the whole search.
+    seed: decides everything random; on a tabular device, the whole search.
     device: what measures, by default this machine. One that is given is not closed.
-    strategy, model: see `Tuner`; "probing" begins with the best config of the workload on another
+    strategy, model: see `Tuner`; "transfer" begins with the best config of the workload on another
         machine, if the store has records of one.
     callbacks: who is told how it goes, such as `loopwright.explore.report.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
@@ -111,7 +111,7 @@ def tune(  # noqa: PLR0913 - what users choose
     numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`.
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
-        the strategy is "probing".
+        the strategy is "transfer".
     schedule: its ε, λ and α, and the annealing's numbers.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
@@ -124,7 +124,7 @@ def tune(  # noqa: PLR0913 - what users choose
         records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
     )
     with ExitStack() as stack:
-        timing = HASTY if budget.hasty else None
+        timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         device = device or stack.enter_context(_local(target, threads, timing))
         return _search(workload, device, budget, options)
 
@@ -136,7 +136,7 @@ def _search(workload: Workload, device: Device, budget: Budget, options: TuneOpt
         if options.records is not None:
             store = stack.enter_context(RecordStore(options.records))
         preparing = None
-        if budget.hasty and budget.trials:  # while the model chooses
+        if budget.zero_shot and budget.trials:  # while the model chooses
             preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
         points = _space(workload, device, options.numerics)
         callbacks, seed = options.callbacks, options.seed
@@ -144,21 +144,21 @@ def _search(workload: Workload, device: Device, budget: Budget, options: TuneOpt
         with _shown(session):
             base = _base(session, options)
             strategy = options.strategy
-            if budget.hasty:
-                strategy = _hasty(session, strategy, base)
+            if budget.zero_shot:
+                strategy = _zero_shot(session, strategy, base)
             tuner = Tuner(
-                Domain(points, _legal(device, points)),
+                EncodedSpace(points, _legal(device, points)),
                 strategy,
                 options.model,
                 seed,
                 schedule=options.schedule,
                 base=base,
-                begin=_begin(session) if strategy == "probing" else None,
+                begin=_begin(session) if strategy == "transfer" else None,
             )
             if not budget.trials:
                 result = unmeasured(session, tuner)
             else:
-                result = finish(session, _run(session, tuner, options.batch))
+                result = finalize(session, _run(session, tuner, options.batch))
     for callback in callbacks:
         callback.finish(result)
     return result
@@ -199,18 +199,18 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     transfer, strategy, model = options.transfer, options.strategy, options.model
     fits = strategy in MODELLED and isinstance(model, str) and model != "random"
     if transfer == AUTO:
-        if not fits or isinstance(session.device, ReplayedDevice):
+        if not fits or isinstance(session.device, TabularDevice):
             return None
         if model not in GO_ON:
             session.note(f"no model is shipped for model={model!r} to go on from")
             return None
     elif transfer is not None and not fits:
         raise TuningError(
-            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'probing', and a "
+            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'transfer', and a "
             "model that is named and learns: leave it out, or give base= to the one that you make"
         )
     with session.timed("starting"):
-        store = None if session.budget.hasty else session.store
+        store = None if session.budget.zero_shot else session.store
         base = find_base(transfer, session.workload, session.device.target, store)
     for note in base.notes:
         session.note(note)
@@ -218,7 +218,7 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
 
 
 def _begin(session: Session) -> Config | None:
-    """What was best on another machine, the nearest first, if there are records of any."""
+    """Best config of another machine, the nearest first, if there are records of any."""
     if session.store is None:
         return None
     here = session.device.fingerprint()
@@ -233,12 +233,12 @@ def _begin(session: Session) -> Config | None:
     return found.config
 
 
-def _hasty(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:
-    """Who chooses when there is no time: the global model, if there is one."""
+def _zero_shot(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:
+    """Strategy for when there is no time: the global model, if there is one."""
     if base is not None:
         if session.budget.trials:
-            return functools.partial(Instant, model=base)
-        return functools.partial(Instant, model=base, sketches=12, kept=2)  # within a second
+            return functools.partial(ZeroShot, model=base)
+        return functools.partial(ZeroShot, model=base, sketches=12, kept=2)  # within a second
     session.note("there is no global model to choose by: rules of thumb do")
     return strategy
 
@@ -276,7 +276,7 @@ def _local(
 
 
 def _space(workload: Workload, device: Device, numerics: Numerics) -> Space:
-    if not isinstance(device, ReplayedDevice):
+    if not isinstance(device, TabularDevice):
         return space(workload, device.target, numerics)
     if workload != device.space.workload:
         raise TuningError(f"{device.name} is a table of another workload: tune that of its space")
@@ -285,6 +285,6 @@ def _space(workload: Workload, device: Device, numerics: Numerics) -> Space:
 
 def _legal(device: Device, points: Space) -> Callable[[Points], Mask] | None:
     """The points of a table, or of a space."""
-    if isinstance(device, ReplayedDevice):
+    if isinstance(device, TabularDevice):
         return by_sketch(points, device.legal)
     return legal_points(points)

@@ -12,21 +12,21 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.models.registry import make_model
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.annealing import Annealing, Schedule
-from loopwright.explore.strategies.encoded_space import Domain
+from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.grid import GridSearch
 from loopwright.explore.strategies.random_search import RandomSearch
 from loopwright.explore.strategies.strategy import Strategy
-from loopwright.explore.strategies.transfer_search import Probing
+from loopwright.explore.strategies.transfer_search import TransferSearch
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
-StrategyLike = str | Callable[[Domain, np.random.Generator], Strategy]
+StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 
-STRATEGIES = ("annealing", "probing", "random", "grid", "genetic")
-MODELLED = ("annealing", "probing")
-"""Those that ask a cost model."""
+STRATEGIES = ("annealing", "transfer", "random", "grid", "genetic")
+MODELLED = ("annealing", "transfer")
+"""Strategies that ask a cost model."""
 _SEEDS = 1 << 63
 """The first one that is refused."""
 
@@ -57,7 +57,7 @@ class Tuner:
 
     def __init__(
         self,
-        space: Space | Domain,
+        space: Space | EncodedSpace,
         strategy: StrategyLike = "annealing",
         model: str | CostModel = "gbt",
         seed: int = 0,
@@ -70,9 +70,10 @@ class Tuner:
         """
         Parameters
         ----------
-        space: where configs come from; a domain of it, if not all of its points may be asked for.
-        strategy: one of `STRATEGIES`, or a function of a domain and a generator.
-        model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" and "probing"
+        space: where configs come from; an encoded space of it, if not all of its points may be
+            asked for.
+        strategy: one of `STRATEGIES`, or a function of an encoded space and a generator.
+        model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" and "transfer"
             then train.
         seed: decides everything that is random, the model's part included.
         representation: features for the model; by default those that it reads, or
@@ -80,39 +81,39 @@ class Tuner:
         schedule: the numbers of annealing.
         base: the global model of Eq. 4, which a model that is named goes on from; see
             `transfer.base.find_base`.
-        begin: where "probing" begins, such as what was best on another machine.
+        begin: where "transfer" begins, such as what was best on another machine.
 
         Raises `TuningError` for an unknown strategy or a seed that cannot be, or where another
         strategy is told where to begin, `ConfigError` if that is not of the space, `ModelError`
         for an unknown model, or one that the schedule's acquisition cannot ask.
         """
         check_seed(seed)
-        domain = space if isinstance(space, Domain) else Domain(space)
-        self.space = domain.space
+        encoded = space if isinstance(space, EncodedSpace) else EncodedSpace(space)
+        self.space = encoded.space
         self.configs: list[Config] = []
         self.costs: list[float] = []
-        if begin is not None and strategy != "probing":
-            raise TuningError(f"begin = {begin} is for strategy='probing', not {strategy!r}")
+        if begin is not None and strategy != "transfer":
+            raise TuningError(f"begin = {begin} is for strategy='transfer', not {strategy!r}")
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
         if callable(strategy):
-            self.strategy = strategy(domain, rng)
+            self.strategy = strategy(encoded, rng)
         elif strategy in MODELLED:
             trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1, base)
             features = Features(self.space, representation or trained.reads)
             if strategy == "annealing":
-                self.strategy = Annealing(domain, rng, trained, features, schedule)
+                self.strategy = Annealing(encoded, rng, trained, features, schedule)
             else:
-                first = None if begin is None else domain.points([begin])
-                self.strategy = Probing(domain, rng, trained, features, schedule, first)
+                first = None if begin is None else encoded.points([begin])
+                self.strategy = TransferSearch(encoded, rng, trained, features, schedule, first)
         elif strategy in (baselines := _baselines()):
-            self.strategy = baselines[strategy](domain, rng)
+            self.strategy = baselines[strategy](encoded, rng)
         else:
             raise TuningError(f"strategy = {strategy!r}: use one of {', '.join(STRATEGIES)}")
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left to ask for."""
+        """Return whether nothing is left to ask for."""
         return self.strategy.exhausted
 
     @property
@@ -127,7 +128,7 @@ class Tuner:
         """Up to `n` configs that are worth measuring, none twice, the default first of all."""
         if n < 1:
             raise TuningError(f"ask({n}): give a number of configs of at least 1")
-        return self.strategy.domain.configs(self.strategy.ask(n))
+        return self.strategy.encoded.configs(self.strategy.ask(n))
 
     def tell(self, configs: Sequence[Config], costs: Iterable[float]) -> None:
         """Learn costs in seconds, infinite for configs that failed; of configs asked for, or of
@@ -141,7 +142,7 @@ class Tuner:
             raise TuningError(f"{len(configs)} configs, but {len(values)} costs")
         if not (values > 0).all():
             raise TuningError(f"costs {values} must be positive: seconds, infinite for failures")
-        points = self.strategy.domain.points(configs)
+        points = self.strategy.encoded.points(configs)
         self.configs += configs
         self.costs += values.tolist()
         self.strategy.tell(points, values)

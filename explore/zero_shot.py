@@ -6,7 +6,7 @@ import numpy as np
 
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.strategies.annealing import programs
-from loopwright.explore.strategies.encoded_space import Domain, Points, distinct
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Points, distinct
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.selection import select
 from loopwright.explore.strategies.strategy import Strategy
@@ -14,15 +14,16 @@ from loopwright.explore.strategies.strategy import Strategy
 GUESSES = 128
 """Guesses in each of the sketches that are kept."""
 ROUNDS, BEST, MOVES = 2, 16, 6
-"""How often the best points of each sketch take a step, how many of them, and in how many ways."""
+"""Number of steps of the best points of each sketch, number of these points, and of ways to
+step."""
 ALPHA = 0.1
 """The weight of diversity in Eq. 3."""
 MARGIN = 0.1
-"""By how much the default config's score is raised: the best of hundreds of scores is the luckiest
-one, and where a model sees hardly any gain there is none, or less."""
+"""Bonus on the default config's score. The best of hundreds of scores is the luckiest one, and
+where a model sees hardly any gain there is none, or less."""
 
 
-class Instant(Strategy):
+class ZeroShot(Strategy):
     """Asks a global model once: for sketches by their defaults, then for configs of the best ones,
     guesses first, neighbours of the best of them next.
 
@@ -32,7 +33,7 @@ class Instant(Strategy):
 
     def __init__(
         self,
-        domain: Domain,
+        encoded: EncodedSpace,
         rng: np.random.Generator,
         model: CostModel,
         sketches: int = 24,
@@ -46,18 +47,18 @@ class Instant(Strategy):
 
         Most of the time goes into lowering each of them, 10 to 30 ms.
         """
-        super().__init__(domain, rng)
+        super().__init__(encoded, rng)
         self.model, self.sketches, self.kept = model, sketches, kept
-        self._features = Features(domain.space, model.reads)
+        self._features = Features(encoded.space, model.reads)
 
     def choose(self, n: int) -> Points:
         """The `n` points, or a few less, that the model likes best and that differ; the first is
         its choice."""
-        points = self.domain.defaults(self.sketches)
+        points = self.encoded.defaults(self.sketches)
         scores, rows = self._scored(points)
-        scores[(points == self.domain.default).all(axis=1)] += MARGIN
+        scores[(points == self.encoded.default).all(axis=1)] += MARGIN
         kept = points[np.argsort(-scores, kind="stable")[: self.kept], 0]
-        guesses = self.domain.guesses(GUESSES * len(self.domain.space.sketches), self.rng)
+        guesses = self.encoded.guesses(GUESSES * len(self.encoded.space.sketches), self.rng)
         new = guesses[np.isin(guesses[:, 0], kept)]
         for _ in range(1 + ROUNDS):
             new = self._new(new, points)
@@ -66,11 +67,11 @@ class Instant(Strategy):
                 points = np.concatenate([points, new])
                 scores, rows = np.append(scores, more), np.concatenate([rows, more_rows])
             best = np.concatenate([self._best(points, scores, sketch) for sketch in kept])
-            new = self.domain.neighbours(np.repeat(best, MOVES, axis=0), self.rng, hop=0.0)
+            new = self.encoded.neighbours(np.repeat(best, MOVES, axis=0), self.rng, hop=0.0)
         _, first = np.unique(programs(rows), return_index=True)
         first = first[~self.seen.has(points[first])]
         order = first[np.argsort(-scores[first], kind="stable")][: 16 * n]
-        return points[order[select(scores[order], self.domain.values(points[order]), n, ALPHA)]]
+        return points[order[select(scores[order], self.encoded.values(points[order]), n, ALPHA)]]
 
     def _propose(self, n: int) -> Points:
         return self._completed(self.choose(n), n)
@@ -84,5 +85,5 @@ class Instant(Strategy):
         return points[own[np.argsort(-scores[own], kind="stable")[:BEST]]]
 
     def _new(self, points: Points, known: Points) -> Points:
-        """Those that are not known yet, each once."""
+        """Points that are not known yet, each once."""
         return distinct(np.concatenate([known, points]))[len(known) :]

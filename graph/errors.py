@@ -1,4 +1,4 @@
-"""What goes wrong with whole models."""
+"""Errors about whole models."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class OpenShape(ModelError):  # noqa: N818 - it says what is the matter
         super().__init__(f'{self.problem}: give its shape, e.g. inputs={{"{name}": {example}}}')
 
 
-class NotSayable(ModelError):  # noqa: N818 - it says what is the matter
+class UnsupportedOperator(ModelError):  # noqa: N818 - it says what is the matter
     """A function of TVM's that the notation cannot say; the message is the reason."""

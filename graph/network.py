@@ -120,7 +120,7 @@ class _Reader:
         return outs if several else outs[0]
 
     def value(self, x: Any) -> Any:
-        """What an expression stands for: a `Value`, or a tuple of such."""
+        """Value that an expression stands for: a `Value`, or a tuple of such."""
         if isinstance(x, relax.Var):
             return self.values[x]
         if isinstance(x, GenericConst):

@@ -1,4 +1,4 @@
-"""What there is to tune in a network: the distinct workloads of its steps."""
+"""Tasks of a network: the distinct workloads of its steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
-from loopwright.graph.errors import ModelError, NotSayable
+from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.read import Source
 from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.network import Network, Step
-from loopwright.graph.transforms.depthwise_pointwise import joined
+from loopwright.graph.transforms.depthwise_pointwise import fuse_depthwise_pointwise
 from loopwright.graph.transforms.layout import channels_last
 from loopwright.graph.transforms.reshape import only_reshapes
 from loopwright.schedule.target import Target
@@ -34,12 +34,12 @@ class Task:
 
     @property
     def count(self) -> int:
-        """How often it is done in one call of the network."""
+        """Number of its steps in one call of the network."""
         return len(self.steps)
 
     @property
     def flops(self) -> int:
-        """Of all of its steps together."""
+        """Operations of all of its steps together."""
         return self.count * self.workload.flops
 
 
@@ -67,22 +67,22 @@ class Work:
         return f"<Work: {self.network}, {counted(len(self.tasks), 'task')}>"
 
     @property
-    def foreign(self) -> dict[str, str]:
+    def fallback(self) -> dict[str, str]:
         """The functions that keep TVM's path, with the reasons."""
         pairs = zip(self.network.steps, self.imported)
         return {step.function: said for step, said in pairs if isinstance(said, str)}
 
     def notes(self) -> list[str]:
         """One line for each function that cannot be tuned."""
-        return [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
+        return [f"{name} keeps TVM's path: {why}" for name, why in self.fallback.items()]
 
 
 LAYOUTS = ("auto", "given")
-"""How images lie between steps: as suits the steps, or as the model says."""
+"""Layouts of images between steps: as suits the steps, or as the model says."""
 
 
 def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
-    """The workloads of a network's steps; arguments that are constants are known ahead.
+    """The workloads of a network's steps; arguments that are constants are constant.
 
     `layout` is one of `LAYOUTS`; `ModelError` for another. Where the model's is given, its steps
     are those of a pipeline of TVM's, too.
@@ -98,7 +98,9 @@ def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
         imported.append(known[key])
     laid_out = tuple(imported)
     if layout == "auto":
-        network, laid_out = joined(network, channels_last(network, imported), target)
+        network, laid_out = fuse_depthwise_pointwise(
+            network, channels_last(network, imported), target
+        )
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
         if isinstance(said, Imported) and not only_reshapes(said.workload):  # which costs nothing
@@ -121,5 +123,5 @@ def constants_of(step: Step) -> tuple[int, ...]:
 def _import(function: Any, constants: tuple[int, ...]) -> Imported | str:
     try:
         return import_function(function, constants)
-    except NotSayable as reason:
+    except UnsupportedOperator as reason:
         return str(reason)

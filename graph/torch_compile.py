@@ -16,7 +16,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch_tensors import to_torch
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
-"""What torch.compile(options=…) may have; see `lw.build_model`."""
+"""Options that torch.compile(options=…) may have; see `lw.build_model`."""
 
 _MOST = 64
 """Models that a graph is built for: a network's blocks, compiled one by one, are fewer."""
@@ -96,7 +96,7 @@ class _Build:
     seen: Sequence[tuple[int, int, int, memoryview, int]]
 
     def changed(self, inputs: Sequence[Any]) -> bool:
-        """Whether a weight is another one than was laid out."""
+        """Return whether a weight is another one than was laid out."""
         return any(
             inputs[n].data_ptr() != pointer or inputs[n]._version != version or largest[()] != bits
             for n, pointer, version, largest, bits in self.seen
@@ -104,8 +104,8 @@ class _Build:
 
 
 class _Builds:
-    """What a graph was built as: once for every model, since torch gives one graph to all of a
-    class whose tensors have the same shapes."""
+    """Builds of a graph: one for every model, since torch gives one graph to all of a class whose
+    tensors have the same shapes."""
 
     def __init__(self, graph: Any, weights: Sequence[int], options: Mapping[str, Any]) -> None:
         from torch.utils.weak import WeakTensorKeyDictionary
@@ -175,8 +175,9 @@ def _is_parameter(x: Any) -> bool:
 
 
 def _seen(weight: Any) -> tuple[int, int, memoryview, int]:
-    """What tells in less than a microsecond whether a weight is the same: its place, its version,
-    and its element of the largest magnitude, as a view and as the bits that are there now."""
+    """Key that tells in less than a microsecond whether a weight is the same. It is its place, its
+    version, and its element of the largest magnitude, as a view and as the bits that are there
+    now."""
     import torch
 
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

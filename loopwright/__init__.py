@@ -1,4 +1,4 @@
-"""Loopwright: from Einstein notation to the fastest code it can find for the machine at hand."""
+"""Loopwright: from Einstein notation to the fastest code it can find for the host."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """What a batch system sends is what Ctrl-C is: nothing that was measured is lost."""
+    """End as Ctrl-C does: nothing that was measured is lost."""
     raise KeyboardInterrupt
 
 

@@ -1,1 +1,1 @@
-"""What a program costs: builders and runners in worker processes, timing, and checking."""
+"""Measurement of costs: builders and runners in worker processes, timing, and checking."""

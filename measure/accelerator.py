@@ -1,4 +1,4 @@
-"""What identifies a GPU, and whatever else OpenCL runs on."""
+"""Identity of a GPU, and of whatever else OpenCL runs on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ so that a fingerprint stays what it is."""
 
 
 def name(target: Target) -> str:
-    """What to call the device of a GPU's target."""
+    """Name of the device of a GPU's target."""
     found = facts(target)
     known = found.get("gpu", "an unknown GPU")
     return f"{known}, {'CUDA' if target.kind == 'cuda' else 'OpenCL'}"
@@ -37,8 +37,9 @@ def facts(target: Target) -> dict[str, str]:
 
 @functools.cache
 def _cuda() -> dict[str, str]:
-    """Of the GPU that programs run on, as the driver's tool tells. It lists all there are, in an
-    order of its own, and those that this process may not see: one of the same name is taken."""
+    """Facts about the GPU that programs run on, as the driver's tool tells. It lists all there
+    are, in an order of its own, and those that this process may not see: one of the same name is
+    taken."""
     from loopwright.codegen.devices.cuda_driver import facts as of_driver
 
     try:
@@ -53,7 +54,7 @@ def _cuda() -> dict[str, str]:
 
 
 def _listed() -> list[list[str]]:
-    """What the driver's tool says of every GPU; nothing where it is missing, or hangs."""
+    """Facts about every GPU, by the driver's tool; nothing where it is missing, or hangs."""
     tool = shutil.which("nvidia-smi") or ""
     wanted = f"--query-gpu={','.join(_QUERY.values())}"
     try:
@@ -71,7 +72,7 @@ def _listed() -> list[list[str]]:
 
 @functools.cache
 def _opencl() -> dict[str, str]:
-    """Of the device that programs run on."""
+    """Facts about the OpenCL device that programs run on."""
     from loopwright.codegen.devices.opencl import device
 
     found = device()

@@ -11,7 +11,7 @@ from typing import Any
 from loopwright.codegen.library.signature import Signature
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
-from loopwright.measure.workers.messages import Bytes, Frame
+from loopwright.measure.workers.messages import Bytes, Message
 from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job, Reply
 from loopwright.schedule.sketch.sketch import Config
@@ -61,13 +61,13 @@ class Built:
 
     @staticmethod
     def of(reply: Reply) -> Built:
-        """What a worker answered to a build."""
+        """Result of a build, from a worker's answer."""
         if reply.failure is not None:
             return Built(b"", {}, reply.failure, reply.seconds)
-        frame = reply.frame
-        header = frame.header
+        message = reply.message
+        header = message.header
         return Built(
-            frame.blobs[0],
+            message.blobs[0],
             header["signature"],
             None,
             reply.seconds,
@@ -110,7 +110,7 @@ class Builder:
 
     def _question(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Job:
         asked = {"do": "evaluate", "workload": task.text, "seed": seed, "scaled": scaled}
-        return Job(Frame(asked), timeout)
+        return Job(Message(asked), timeout)
 
     def _job(self, task: Task, config: Config) -> Job:
         asked = {
@@ -120,4 +120,4 @@ class Builder:
             "config": config.to_json(),
             "complete": task.complete,
         }
-        return Job(Frame(asked), self._timeout)
+        return Job(Message(asked), self._timeout)

@@ -41,7 +41,7 @@ def difference(
     most: int | None = None,
     slack: Sequence[Array] = (),
 ) -> str | None:
-    """How outputs differ from those expected, in a sentence; None if they agree.
+    """Sentence about how outputs differ from those expected; None if they agree.
 
     Floats agree within `tolerance` = (rtol, atol) and what `slack` (see `dsl.oracle`) leaves each
     element beyond it, NaN with NaN, or with anything where a maximum or minimum may have dropped
@@ -62,7 +62,7 @@ def difference(
 
 
 def _may_drop_nan(workload: Workload) -> bool:
-    """Whether there is a maximum or a minimum, of which a NaN may be none."""
+    """Return whether there is a maximum or a minimum, of which a NaN may be none."""
     definitions = [defined(stage) for stage in workload.stages]
     if any(d.reducer in ("max", "min") for d in definitions):
         return True

@@ -29,8 +29,8 @@ class DeviceError(LoopwrightError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a candidate has no cost: one of `FAILURES`, a sentence, and a traceback or what the
-    worker printed last, as text."""
+    """Reason why a candidate has no cost: one of `FAILURES`, a sentence, and a traceback or what
+    the worker printed last, as text."""
 
     kind: str
     message: str
@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What measuring one candidate gave.
+    """Measurement of one candidate.
 
     Attributes
     ----------
@@ -81,12 +81,12 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What candidates took side by side; places are theirs, in the order in which they were given.
+    """Measurements of candidates side by side, in the order in which they were given.
 
     Attributes
     ----------
     samples: seconds of one call, as many of each as there were rounds; those of one round were
-        taken in turns, so a paired test may compare them. Infinite where a candidate failed.
+        taken in rounds, so a paired test may compare them. Infinite where a candidate failed.
     sizes: bytes of code, of constants prepared ahead, and of workspace.
     others: cores that other programs kept busy meanwhile, beyond those that were free.
     """
@@ -116,11 +116,11 @@ class Device(ABC):
     target: Target
     name: str
     cache: str = "warm"
-    """As its measurements have it."""
+    """Cache state of its measurements."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:
-        """What identifies the machine: processor, cores, caches, system, versions."""
+        """Fingerprint of the machine: processor, cores, caches, system, versions."""
 
     @abstractmethod
     def check(self) -> None:

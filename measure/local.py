@@ -46,7 +46,7 @@ _NEEDS = {
 class LocalDevice(Device):
     """Measures on this machine: on its processor, or on its GPU by CUDA or OpenCL.
 
-    Candidates are built in parallel while nothing is timed, and run in turns, one at a time, in a
+    Candidates are built in parallel while nothing is timed, and run in rounds, one at a time, in a
     worker process that may crash, hang or run out of memory. All that ran is checked against the
     reference: the oracle's outputs, or those of the default schedule where the oracle is too slow.
     """

@@ -18,7 +18,7 @@ _PACKAGES = ("loopwright", "apache-tvm", "numpy")
 
 
 def fingerprint() -> dict[str, str]:
-    """What tells this machine from others: processor, cores, caches, memory, system, versions."""
+    """Fingerprint of this machine: processor, cores, caches, memory, system, versions."""
     found = {
         "processor": processor(),
         "architecture": platform.machine(),
@@ -124,8 +124,8 @@ def memory_share() -> int:
 
 
 def builders(count: int | None = None, most: int | None = None) -> tuple[int, int]:
-    """How many processes build at a time, where `count` does not say, at most so many, and the
-    bytes of memory that each may have."""
+    """Number of processes that build at a time, and the bytes of memory that each may have. It is
+    `count`, or else at most `most`."""
     count = count or min(usable_processors(), 1 + memory_share() // _LEAST_MEMORY)
     count = count if most is None else min(count, most)
     return count, max(_LEAST_MEMORY, memory_share() // count)
@@ -142,7 +142,7 @@ def _caches() -> dict[int, int]:
 
 @functools.cache
 def _caches_of(processor: int) -> dict[int, tuple[int, str]]:
-    """By level, the bytes of a processor's data cache and the processors that share it."""
+    """Caches of a processor by level: the bytes of data and the processors that share them."""
     found: dict[int, tuple[int, str]] = {}
     files = ("level", "type", "size", "shared_cpu_list")
     for entry in sorted((_CPUS / f"cpu{processor}/cache").glob("index*")):

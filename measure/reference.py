@@ -1,4 +1,4 @@
-"""What the outputs of a workload must be, and how long a run of it may take."""
+"""Expected outputs of a workload, and the time limit of a run."""
 
 from __future__ import annotations
 
@@ -136,13 +136,13 @@ class References:
         reply = self._runner.run(data, default, _ONCE)
         if reply.failure is not None:
             return replace(default, failure=reply.failure), 0.0
-        return default, statistics.median(reply.frame.header["seconds"])
+        return default, statistics.median(reply.message.header["seconds"])
 
     def _with_outputs(self, data: Data, default: Built, reply: Reply) -> Data:
-        """With what the oracle replied, or what the default schedule computes."""
+        """Data with what the oracle replied, or what the default schedule computes."""
         if reply.failure is None:
             close = tolerance(data.task.workload)
-            return replace(data, expected=reply.frame.blobs, tolerance=close)
+            return replace(data, expected=reply.message.blobs, tolerance=close)
         self._too_slow.add(data.task.workload.key)
         _log.warning(
             "the oracle could not compute the outputs (%s): candidates are compared with the "
@@ -152,7 +152,7 @@ class References:
         return self._by_default(data, default)
 
     def _by_default(self, data: Data, default: Built) -> Data:
-        """With what the default schedule computes; both sides may be off."""
+        """Data with what the default schedule computes; both sides may be off."""
         rtol, atol = tolerance(data.task.workload)
         outputs = self._outputs(replace(data, expected=()), default)
         return replace(data, expected=outputs, tolerance=(2 * rtol, 2 * atol))
@@ -167,7 +167,7 @@ class References:
         if failure is None:
             reply = self._runner.run(data, default, _ONCE, outputs=True)
             if reply.failure is None:
-                return reply.frame.blobs
+                return reply.message.blobs
             failure = reply.failure
         raise DeviceError(
             "there is nothing to compare candidates with: the oracle is too slow for this "

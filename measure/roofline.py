@@ -1,4 +1,4 @@
-"""What this machine can do at most, as measured: to show results as shares of it."""
+"""Roofline of this machine, as measured: to show results as shares of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROWS = (16, 64, 256, 1024)
 
 
 @dataclass(frozen=True)
-class Peak:
+class Roofline:
     """The most that a target's threads do together.
 
     Attributes
@@ -51,12 +51,12 @@ class Peak:
 
 
 @functools.cache
-def peak(target: Target) -> Peak:
+def roofline(target: Target) -> Roofline:
     """Measure the peak of this machine with a target's threads; about two seconds, once.
 
     Raises `BuildError` without a toolchain, `TargetError` for another machine's target.
     """
-    return Peak(_flops(target), _bandwidth(target), target.threads)
+    return Roofline(_flops(target), _bandwidth(target), target.threads)
 
 
 def reader(size: int, target: Target) -> Call:

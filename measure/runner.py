@@ -12,7 +12,7 @@ from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import Comparison, DeviceError, Failure, Stop, never
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timing, common_length, spread
-from loopwright.measure.workers.messages import Bytes, Frame
+from loopwright.measure.workers.messages import Bytes, Message
 from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job, Reply, Worker
 
@@ -51,7 +51,7 @@ class Data:
 
 @dataclass
 class Sampled:
-    """What came of timing one candidate among others.
+    """Samples of one candidate among others.
 
     Attributes
     ----------
@@ -78,7 +78,8 @@ class Sampled:
         return tuple(self.seconds) or (self.first,)
 
     def goes_on(self, wanted: Callable[[Sampled, float], bool]) -> bool:
-        """Whether it is to be called again; `wanted` is asked with its first call's seconds."""
+        """Return whether it is to be called again; `wanted` is asked with its first call's
+        seconds."""
         return self.failure is None and (self.first is None or wanted(self, self.first))
 
     def add(self, reply: Reply) -> None:
@@ -86,7 +87,7 @@ class Sampled:
         self.failure = reply.failure
         if reply.failure is not None:
             return
-        said = reply.frame.header
+        said = reply.message.header
         if self.first is None:
             self.first, self.least = said["seconds"], said["least"]
         else:
@@ -127,7 +128,7 @@ class Runner:
             "outputs": outputs,
             "error_growth": built.error_growth,
         }
-        job = Job(Frame(asked, (built.code,)), data.timeout)
+        job = Job(Message(asked, (built.code,)), data.timeout)
         reply, fresh = self._ask(data, job)
         if fresh or reply.failure is None or reply.failure.kind not in _SUSPECT:
             return reply
@@ -155,7 +156,7 @@ class Runner:
                 apart = spread(one.seconds, timing.confidence) > timing.relative
                 return len(one.seconds) < _FEWEST or (one.sampling < timing.cap and apart)
 
-            yield from self._in_turns(data, group, once, wanted)
+            yield from self._in_rounds(data, group, once, wanted)
 
     def compare(
         self, data: Data, candidates: Sequence[Built], timing: Timing, rounds: int
@@ -168,7 +169,7 @@ class Runner:
 
         watch = self._watch(data)
         groups = self._together(data, candidates, timing, len(candidates))
-        taken = [o for g in groups for o in self._in_turns(data, g, timing, wanted, equal=True)]
+        taken = [o for g in groups for o in self._in_rounds(data, g, timing, wanted, equal=True)]
         others = 0.0 if watch is None else watch.in_the_way(data.task.target.threads)
         failed = (math.inf,) * rounds
         return Comparison(
@@ -178,7 +179,7 @@ class Runner:
         )
 
     def _watch(self, data: Data) -> Neighbours | None:
-        """Who tells whether other programs want the processors; None for a GPU."""
+        """Watch of whether other programs want the processors; None for a GPU."""
         if data.task.target.gpu is not None:
             return None
         self._ready(data)
@@ -206,7 +207,7 @@ class Runner:
         if group:
             yield group
 
-    def _in_turns(
+    def _in_rounds(
         self,
         data: Data,
         candidates: Sequence[Built],
@@ -214,25 +215,25 @@ class Runner:
         wanted: Callable[[Sampled, float], bool],
         equal: bool = False,
     ) -> list[Sampled]:
-        """Load candidates, and sample them in turns, back and forth, as long as it is wanted.
+        """Load candidates, and sample them in rounds, back and forth, as long as it is wanted.
 
         With `equal`, those of all candidates are equally long: see `timing.common_length`.
         """
         taken = [Sampled(built.failure) for built in candidates]
-        turn = list(range(len(candidates)))
+        order = list(range(len(candidates)))
         try:
-            while turn := [n for n in turn if taken[n].goes_on(wanted)]:
-                length = common_length((taken[n].least for n in turn), timing) if equal else 0.0
-                for number in turn:
+            while order := [n for n in order if taken[n].goes_on(wanted)]:
+                length = common_length((taken[n].least for n in order), timing) if equal else 0.0
+                for number in order:
                     one, built = taken[number], candidates[number]
                     reply, fresh = self._sample(data, number, built, timing, one, length)
                     failure = reply.failure
                     if failure is not None and failure.kind in _SUSPECT and not fresh:
                         reply, _ = self._sample(data, number, built, timing, one, length)
                     one.add(reply)
-                turn.reverse()
+                order.reverse()
             if self._loaded and self._pool.workers:
-                self._ask(data, Job(Frame({"do": "clear"}), _DATA))
+                self._ask(data, Job(Message({"do": "clear"}), _DATA))
         except BaseException:  # Ctrl-C: what is loaded must not be taken for other candidates
             self._pool.dismiss()
             raise
@@ -269,14 +270,14 @@ class Runner:
                 "error_growth": built.error_growth,
                 "most": self._most,
             }
-            reply, _ = self._ask(data, Job(Frame(asked, (built.code,)), data.timeout))
+            reply, _ = self._ask(data, Job(Message(asked, (built.code,)), data.timeout))
             one.spent += reply.seconds
             if reply.failure is not None:
                 return reply, fresh
             self._loaded.add(number)
             if one.first is None:
                 return reply, fresh
-        sample = Frame({"do": "sample", "slot": number, "length": length})
+        sample = Message({"do": "sample", "slot": number, "length": length})
         reply, _ = self._ask(data, Job(sample, data.timeout))
         one.spent += reply.seconds
         return reply, fresh
@@ -314,7 +315,7 @@ class Runner:
             "scaled": data.scaled,
             "tolerance": data.tolerance,
         }
-        job = Job(Frame(asked, data.expected), _DATA)
+        job = Job(Message(asked, data.expected), _DATA)
         unused = self._pool.workers[0].answers <= 0
         failure = self._pool.map([job])[0].failure
         if failure is not None and failure.kind in _SUSPECT and not unused:

@@ -1,4 +1,4 @@
-"""`ReplayedDevice`: a table of costs in place of a machine, so that searches repeat exactly."""
+"""`TabularDevice`: a table of costs in place of a machine, so that searches repeat exactly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
 
 
-class ReplayedDevice(Device):
+class TabularDevice(Device):
     """Looks costs up. Nothing is built or run, and nothing depends on time or chance.
 
     Attributes
@@ -55,8 +55,8 @@ class ReplayedDevice(Device):
         self.best = min(self._costs, key=self._costs.__getitem__)
 
     def legal(self, sketch: int, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which points, given as numbers of shape (n, knobs), are in the table; a search over
-        the table's points alone proposes no others."""
+        """Mask of the points, given as numbers of shape (n, knobs), that are in the table. A
+        search over the table's points alone proposes no others."""
         at = self.space.sketches[sketch].at
         return np.array([at(row) in self._costs for row in numbers.tolist()], np.bool_)
 
@@ -92,7 +92,7 @@ class ReplayedDevice(Device):
 
 def load_brute_forced(
     path: str | os.PathLike[str], workload: Workload | None = None
-) -> ReplayedDevice:
+) -> TabularDevice:
     """The device of a space that was measured exhaustively.
 
     Parameters
@@ -119,7 +119,7 @@ def load_brute_forced(
         for point, cost in zip(points, seconds)
     }
     target = Target(kind="replayed", triple="", mcpu=name)
-    return ReplayedDevice(Space(workload, target, (sketch,)), costs, name)
+    return TabularDevice(Space(workload, target, (sketch,)), costs, name)
 
 
 def _read(path: Path) -> tuple[list[str], list[tuple[int, ...]], list[float]]:

@@ -1,4 +1,4 @@
-"""How long a call takes: samples until their median is known well enough.
+"""Timing of a call: samples until their median is known well enough.
 
 A sample is the mean of as many calls as fill a millisecond (of one call, with cold caches).
 Samples are taken until the confidence interval of their median is narrow, or the time is up.
@@ -11,9 +11,9 @@ What a sample costs once (cold caches, threads that wake) and what disturbs it i
 length are then equal shares of every candidate's time, and cancel in a ratio.
 
 *Turns.* Noise comes in waves that are longer than a candidate's samples, and what falls into one
-looks slow. So candidates that are to be compared are sampled in turns, and a wave slows one sample
-of each of them. What they cost is the lower quartile of their samples (`typical`), for other
-programs only ever add to the time, and on a busy machine they do so more often than not.
+looks slow. So candidates that are to be compared are sampled in rounds, and a wave slows one
+sample of each of them. What they cost is the lower quartile of their samples (`typical`), for
+other programs only ever add to the time, and on a busy machine they do so more often than not.
 
 *Disturbed samples.* Threads that share a core with each other, or with another program, make a
 sample that says nothing of the call. CPU time over elapsed time is the number of cores that were
@@ -40,7 +40,7 @@ _MOST_CALLS = 1 << 24
 
 
 class Repeatable(Protocol):
-    """What can be timed; see `codegen.calls.Call`."""
+    """Call that can be timed; see `codegen.calls.Call`."""
 
     def repeat(self, times: int, /) -> tuple[float, float]:
         """Call it `times` times: elapsed seconds, and CPU seconds of the whole process."""
@@ -48,7 +48,7 @@ class Repeatable(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """How exactly to measure.
+    """Precision of a measurement.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Timing:
     shortest: seconds that a sample lasts at least.
     cache: "warm", or "cold": everything is flushed out of the caches before every call.
     retries: samples that are thrown away at most because they were disturbed; where candidates
-        are sampled in turns, of each sample, and no more than two.
+        are sampled in rounds, of each sample, and no more than two.
     """
 
     relative: float = 0.02
@@ -130,7 +130,7 @@ class Timer:
             times = min(math.ceil(wanted), 16 * times, _MOST_CALLS)
 
     def _fitting(self, length: float) -> int:
-        """How many calls come nearest to `length` seconds."""
+        """Number of calls that comes nearest to `length` seconds."""
         if self._flush is not None or self.least >= length:
             return 1
         return min(round(length / self.least), _MOST_CALLS)
@@ -209,7 +209,7 @@ def common_length(least: Iterable[float], timing: Timing) -> float:
     return min(max(least), timing.cap)
 
 
-def in_turns(timers: Sequence[Timer], rounds: int, timing: Timing) -> list[tuple[float, ...]]:
+def in_rounds(timers: Sequence[Timer], rounds: int, timing: Timing) -> list[tuple[float, ...]]:
     """`rounds` samples in seconds of each call, of equal length, taken side by side."""
     length = common_length((timer.least for timer in timers), timing)
     taken: list[list[float]] = [[] for _ in timers]
@@ -222,8 +222,8 @@ def in_turns(timers: Sequence[Timer], rounds: int, timing: Timing) -> list[tuple
 
 
 def typical(seconds: Sequence[float]) -> float:
-    """What samples, of which there is one at least, say that a call costs: their lower quartile,
-    one of them. That of several lots together is never below the least of theirs."""
+    """Typical seconds of a call: the lower quartile of its samples, one of them. There is one
+    sample at least. That of several lots together is never below the least of theirs."""
     return sorted(seconds)[(len(seconds) - 1) // 4]
 
 

@@ -1,1 +1,1 @@
-"""How to compute it: the loop tree, the space derived from a workload and a target, lowering."""
+"""Schedules: the loop tree, the space derived from a workload and a target, lowering."""

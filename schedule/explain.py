@@ -40,7 +40,7 @@ class Applies:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a space is made of; `str` of it is a table.
+    """Explanation of a space; `str` of it is a table.
 
     Attributes
     ----------

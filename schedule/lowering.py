@@ -9,8 +9,9 @@ P = ⌈T/Q⌉ blocks that run in parallel:
         base = min(R·tile, E - R)       the last tile overlaps the one before it
         …  elements base … base + R - 1, all inside
 
-so that no element needs a guard and every tile is full: where R does not divide E, a few elements
-are computed twice, to the same value. Reads of packed operands use `tile`, all others `base`.
+so that no element needs a predicate and every tile is full: where R does not divide E, a few
+elements are computed twice, to the same value. Reads of packed operands use `tile`, all others
+`base`.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from loopwright.schedule.gpu.lower import lower_kernels
 from loopwright.schedule.loops.assembly import assembled, values_of
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.storage import Storage
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import extent
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.sketch import Config, NestSketch, Sketch
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
@@ -74,7 +75,7 @@ def lower_columns(
 ) -> Tree:
     """The loop tree of a batch of n configs, given as the values of every knob."""
     if target.gpu is not None:
-        known = known_ahead(sketch.workload, sketch.groups)
+        known = constants_of(sketch.workload, sketch.groups)
         return lower_kernels(sketch, target.gpu, values, n, known)
     return _Lowering(sketch, target, values, n).tree()
 
@@ -84,15 +85,15 @@ class _Lowering:
         self, sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
     ) -> None:
         self.sketch, self.target, self.values, self.n = sketch, target, values, n
-        self.known_ahead = known_ahead(sketch.workload, sketch.groups)
-        self.storage = Storage(sketch.workload, self.known_ahead)
+        self.constants = constants_of(sketch.workload, sketch.groups)
+        self.storage = Storage(sketch.workload, self.constants)
 
     def tree(self) -> Tree:
         prepare: list[Stmt] = []
         body: list[Stmt] = []
         number = 0
         for group in self.sketch.groups:
-            ahead = group.nests[0].out.name in self.known_ahead
+            ahead = group.nests[0].out.name in self.constants
             part, section = ("prepare", prepare) if ahead else ("body", body)
             sketches = self.sketch.nests[number : number + len(group.nests)]
             for offset, sketch in enumerate(sketches):
@@ -111,18 +112,18 @@ class _Lowering:
         body: list[Stmt] = []
         tile = dict(zip(sketch.tile, self._values(number).get("tile", ()), strict=True))
         for packed in sketch.packed:
-            ahead = packed.tensor.name in self.known_ahead
-            part = "prepare" if ahead else "body"
-            buffer = self.storage.add_packed(packed, number, tile[packed.axis], ahead)
+            constant = packed.tensor.name in self.constants
+            part = "prepare" if constant else "body"
+            buffer = self.storage.add_packed(packed, number, tile[packed.axis], constant)
             if packed.local:
                 continue  # made inside of the nest
             stmts = lower_pack(packed, buffer, tile[packed.axis], self.storage, part)
-            (prepare if ahead else body).extend(stmts)
+            (prepare if constant else body).extend(stmts)
         return prepare, body
 
     def _group(
         self,
-        group: Group,
+        group: FusionGroup,
         sketches: Mapping[int, NestSketch],
         outside: Mapping[Index, Linear],
         part: str,
@@ -130,25 +131,27 @@ class _Lowering:
         """The loops of a group; `sketches` are those of its nests, by number, and `outside` says
         where the loops around it stand."""
         number = next(iter(sketches))
-        rows = {axis: Var(axis.name) for axis in group.shared}
+        rows = {axis: Var(axis.name) for axis in group.outer}
         at = {**outside, **{axis: Linear(((var, 1),)) for axis, var in rows.items()}}
         inner: list[Stmt] = []
-        for base in group.bases:
+        for base in group.tile_origins:
             var = Var(f"{base.index.name}{number or ''}")
             begin = to_linear(base.number, at) * base.size
             inner.append(Let(var, begin, extent(base.index) - 1))
             at[base.index] = Linear(((var, 1),))
-        inner += [Allocate(self.storage.add_local(t)) for t in group.local]
+        inner += [Allocate(self.storage.add_scratch(t)) for t in group.scratch]
         left = iter(sketches.items())
-        for item in group.parts:
-            if isinstance(item, Group):
+        for item in group.body:
+            if isinstance(item, FusionGroup):
                 own = dict(itertools.islice(left, len(item.nests)))
                 inner += self._group(item, own, at, part)
                 continue
             which, sketch = next(left)
             values = self._values(which)
-            ahead = group.ahead if item is group.parts[-1] else ()
-            nest = NestLowering(sketch, values, self.storage, part, self.target, at, which, ahead)
+            constant = group.prefetch if item is group.body[-1] else ()
+            nest = NestLowering(
+                sketch, values, self.storage, part, self.target, at, which, constant
+            )
             inner += nest.lower()
         for axis, var in reversed(rows.items()):
             kind = "serial" if outside else "parallel"

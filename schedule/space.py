@@ -78,7 +78,7 @@ class Space:
         return {s.name: s for s in self.sketches}
 
     def __contains__(self, config: object) -> bool:
-        """Whether a config is of this space; one of another version's may be none, as rules
+        """Return whether a config is of this space; one of another version's may be none, as rules
         change."""
         if not isinstance(config, Config):
             return False

@@ -1,4 +1,4 @@
-"""What the rules need to know of a machine."""
+"""Description of a machine for the rules."""
 
 from __future__ import annotations
 

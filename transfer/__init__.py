@@ -1,1 +1,1 @@
-"""What earlier tuning teaches: the record store, global and local models, and pretrained ones."""
+"""Transfer of earlier tuning: the record store, global and local models, and pretrained ones."""

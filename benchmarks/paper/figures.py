@@ -84,7 +84,7 @@ def _acquiring() -> tuple[Setting, ...]:
 
 
 def _representations() -> tuple[Panel, ...]:
-    """Within a domain, across convolutions, across operator types, across machines."""
+    """Within a encoded, across convolutions, across operator types, across machines."""
     within = tuple(
         Panel(t, _reading(), f"{t}, nothing known before") for t in ("C7", "matmul1024")
     )
@@ -96,7 +96,7 @@ def _representations() -> tuple[Panel, ...]:
     )
     one = replace(_reading()[0], label="config vector, no transfer")
     other = replace(one, label="config vector")
-    probing = replace(one, label="probing", strategy="probing")
+    probing = replace(one, label="transfer", strategy="transfer")
     machines = tuple(
         Panel(
             there,

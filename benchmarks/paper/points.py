@@ -8,7 +8,7 @@ import numpy as np
 
 from loopwright.costmodel.features.representation import Numbers, Representation, resized
 from loopwright.explore.strategies.encoded_space import Mask, Points
-from loopwright.measure.tabular import ReplayedDevice
+from loopwright.measure.tabular import TabularDevice
 from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.space import Space
 
@@ -43,7 +43,7 @@ class Remembered(Representation):
 class Legal:
     """Which points of a space are in a table."""
 
-    def __init__(self, device: ReplayedDevice) -> None:
+    def __init__(self, device: TabularDevice) -> None:
         self._device, self._masks = device, dict[int, Mask]()
 
     @functools.cached_property

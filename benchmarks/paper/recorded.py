@@ -26,7 +26,7 @@ from loopwright.costmodel.features.representation import (
 )
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
-from loopwright.measure.tabular import ReplayedDevice
+from loopwright.measure.tabular import TabularDevice
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Knob, Sketch
 from loopwright.schedule.space import Space
@@ -65,9 +65,9 @@ class Recorded:
     costs: Costs
     kept: Mapping[str, list[np.ndarray]] = field(default_factory=dict)
 
-    def device(self) -> ReplayedDevice:
+    def device(self) -> TabularDevice:
         """All that was measured, as a device. Raises `DeviceError` if nothing was."""
-        return ReplayedDevice(self.space, self.costs, self.name)
+        return TabularDevice(self.space, self.costs, self.name)
 
     def representation(self, reads: str) -> Representation:
         """How features are had: from the file, or as the space's loops tell them."""

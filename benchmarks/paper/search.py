@@ -19,9 +19,9 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.registry import make_model
 from loopwright.explore.strategies.annealing import Schedule, programs
-from loopwright.explore.strategies.encoded_space import Domain
+from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.tuner import MODELLED, Tuner
-from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
+from loopwright.measure.tabular import TabularDevice, load_brute_forced
 from loopwright.schedule.sketch.sketch import Config
 
 TRIALS = 128
@@ -43,7 +43,7 @@ class Setting:
         for what the model reads by itself.
     candidates, acquisition: λ of Eq. 3, and what is maximized.
     times: measurements for each trial that is counted ("GA x 2" of the paper's Figure 4).
-    sources: names of tables that a global model learns from first (Eq. 4); "probing" begins with
+    sources: names of tables that a global model learns from first (Eq. 4); "transfer" begins with
         the best config of the first of them.
     """
 
@@ -93,17 +93,17 @@ def sources(setting: Setting, table: Path) -> tuple[Path, ...]:
 def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     space = opened(table).space
     if setting.strategy not in MODELLED:
-        return Tuner(Domain(space, legal), setting.strategy, seed=seed)
+        return Tuner(EncodedSpace(space, legal), setting.strategy, seed=seed)
     others = sources(setting, table)
     begin = None
-    if setting.strategy == "probing" and others:  # tables of GPUs have one sketch
+    if setting.strategy == "transfer" and others:  # tables of GPUs have one sketch
         begin = replace(opened(others[0]).best, sketch=space.sketches[0].name)
     reads = setting.reads or make_model(setting.model).reads
     width = max(features(t, reads).width for t in (table, *others))
     base = global_model(setting.model, reads, others, width) if others else None
     schedule = FEW if legal.size < Schedule().chains else Schedule()
     return Tuner(
-        Domain(space, legal),
+        EncodedSpace(space, legal),
         setting.strategy,
         model=new_model(setting.model, reads, seed, base),
         seed=seed,
@@ -156,7 +156,7 @@ def measured(table: Path, reads: str, width: int | None = None) -> tuple[Floats,
 
 
 @functools.cache
-def opened(table: Path) -> ReplayedDevice:
+def opened(table: Path) -> TabularDevice:
     """A recorded sub-space, or one of the brute-forced GPUs."""
     if table.name.endswith(".csv.gz"):
         return load_brute_forced(table)

@@ -1,4 +1,4 @@
-"""Products of matrices and tensors, of which nothing is known ahead of time."""
+"""Products of matrices and tensors, of which nothing is constant."""
 
 from __future__ import annotations
 

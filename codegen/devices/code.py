@@ -1,4 +1,5 @@
-"""What a GPU is asked to do: code, and launches of its kernels. No TVM: run workers read it."""
+"""Code for a GPU and the launches of its kernels. No TVM: run workers read it. No TVM: run workers
+read it."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a function of a library does: `launches`, one after the other, on as many `pointers` as
-    it has arguments, and on `workspaces` of that many bytes, which are not initialised."""
+    """Launches of a function of a library, one after the other. There are as many `pointers` as
+    the function has arguments; `workspaces` of that many bytes are not initialised."""
 
     pointers: int
     launches: tuple[Launch, ...]
@@ -45,8 +46,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel needs of a GPU, as NVIDIA's assembler reports it: registers of a thread;
-    bytes of a thread's stack; bytes that it spills (stores and loads); shared bytes of a block."""
+    """Resources that a kernel needs, as NVIDIA's assembler reports them. They are registers of a
+    thread, bytes of its stack, bytes that it spills (stores and loads), and shared bytes of a
+    block."""
 
     kernel: str
     registers: int
@@ -117,5 +119,6 @@ def _plan(data: Any) -> Plan:
 
 
 def resources(blob: bytes) -> list[dict[str, Any]]:
-    """What the kernels of a blob need, as far as the compiler told: `Resources` as plain dicts."""
+    """Resources of the kernels of a blob, as far as the compiler told: `Resources` as plain
+    dicts."""
     return [asdict(each) for each in GpuCode.from_bytes(blob).resources]

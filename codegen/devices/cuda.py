@@ -42,7 +42,8 @@ class CudaProgram(DeviceProgram):
     """The kernels of a cubin or fat binary on one GPU."""
 
     def __init__(self, code: GpuCode, launcher: Launcher | None = None, device: int = 0) -> None:
-        """With a `launcher` of an exported library, that one's kernels; else those of `code`."""
+        """Program with the kernels of an exported library's `launcher`, or else those of
+        `code`."""
         self.code, self._device = code, device
         self._launcher = launcher or own_launcher()
         if launcher is None:

@@ -154,7 +154,7 @@ def own_launcher() -> Launcher:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the driver says of a GPU; bytes, and counts."""
+    """Facts about a GPU from the driver; bytes, and counts."""
 
     name: str
     arch: str
@@ -168,7 +168,7 @@ class Facts:
 
 @functools.cache
 def facts(device: int = 0) -> Facts:
-    """What the driver says of this machine's GPU. Raises `TargetError` where there is none."""
+    """Facts about this machine's GPU. Raises `TargetError` where there is none."""
     here, found = own_launcher(), {}
     for attribute, number in _ATTRIBUTES.items():
         value = c_int()

@@ -60,7 +60,7 @@ def find_nvcc() -> str | None:
 
 
 def read_resources(log: str) -> tuple[Resources, ...]:
-    """What `ptxas -v` says of every kernel.
+    """Parse the output of `ptxas -v`: the resources of every kernel.
 
     Of each it prints a line "Compiling entry function 'NAME'", one with "bytes stack frame, …
     bytes spill stores, … bytes spill loads", and one with "Used … registers", in which "bytes
@@ -111,7 +111,7 @@ def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
 
 
 def _nvrtc(source: str, arch: str, kind: str) -> bytes:
-    """What nvrtc makes of a source: its "CUBIN" or "PTX"."""
+    """Compile a source with nvrtc, to a "CUBIN" or "PTX"."""
     library = _nvrtc_library()
     if library is None:
         raise BuildError(_NO_COMPILER)

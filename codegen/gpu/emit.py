@@ -15,10 +15,10 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx import ForKind
 
-from loopwright.codegen.gpu.mma import FRAGMENTS, MatrixEmitter
+from loopwright.codegen.gpu.mma import FRAGMENTS, MmaEmitter
 from loopwright.codegen.gpu.values import GpuValues, Names, gpu_storage_type
 from loopwright.codegen.tir.elementary import apply
-from loopwright.codegen.tir.indices import ZERO, Indices, Known, expression, flat, number
+from loopwright.codegen.tir.indices import ZERO, Indices, KnownValue, expression, flat, number
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.expr import walk
@@ -47,7 +47,7 @@ _WIDE = (2, 4, 8, 16)  # lanes that both languages have vectors of
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GpuKernel:
     """A device function of TIR, for `grid` blocks of `block` threads."""
 
     function: Any
@@ -55,7 +55,7 @@ class Kernel:
     block: int
 
 
-def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) -> Kernel:
+def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) -> GpuKernel:
     """The kernel of one top-level statement of a tree; `parameters` are the buffers in global
     memory that it uses."""
     emitter = _KernelEmitter(language)
@@ -68,7 +68,7 @@ def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) 
     body, grid, block = emitter.kernel(stmt)
     function = tirx.PrimFunc(pointers, tirx.SeqStmt([*declared, body]))
     function = function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
-    return Kernel(function, grid, block)
+    return GpuKernel(function, grid, block)
 
 
 def used_buffers(stmt: Stmt) -> set[str]:
@@ -107,7 +107,7 @@ class _KernelEmitter:
             self.at.offset, self.at.linear, self.buffers, self._from_vector, apply
         )
         self.values.language = language
-        self.matrices = MatrixEmitter(language, self.at, self.buffers)
+        self.matrices = MmaEmitter(language, self.at, self.buffers)
 
     def kernel(self, stmt: Stmt) -> tuple[Any, int, int]:
         """The statement, and the numbers of blocks and of threads of a block."""
@@ -153,7 +153,7 @@ class _KernelEmitter:
             at = at if before == total else self.at.divided(at, size, True)
             var = tirx.Var(first.var.name, "int32")
             made.append(tirx.Bind(var, at))
-            self.at.known[first.var] = Known(var, 0, size - 1)
+            self.at.known[first.var] = KnownValue(var, 0, size - 1)
         return total, made, body
 
     def block(self, body: tuple[Stmt, ...]) -> Any:
@@ -186,7 +186,7 @@ class _KernelEmitter:
             body = self.block(loop.body)
             return body if bound is None else tirx.IfThenElse(bound > number(0), body, None)
         var = tirx.Var(loop.var.name, "int32")
-        self.at.known[loop.var] = Known(var, 0, extent - 1)
+        self.at.known[loop.var] = KnownValue(var, 0, extent - 1)
         end = number(extent) if bound is None else tirx.Min(number(extent), bound)
         kind = ForKind.UNROLLED if loop.kind in ("unrolled", "vectorized") else ForKind.SERIAL
         return tirx.For(var, number(0), end, kind, self.block(loop.body))
@@ -225,7 +225,7 @@ class _KernelEmitter:
         if result is not None:
             stmts.append(tirx.AllocBuffer(result))
         for lane in range(lanes):
-            self.at.known[loop.var] = Known(lane, lane, lane, lane)
+            self.at.known[loop.var] = KnownValue(lane, lane, lane, lane)
             names = Names()
             stored = self.values.stored(value, store.buffer.dtype, names)
             if result is None:
@@ -285,7 +285,7 @@ class _KernelEmitter:
         return [tirx.Evaluate(tirx.call_extern("int32", name))]
 
     def _async_copy(self, stmt: AsyncCopy) -> Any:
-        """Where it is no such copy, one that is done at once will do."""
+        """An asynchronous copy. A copy that is not contiguous is done at once."""
         count = int(stmt.count)
         lane = Var("lane")
         index = (*stmt.index[:-1], stmt.index[-1] + Linear(((lane, 1),)))
@@ -336,7 +336,7 @@ class _KernelEmitter:
 
 
 def _iterations(body: tuple[Stmt, ...], kind: str) -> int:
-    """Of the nested loops of a kind that a kernel begins with."""
+    """Iterations of the nested loops of a kind that a kernel begins with."""
     total = 1
     for stmt in body:
         if isinstance(stmt, Loop) and stmt.kind == kind:

@@ -178,7 +178,7 @@ def _plan_table(function: str, plan: Plan, parameters: Sequence[Parameter]) -> s
 
 
 def _alignment(p: Parameter) -> int:
-    """Of an argument, which no load is wider than."""
+    """Alignment of an argument, which no load is wider than."""
     return _WIDEST if p.nbytes >= _WIDEST else 1 << (p.nbytes.bit_length() - 1)
 
 

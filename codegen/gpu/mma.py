@@ -32,7 +32,7 @@ _ACCUMULATORS = (8, "float32")
 _ROW_ELEMENTS = 8  # 16 bytes: what ldmatrix reads at once
 
 
-class MatrixEmitter:
+class MmaEmitter:
     """Emits matrix statements for "cuda" or "opencl"."""
 
     def __init__(self, language: str, at: Indices, buffers: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ class MatrixEmitter:
         return _LANE.get((self.language, b.scope), _ACCUMULATORS)
 
     def _tile(self, b: Buffer, index: tuple[Linear, ...]) -> Any:
-        """Where a lane's part of a tile begins."""
+        """Address of a lane's part of a tile."""
         tiles = Buffer(b.name, b.shape[:-2], b.dtype, b.scope)
         place = flat(tiles, index) * self._lane(b)[0]
         return tirx.address_of(

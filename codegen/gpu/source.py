@@ -92,7 +92,7 @@ def _function(
 
 
 def _text(name: str, function: Any, kind: str) -> str:
-    """What TVM's code generator writes for a kernel, without the head that it puts before."""
+    """Source of a kernel by TVM's code generator, without the head that it puts before."""
     target = _tvm_target(kind)
     function = function.with_attr("target", target).with_attr("calling_conv", _DEVICE_KERNEL)
     function = function.with_attr("tirx.is_global_func", True)

@@ -112,4 +112,4 @@ def _fastest_address() -> Callable[[Array], int]:
 
 
 address: Callable[[Array], int] = _fastest_address()
-"""Where an array's first element lies, in bytes."""
+"""Address of an array's first element, in bytes."""

@@ -104,7 +104,7 @@ class Binary:
                 for name, parameters in functions.items()
             }
             self.addresses = {name: ctypes.addressof(f) for name, f in self._functions.items()}
-            """What the table's `call` and `repeat` take, for "main" and "prepare"."""
+            """Arguments of the table's `call` and `repeat`, for "main" and "prepare"."""
             self.call = self.table.call
             _share_threads(self)
         except LoopwrightError:
@@ -131,7 +131,7 @@ class Binary:
 
     @property
     def threads(self) -> int:
-        """How many threads a call uses, the caller's included."""
+        """Number of threads of a call, the caller's included."""
         return int(self.table.threads())
 
     @threads.setter

@@ -79,7 +79,7 @@ class Slot:
         return array, at, at + self.nbytes
 
     def shares(self, value: Any, array: Array) -> bool:
-        """Whether `array`, which `read` made of `value`, is the same memory."""
+        """Return whether `array`, which `read` made of `value`, is the same memory."""
         if isinstance(value, np.ndarray):
             return array is value
         return hasattr(value, "__dlpack__") and not array.flags.owndata
@@ -87,7 +87,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the pointers of `main` are put together.
+    """Order of the pointers of `main`.
 
     They are chosen by `order` from: the inputs of the call, then the arrays prepared for this
     call alone (where `unprepared`), then `fixed`, then the outputs.
@@ -98,7 +98,7 @@ class Plan:
     fixed: tuple[int, ...]
     unprepared: bool
     pointers: Callable[..., bytes]
-    """Of addresses, an array of C's."""
+    """Pointers, as an array of C's."""
 
     @staticmethod
     def of(signature: Signature, inputs: Sequence[str], bound: Mapping[str, Array]) -> Plan:

@@ -25,7 +25,7 @@ FORMAT = "loopwright-library"
 SCHEMA = 1
 """The version of the manifest's layout; `load` refuses any other."""
 _BEGINNING = f'{{"format":"{FORMAT}"'
-"""Of every manifest, spaces left out."""
+"""Beginning of every manifest, spaces left out."""
 
 
 def export(signature: Signature, origin: Origin, path: Path) -> Path:

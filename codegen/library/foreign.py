@@ -51,7 +51,7 @@ class Taken:
 
 
 def on_gpu(value: Any) -> bool:
-    """Whether an array lies on an NVIDIA GPU."""
+    """Return whether an array lies on an NVIDIA GPU."""
     device = getattr(value, "__dlpack_device__", None)
     return device is not None and not isinstance(value, np.ndarray) and device()[0] == _CUDA
 

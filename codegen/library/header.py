@@ -46,18 +46,18 @@ _RESERVED = frozenset(_KEYWORDS.split())
 _ARENA_ALIGNMENT = 64
 
 MADE_BY = "made by Loopwright"
-"""What a header's first line says."""
+"""First line of a header."""
 
 
 def is_identifier(name: str) -> bool:
-    """Whether `name` can name something in C and in C++."""
+    """Return whether `name` can name something in C and in C++."""
     return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)) and name not in _RESERVED
 
 
 def is_function(name: str) -> bool:
-    """Whether `name` can name a function of a library's own: none that the C library has, which
-    the library's code, or that of its users, would call instead of it, and none of those that
-    the run-time inside of it has."""
+    """Return whether `name` can name a function of a library's own. A name that the C library has
+    cannot: that code would be called instead, by the library or its users. Nor can one of the
+    run-time inside."""
     return is_identifier(name) and not _is_runtimes(name) and not hasattr(_c_library(), name)
 
 
@@ -98,7 +98,7 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Names:
-    """What the parameters are called in C; two Python names may need the same one."""
+    """Names of the parameters in C; two Python names may need the same one."""
 
     of: dict[str, str]
 
@@ -262,7 +262,7 @@ def _checked_call(function: str, pointers: Sequence[str]) -> str:
 
 
 def arena(signature: Signature) -> tuple[dict[str, int], int]:
-    """Where each prepared array lies in the block that C callers hold, and the block's bytes."""
+    """Offset of each prepared array in the block that C callers hold, and the block's bytes."""
     offsets, end = {}, 0
     for p in signature.prepared:
         offsets[p.name] = end

@@ -89,13 +89,13 @@ class Library:
         return cls(signature, binary, origin, sources)
 
     def _is_prepared(self, parameter: Parameter) -> bool:
-        """Whether `bind` has already used this constant up."""
+        """Return whether `bind` has already used this constant up."""
         done = self.signature.prepared and self.signature.prepared[0].name in self._bound
         return bool(done) and parameter.name in self.signature.constants
 
     @property
     def inputs(self) -> tuple[Parameter, ...]:
-        """What a call takes, in order: the signature's inputs without those bound."""
+        """Inputs of a call, in order: the signature's inputs without those bound."""
         return tuple(p for p in self.signature.inputs if p.name in self._names)
 
     @property
@@ -220,7 +220,7 @@ class Library:
 
     @property
     def threads(self) -> int:
-        """How many threads a call uses, the caller's included; for all that share this code."""
+        """Number of threads of a call, the caller's included; for all that share this code."""
         return self.signature.threads if self._binary is None else self._binary.threads
 
     @threads.setter

@@ -35,7 +35,7 @@ def architecture(triple: str | None = None) -> str:
 
 
 def is_native(triple: str | None) -> bool:
-    """Whether code for `triple` (None: this machine) can be loaded into this process.
+    """Return whether code for `triple` (None: this machine) can be loaded into this process.
 
     Raises `TargetError` for a system other than Linux.
     """

@@ -1,4 +1,4 @@
-"""What a compiled library takes and gives: the contract between builder, library and C header."""
+"""Signature of a compiled library: the contract between builder, library and C header."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Parameter:
 
     @property
     def elements(self) -> int:
-        """How many elements the array has."""
+        """Number of elements of the array."""
         return math.prod(self.shape)
 
     @functools.cached_property
@@ -63,7 +63,7 @@ class Signature:
     constants: tuple[str, ...] = ()
     prepared: tuple[Parameter, ...] = ()
     threads: int = 1
-    """How many threads a call uses unless told otherwise."""
+    """Number of threads of a call unless told otherwise."""
 
     def __post_init__(self) -> None:
         names = [p.name for p in (*self.inputs, *self.prepared, *self.outputs)]
@@ -145,14 +145,14 @@ def _parameter_from_json(data: Any) -> Parameter:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a library comes from: what an export needs, and what a manifest tells."""
+    """Provenance of a library: what an export needs, and what a manifest tells."""
 
     triple: str | None = None
     """The target triple of LLVM; None is this machine."""
     target: str = ""
     """The target, as its maker describes it."""
     cpu_features: tuple[str, ...] = ()
-    """What the processor must have, in the words of Linux's /proc/cpuinfo."""
+    """Features that the processor must have, in the words of Linux's /proc/cpuinfo."""
     objects: tuple[bytes, ...] = ()
     """The object files; none for a library that was loaded from a file."""
     extra: Mapping[str, Any] = field(default_factory=dict)

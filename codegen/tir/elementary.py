@@ -61,7 +61,7 @@ _MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
 
 _Function = Callable[[Expr, Bind], Expr]
 Functions = Callable[[str, Expr, Bind], Expr]
-"""What makes the elementary function of a name of a value."""
+"""Function that makes the elementary function of a name of a value."""
 
 
 def _binds_by_let(function: _Function) -> Callable[..., Expr]:

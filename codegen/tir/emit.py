@@ -18,10 +18,10 @@ from loopwright.codegen.target import has_avx512
 from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch
 from loopwright.codegen.tir.elementary import apply, apply_scaling, libm
-from loopwright.codegen.tir.indices import ZERO, Indices, Known, expression, flat, number
+from loopwright.codegen.tir.indices import ZERO, Indices, KnownValue, expression, flat, number
 from loopwright.codegen.tir.loops import decides, overflows, reads_back, stored
 from loopwright.codegen.tir.sparse import BitLoops
-from loopwright.codegen.tir.transposed import Group, Tile, together, transposes
+from loopwright.codegen.tir.transposed import RowGroup, Tile, together, transposes
 from loopwright.codegen.tir.values import CValues, ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
@@ -52,7 +52,7 @@ _KINDS = {
 
 _MOST_ELEMENTS = 2**31 - 1
 _ALIGNMENT = 64  # bytes, of what we allocate: of every vector
-_SHARES = 32  # of each thread, as in runtime.c, where a turn reverses them
+_CHUNKS = 32  # of each thread, as in runtime.c, where `lw_turn` reverses them
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -103,7 +103,7 @@ class _Emitter:
         self.at = Indices()
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
-        self.group: Group | None = None  # of neighbouring rows, where they are stored together
+        self.group: RowGroup | None = None  # of neighbouring rows, where they are stored together
         functions = (apply_scaling if has_avx512(target) else apply) if vectors else libm
         self.values = (ValueEmitter if vectors else CValues)(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
@@ -156,7 +156,7 @@ class _Emitter:
         if self.bit_loops.has(loop):
             return self.bit_loops.loop(loop, var, self.statements)
         before, first = self.bit_loops.ahead(loop, var, self.let)
-        self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
+        self.at.known[loop.var] = KnownValue(var, 0, int(loop.extent) - 1)
         body = self.statements(loop.body)
         if not body:  # hints, which no C source has
             return []
@@ -174,7 +174,7 @@ class _Emitter:
         return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, _sequence(body), None)]
 
     def iteration(self, loop: Loop, at: int) -> list[Any]:
-        self.at.known[loop.var] = Known(at, at, at, at)
+        self.at.known[loop.var] = KnownValue(at, at, at, at)
         return self.statements(loop.body)
 
     def vector(self, loop: Loop) -> Any:
@@ -182,7 +182,7 @@ class _Emitter:
         store, lanes = stored(loop), int(loop.extent)
         tile = None if self.group is None else self.tile(loop, self.group)
         lane = tirx.Var(loop.var.name, "int32")
-        self.at.known[loop.var] = Known(lane if lanes > 1 else 0, 0, lanes - 1)
+        self.at.known[loop.var] = KnownValue(lane if lanes > 1 else 0, 0, lanes - 1)
         scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
         self.lanes = (loop.var, lanes, scratch) if lanes > 1 else None
         value = self.values.stored(store.value, store.buffer.dtype, scratch)
@@ -205,7 +205,7 @@ class _Emitter:
         start, count = 0, int(loop.extent)
         while start < count:
             size = together(count - start)
-            group, rows = Group(size), []
+            group, rows = RowGroup(size), []
             self.group = group if size > 1 else None
             for row in range(size):
                 group.begin(row)
@@ -217,8 +217,8 @@ class _Emitter:
             start += size
         return stmts
 
-    def tile(self, loop: Loop, group: Group) -> Tile:
-        """Where a vector loop writes what is stored with other rows of the group."""
+    def tile(self, loop: Loop, group: RowGroup) -> Tile:
+        """Tile that a vector loop writes to, if it is stored with other rows of the group."""
         store = stored(loop)
         self.at.known[loop.var] = ZERO
         place = self.at.flat(store.buffer, store.index)
@@ -226,7 +226,7 @@ class _Emitter:
         return group.tile(self.buffers[store.buffer.name], base, step, int(loop.extent))
 
     def _whole(self, loop: Loop) -> bool:
-        """Whether the loop runs over all of its extent."""
+        """Return whether the loop runs over all of its extent."""
         return loop.bound is None or self.at.range(loop.bound)[0] >= int(loop.extent)
 
     def _vector_stores(self, body: tuple[Stmt, ...]) -> list[Loop]:
@@ -248,8 +248,8 @@ class _Emitter:
         return found
 
     def _apart(self, row: Var, loop: Loop) -> bool:
-        """Whether the lanes of a vector loop's store stand apart, those of other rows perhaps
-        between them, and can be transposed."""
+        """Return whether the lanes of a vector loop's store stand apart and can be transposed.
+        Those of other rows may lie between them."""
         store = stored(loop)
         steps = dict(flat(store.buffer, store.index).terms)
         divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
@@ -281,38 +281,38 @@ class _Emitter:
             # The outermost one needs no remainder, but without it LLVM's strength reduction takes
             # so many registers for what counts with that loop that inner ones spill theirs.
             at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
-            self.at.known[each.var] = Known(at if size > 1 else 0, 0, size - 1)
+            self.at.known[each.var] = KnownValue(at if size > 1 else 0, 0, size - 1)
         each_thread = self.thread(body)
-        return [each_thread] if total == 1 else self.dealt(counter, total, each_thread, loop)
+        return [each_thread] if total == 1 else self.in_chunks(counter, total, each_thread, loop)
 
-    def dealt(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
-        """A parallel loop as one over the shares of all threads: share s of S begins with
+    def in_chunks(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
+        """A parallel loop as one over the chunks of all threads: chunk s of S begins with
         iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
 
-        One that reads more than the caches hold goes through the shares of each thread forwards in
+        One that reads more than the caches hold goes through the chunks of each thread forwards in
         one call and backwards in the next, to begin with what the last one has left there."""
-        shares = self.threads * _SHARES
-        if total * (shares + 1) > _MOST_ELEMENTS:
+        chunks = self.threads * _CHUNKS
+        if total * (chunks + 1) > _MOST_ELEMENTS:
             return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
-        share = at = tirx.Var("share", "int32")
+        chunk = at = tirx.Var("share", "int32")
         before = []
         if self.own and overflows(loop, self.caches):
-            turn = tirx.Var("turn", "int32")
-            before.append(tirx.Bind(turn, tirx.call_extern("int32", "lw_turn")))
-            at = tirx.bitwise_xor(share, turn)
+            direction = tirx.Var("turn", "int32")
+            before.append(tirx.Bind(direction, tirx.call_extern("int32", "lw_turn")))
+            at = tirx.bitwise_xor(chunk, direction)
         # A power of two for each thread, so that those of the loop divide evenly, and as few as
         # hold one iteration each at most: empty ones cost, too.
         enough = 1 << (-(-total // self.threads) - 1).bit_length()
-        if self.own and enough < _SHARES:
-            dealt = tirx.call_extern("int32", "lw_deal", number(self.threads * enough))
-            before.append(tirx.Evaluate(dealt))
+        if self.own and enough < _CHUNKS:
+            dealing = tirx.call_extern("int32", "lw_deal", number(self.threads * enough))
+            before.append(tirx.Evaluate(dealing))
 
         def begin(at: Any) -> Any:
-            return tirx.floordiv(at * total + (shares - 1), number(shares))
+            return tirx.floordiv(at * total + (chunks - 1), number(chunks))
 
         first = begin(at)
         own = tirx.For(counter, first, begin(at + 1) - first, ForKind.SERIAL, body)
-        return [*before, tirx.For(share, number(0), number(shares), ForKind.PARALLEL, own)]
+        return [*before, tirx.For(chunk, number(0), number(chunks), ForKind.PARALLEL, own)]
 
     def let(self, let: Let) -> list[Any]:
         named = self.at.let(let)

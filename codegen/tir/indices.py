@@ -12,9 +12,9 @@ from loopwright.schedule.tree.grammar import Buffer, Let, Linear, Remainder, Ter
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a variable stands for: an expression, with the range of its values, and a number that
-    divides them all (0 where they are 0)."""
+class KnownValue:
+    """Value of a variable: an expression, the range of its values, and a number that divides them
+    all (0 where they are 0)."""
 
     value: Any
     low: int
@@ -22,7 +22,7 @@ class Known:
     step: int = 1
 
 
-ZERO = Known(0, 0, 0, 0)
+ZERO = KnownValue(0, 0, 0, 0)
 _MOST = (1 << 31) - 1
 
 
@@ -34,7 +34,7 @@ class Indices:
     """
 
     def __init__(self, truncating: bool = False) -> None:
-        self.known: dict[Var, Known] = {}
+        self.known: dict[Var, KnownValue] = {}
         self._begins: dict[str, Var] = {}
         self.truncating = truncating
 
@@ -70,7 +70,7 @@ class Indices:
         return divide(value, number(divisor))
 
     def _greatest(self, x: Linear) -> int:
-        """What no part of the sum exceeds."""
+        """Upper bound of every part of the sum."""
         sizes = (max(map(abs, self._term_range(term))) * abs(int(c)) for term, c in x.terms)
         return sum(sizes, abs(int(x.const)))
 
@@ -123,19 +123,19 @@ class Indices:
         step = math.gcd(self.step(let.value), limit if clips else 0)
         bounds = min(low, limit), min(high, limit), step
         if isinstance(value, int):
-            self.known[let.var] = Known(min(value, limit), *bounds)
+            self.known[let.var] = KnownValue(min(value, limit), *bounds)
             return None
         if not clips and len(let.value.terms) == 1:
-            self.known[let.var] = Known(value, *bounds)
+            self.known[let.var] = KnownValue(value, *bounds)
             return None
         var = tirx.Var(let.var.name, "int32")
-        self.known[let.var] = Known(var, *bounds)
+        self.known[let.var] = KnownValue(var, *bounds)
         return var, tirx.Min(value, number(limit)) if clips else value
 
     def begin(self, buffer: Buffer, at: Any, most: int) -> None:
-        """Where in its storage a buffer begins: a variable of at most some value."""
+        """Offset of a buffer in its storage: a variable of at most some value."""
         self._begins[buffer.name] = var = Var(f"{buffer.name}.begin")
-        self.known[var] = Known(at, 0, most)
+        self.known[var] = KnownValue(at, 0, most)
 
     def flat(self, buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
         """The place in flat storage, as an index expression."""

@@ -1,4 +1,4 @@
-"""What emission asks about a loop of the tree before it writes it."""
+"""Questions of emission about a loop of the tree."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _MOST = 4  # times the caches; what is kept of more is less than a quarter
 
 
 def overflows(loop: Loop, caches: int) -> bool:
-    """Whether the arrays that a loop touches are larger than the caches, but not so much that what
-    is left there does not matter, and it reads at least half of that: what is only written gains
-    nothing. Not where it has hints of what comes next, which take it that iterations follow each
-    other."""
+    """Return whether the arrays that a loop touches overflow the caches. They must not be so large
+    that what is left there does not matter. At least half of them must be read: what is only
+    written gains nothing. Loops with prefetches are excluded, since these assume that iterations
+    follow each other. Not where it has hints of what comes next, which take it that iterations
+    follow each other."""
     inside = list(statements(loop.body))
     if any(isinstance(s, Prefetch) for s in inside):
         return False
@@ -26,7 +27,7 @@ def overflows(loop: Loop, caches: int) -> bool:
 
 
 def decides(loop: Loop) -> bool:
-    """Whether what is written out repeatedly is not the same each time, for a guard inside."""
+    """Return whether repeated copies of the body differ, for a predicate inside."""
     if loop.kind != "unrolled":
         return False
     guards = (s for s in statements(loop.body) if isinstance(s, Loop) and s.bound is not None)
@@ -47,7 +48,7 @@ def stored(loop: Loop) -> Store:
 
 
 def reads_back(loops: list[Loop]) -> bool:
-    """Whether some of the stores read what others write."""
+    """Return whether some of the stores read what others write."""
     stores = [stored(loop) for loop in loops]
     written = {store.buffer.name for store in stores}
     loads = (x for store in stores for x in walk(store.value) if isinstance(x, Load))

@@ -19,7 +19,7 @@ _OPTIONS = {"tirx.disable_assert": True}
 
 
 def _passes() -> Any:
-    """What flat loops need, and no more.
+    """Passes that flat loops need, and no more.
 
     Of the passes of TVM's own pipeline, most look for things that are not there, and two do harm:
     StorageRewrite may let a result take the place of its operand, which must not be, since the

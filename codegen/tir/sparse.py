@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 
 from loopwright.codegen.library.linker import architecture
-from loopwright.codegen.tir.indices import ZERO, Indices, Known, expression, number
+from loopwright.codegen.tir.indices import ZERO, Indices, KnownValue, expression, number
 from loopwright.codegen.tir.values import storage_type
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
@@ -39,7 +39,7 @@ _AVX = 32  # bytes of its vectors
 
 
 class BitLoops:
-    """Those loops of a function that go from bit to bit; none without a target."""
+    """Loops over set bits of a function; none without a target."""
 
     def __init__(self, at: Indices, buffers: dict[str, Any], target: Target | None) -> None:
         self.at, self.buffers = at, buffers
@@ -48,7 +48,7 @@ class BitLoops:
         self.made: dict[Var, Any] = {}  # bits that the loop around has made
 
     def has(self, loop: Loop) -> bool:
-        """Whether a loop is one."""
+        """Return whether a loop runs over set bits."""
         if loop.sparse is None or not self.able:
             return False
         extent, load = int(loop.extent), loop.sparse.load
@@ -58,15 +58,16 @@ class BitLoops:
     def ahead(
         self, loop: Loop, var: Any, let: Callable[[Let], list[Any]]
     ) -> tuple[list[Any], list[Any]]:
-        """Where a loop has one of these inside: what makes the bits of its first iteration, and
-        what each iteration begins with, by making those of the next one. A processor that knows
+        """Prepare the bits of a loop that has one of these inside. Returns what makes the bits of
+        its first iteration, and what each iteration begins with: the bits of the next one. A
+        processor that knows early how often a loop runs need not guess it. A processor that knows
         early how often a loop runs need not guess it."""
         inner = [s for s in loop.body if isinstance(s, Loop) and self.has(s)]
         if len(inner) != 1:
             return [], []
         bits, following = (_bit_set(f"{var.name}.{name}") for name in ("bits", "next"))
         last, made = int(loop.extent) - 1, []
-        for known in (ZERO, Known(tirx.Min(var + 1, number(last)), 1, last)):
+        for known in (ZERO, KnownValue(tirx.Min(var + 1, number(last)), 1, last)):
             self.at.known[loop.var] = known
             lets = [stmt for s in loop.body if isinstance(s, Let) for stmt in let(s)]
             made.append([*lets, self._bits(inner[0], following)])
@@ -89,7 +90,7 @@ class BitLoops:
             seen = tirx.decl_buffer((int(part.size),), storage_type(part.dtype), part.name)
             stmts.append(tirx.DeclBuffer(seen, data=tirx.address_of(at)))
             self.buffers[part.name] = seen
-        self.at.known[loop.var] = Known(var, 0, int(loop.extent) - 1)
+        self.at.known[loop.var] = KnownValue(var, 0, int(loop.extent) - 1)
         left = tirx.BufferLoad(bits, [number(0)])
         first = tirx.call_llvm_pure_intrin("int64", "llvm.cttz.i64", left, tirx.IntImm("bool", 1))
         step = [
@@ -105,7 +106,7 @@ class BitLoops:
         begins = []  # where the loads of the first one lie, for each value of `over`
         for values in itertools.product(*(range(int(count)) for _, count in loop.sparse.over)):
             for (var, _), value in zip(loop.sparse.over, values, strict=True):
-                self.at.known[var] = Known(value, value, value, value)
+                self.at.known[var] = KnownValue(value, value, value, value)
             self.at.known[loop.var] = ZERO
             load = loop.sparse.load
             begins.append(expression(self.at.offset(load.buffer, load.index)))
@@ -120,8 +121,9 @@ class BitLoops:
 
 
 def from_bases(loop: Loop) -> tuple[list[tuple[Buffer, Buffer, Linear]], tuple[Stmt, ...]]:
-    """What the body of a loop reads, seen from where that begins, and the body that reads it so.
-    LLVM would add, or worse, that to the place within for each vector.
+    """Rebase what the body of a loop reads on where that begins, and the body likewise. LLVM would
+    add, or worse, that to the place within for each vector. LLVM would add, or worse, that to the
+    place within for each vector.
 
     `X[f + k] * W[g + 16 * k + l]  ↦  X' = X[f …], W' = W[g …]; X'[k] * W'[16 * k + l]`
     """

@@ -17,16 +17,16 @@ _PART = 4
 
 
 def together(left: int) -> int:
-    """How many of the `left` rows to store at once: 4, 2, or 1 as it stands."""
+    """Number of the `left` rows to store at once: 4, 2, or 1 as it stands."""
     return next(n for n in (_PART, 2, 1) if n <= left)
 
 
 def transposes(dtype: str, lanes: int) -> bool:
-    """Whether vectors of so many lanes can be stored together."""
+    """Return whether vectors of so many lanes can be stored together."""
     return dtype == "float32" and lanes % _PART == 0
 
 
-class Group:
+class RowGroup:
     """A few rows, each of the same vectors.
 
     Life cycle: `begin(row)`, then `tile(…)` for each vector of the row, in the same order for
@@ -43,7 +43,7 @@ class Group:
         self._row, self._next = row, 0
 
     def tile(self, buffer: tirx.Var, base: Expr, step: int, lanes: int) -> Tile:
-        """Where the next vector goes, whose lane l belongs at buffer[base + step · l]."""
+        """Place of the next vector, whose lane l belongs at buffer[base + step · l]."""
         if self._row == 0:
             self._tiles.append(Tile(buffer, step, self.size, lanes))
         tile = self._tiles[self._next]
@@ -52,7 +52,7 @@ class Group:
         return tile
 
     def neighbours(self) -> bool:
-        """Whether the rows of every tile stand side by side in memory."""
+        """Return whether the rows of every tile stand side by side in memory."""
         analyzer = sym.Analyzer()
         return all(
             analyzer.can_prove_equal(base - tile.bases[0], row)
@@ -61,7 +61,7 @@ class Group:
         )
 
     def declarations(self) -> Iterator[tirx.Stmt]:
-        """What has to stand ahead of the first row."""
+        """Declarations that stand before the first row."""
         for tile in self._tiles:
             yield from map(tirx.AllocBuffer, tile.arrays)
 

@@ -1,1 +1,1 @@
-"""What a model reads of a program: features of loops, buffers and memory accesses."""
+"""Features of a program that a model reads: of loops, buffers and memory accesses."""

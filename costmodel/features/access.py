@@ -1,4 +1,4 @@
-"""What stores and loads touch, widened loop by loop from the innermost one outwards."""
+"""Footprints of stores and loads, widened loop by loop from the innermost one outwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Slopes = Mapping[Var, Real]
 
 @dataclass(eq=False)
 class Axis:
-    """What is touched along one axis of a buffer.
+    """Footprint along one axis of a buffer.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Access:
         return only(left > 0.0, width * (self.item / LINE))
 
     def stride(self, var: Var | None) -> Real:
-        """By how many elements one iteration of a loop moves the access; 0 for no loop."""
+        """Elements by which one iteration of a loop moves the access; 0 for no loop."""
         moves: Real = 0.0
         for axis in self.axes:
             if var is not None and var in axis.slopes:
@@ -152,7 +152,7 @@ class Access:
         self._measure(len(self.axes))
 
     def touch(self, uses: Real, var: Var | None) -> Touch:
-        """What has been touched, by `uses` accesses, in one run of the loop `var`."""
+        """Footprint of `uses` accesses in one run of the loop `var`."""
         vectors = times(self.rate, self.elements)
         gathers = times(self.gathers, vectors)
         loose = times(self.loose, vectors)
@@ -191,7 +191,7 @@ class Statement:
 
 @dataclass(frozen=True, eq=False)
 class Touch:
-    """What one run of a loop does to the buffers of one role.
+    """Footprint of one run of a loop in the buffers of one role.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ class Touch:
 
     @functools.cached_property
     def stride(self) -> Real:
-        """By how many elements the loop itself moves an access; the greatest of all."""
+        """Elements by which the loop itself moves an access; the greatest of all."""
         greatest: Real = 0.0
         for access, var in self.moved:
             greatest = most(greatest, access.stride(var))

@@ -69,7 +69,7 @@ def only(mask: Mask, a: Real) -> Real:
 
 
 def remainder(a: Real, b: Real) -> Real:
-    """What is left of `a` when whole `b` are taken away; neither is negative.
+    """Remainder of `a` divided by `b`; neither is negative.
 
     Ten times as fast as `numpy.remainder`.
     """

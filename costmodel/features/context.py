@@ -132,7 +132,7 @@ def loops(nodes: Iterable[Context]) -> Iterator[LoopContext]:
 
 
 def names(gpu: bool = False) -> tuple[str, ...]:
-    """What the columns of `vector` are called."""
+    """Names of the columns of `vector`."""
     parts = itertools.product(GPU_ROLES if gpu else ROLES, ("elements", "reuse", "stride"))
     own = (*text_names()[:-1], "busiest", "outside", "inside")
     return (*own, *(f"{role}.{part}" for role, part in parts))
@@ -150,13 +150,13 @@ def vector(loop: LoopContext, threads: int) -> list[Real]:
 
 
 def text_names() -> tuple[str, ...]:
-    """What the columns of `text` are called."""
+    """Names of the columns of `text`."""
     return ("extent", *_KINDS, "depth", "identifier")
 
 
 def text(loop: LoopContext) -> list[Real]:
-    """What the text says of a loop, without what follows from it: its extent, kind and depth as in
-    its context vector, and the number of its variable, from 1 to `IDENTIFIERS`."""
+    """Text of a loop, without what follows from it. It is the extent, kind and depth as in its
+    context vector, and the number of its variable, from 1 to `IDENTIFIERS`."""
     kinds = [float(kind == loop.kind) for kind in _KINDS]
     columns = [log(loop.extent), *kinds, float(loop.depth), float(loop.identifier)]
     return [only(_runs(loop), column) for column in columns]

@@ -1,9 +1,9 @@
 """The features of one fixed program: what a model file remembers of the features it learned from.
 
 Features change when their definition does, and a model that learned from others is wrong without
-saying so. Their values for a program that no rule of scheduling touches tell: a file whose probe
-differs was made with another definition. Which config is a space's default is not looked at,
-though features are relative to it: ratios to a better default still order programs.
+saying so. Their values for a program that no rule of scheduling touches tell: a file whose
+fingerprint differs was made with another definition. Which config is a space's default is not
+looked at, though features are relative to it: ratios to a better default still order programs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOPS = 2 * 96 * 200 * 64
 _CLOSE = 1e-3
 
 
-def probe(reads: str) -> list[float]:
+def fingerprint(reads: str) -> list[float]:
     """The features, of the representation of that name, of a small matrix product with a register
     tile. Raises `ModelError` for a representation that does not look at loops."""
     representation = make_representation(reads)
@@ -39,9 +39,9 @@ def probe(reads: str) -> list[float]:
 
 
 def same_features(reads: str, remembered: object) -> bool:
-    """Whether what `probe` gave when a model was made is what it gives now, columns that were
-    added since left out."""
-    now = np.array(probe(reads))
+    """Return whether a model's `fingerprint` of features is today's, columns that were added since
+    left out."""
+    now = np.array(fingerprint(reads))
     try:
         then: Floats = np.array(remembered, np.float64)
     except (TypeError, ValueError):

@@ -111,13 +111,13 @@ class GpuWalk(Walk):
         """Count the transactions of a warp's operation."""
         if access.role == "shared":
             wide = most(access.item / access.rate, 4.0)
-            access.gathers = self.warp.turns(buffer, index, access.item, wide)
+            access.gathers = self.warp.bank_operations(buffer, index, access.item, wide)
         elif access.role != "register":
             wide = access.item / access.rate
             access.gathers = self.warp.sectors(buffer, index, access.item, wide)
 
     def _accesses(self, stmt: Stmt) -> list[Access] | None:
-        """Those of a statement that only GPUs have."""
+        """Accesses of a statement that only GPUs have."""
         if isinstance(stmt, AsyncCopy):
             ends = ((stmt.buffer, stmt.index, True), (stmt.source, stmt.at, False))
             count = real(stmt.count)
@@ -159,8 +159,8 @@ class GpuWalk(Walk):
         along, across = (_ROW, _COLUMN) if axes[0] == len(at) - 1 else (_COLUMN, _ROW)
         half = Warp({across: CHOSEN % MATRIX, along: CHOSEN // MATRIX * (MATRIX // 2)})
         if access.role == "shared":
-            turns = half.turns(buffer, every, access.item, 16.0)
-            access.gathers = turns * (_TILE * access.item / (16.0 * LANES))
+            operations = half.bank_operations(buffer, every, access.item, 16.0)
+            access.gathers = operations * (_TILE * access.item / (16.0 * LANES))
         else:
             access.gathers = half.sectors(buffer, every, access.item, 16.0) * (access.item / 2.0)
         for var in (_ROW, _COLUMN):

@@ -1,4 +1,4 @@
-"""What the lanes of one warp access together: transactions of global and of shared memory.
+"""Memory transactions of one warp, in global and in shared memory.
 
 The subscripts of an access are computed for lanes 0, 1, 2, 4, 8 and 16 of a block's first warp,
 all other loops at their first iteration. The others are taken to be sums of these: lane 5 is as
@@ -75,7 +75,9 @@ class Warp:
         runs, length = spread(apart(self._place(buffer, index) * item), wide)
         return runs * most(length / SECTOR, 1.0)
 
-    def turns(self, buffer: Buffer, index: Sequence[Linear], item: Real, wide: Real) -> Real:
+    def bank_operations(
+        self, buffer: Buffer, index: Sequence[Linear], item: Real, wide: Real
+    ) -> Real:
         """Turns that the lanes take at shared memory, where each wants `wide` bytes, at least 4;
         the conflicts are taken to be the same in all banks."""
         if not any(map(self._moves, index)):
@@ -99,7 +101,7 @@ class Warp:
         return place
 
     def value(self, value: Linear) -> Any:
-        """What an index expression is in every lane."""
+        """Value of an index expression in every lane."""
         total: Any = value.const
         for term, coefficient in value.terms:
             if isinstance(term, Var):
@@ -111,14 +113,14 @@ class Warp:
 
 
 def apart(numbers: Any) -> list[Real]:
-    """How far lanes 1, 2, 4, 8 and 16 are from lane 0: shape (n,) each, from one of (6, n)."""
+    """Distances of lanes 1, 2, 4, 8 and 16 from lane 0: shape (n,) each, from one of (6, n)."""
     steps = (np.abs(np.matmul(row, numbers)) for row in _APART)
     return [s.item() if isinstance(s, np.ndarray) and s.size == 1 else real(s) for s in steps]
 
 
 def spread(steps: Sequence[Real], length: Real) -> tuple[Real, Real]:
-    """How many runs the sums of any of the steps form, and how long each of them is, where one
-    number by itself is a run of `length`: smaller steps make runs longer, others repeat them."""
+    """Number of runs that sums of any of the steps form, and the length of each. One number by
+    itself is a run of `length`: smaller steps make runs longer, others repeat them."""
     runs: Real = 1.0
     for step in steps:
         near = step <= length

@@ -1,5 +1,5 @@
-"""What a whole GPU program does: counts of operations on its busiest multiprocessor, their ratios,
-and how its heaviest kernel fills the GPU.
+"""Features of a whole GPU program: counts of operations on its busiest multiprocessor, their
+ratios, and how its heaviest kernel fills the GPU.
 
 An operation of a warp, on its 32 lanes at once, counts one. Counts are summed over all kernels;
 each counts with the warps that the busiest multiprocessor runs of it. Accesses inside of the
@@ -96,7 +96,7 @@ _LATENCY = 25.0  # cycles until an access to shared memory is there
 
 
 def gpu_summary_names() -> tuple[str, ...]:
-    """What the rows of `gpu_summary` are called."""
+    """Names of the rows of `gpu_summary`."""
     return (*COUNTS, *TOTALS, *RATIOS, *SHAPE, *WHOLE)
 
 

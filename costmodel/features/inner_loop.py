@@ -44,26 +44,26 @@ LOOP = ("extent", "footprint", *(ROLES[role] for role in MEMORY))
 _REGISTER, _BROADCAST = ROLES.index("register"), ROLES.index("broadcast")
 
 
-def inner_names() -> tuple[str, ...]:
-    """What the columns of `inner` are called."""
+def inner_loop_names() -> tuple[str, ...]:
+    """Names of the columns of `inner_loop`."""
     return ("loose", *TILE, *(f"{k}.{name}" for k in range(1, LOOPS + 1) for name in LOOP))
 
 
 @dataclass(frozen=True, eq=False)
-class Inner:
-    """What is known of one nest: its operations, those vectors that are loose, on its busiest
-    thread, and the other columns."""
+class InnerLoop:
+    """Features of one nest: its operations, its loose vectors, both on its busiest thread, and the
+    other columns."""
 
     operations: Real
     loose: Real
     columns: Sequence[Real]
 
     @staticmethod
-    def of(node: Context, whole: Totals) -> Inner:
-        return Inner(whole.operations, whole.loose * whole.share, _columns(node))
+    def of(node: Context, whole: Totals) -> InnerLoop:
+        return InnerLoop(whole.operations, whole.loose * whole.share, _columns(node))
 
 
-def inner(nests: Sequence[Inner]) -> list[Real]:
+def inner_loop(nests: Sequence[InnerLoop]) -> list[Real]:
     """The columns of the module's table, in the order of `inner_names`."""
     heaviest, columns = nests[0].operations, nests[0].columns
     for nest in nests[1:]:
@@ -86,7 +86,7 @@ def _columns(node: Context) -> Sequence[Real]:
 
 @dataclass(frozen=True, eq=False)
 class _Inside:
-    """What is known of the loops in a loop, on the way to the store that runs most often.
+    """Features of the loops in a loop, on the way to the store that runs most often.
 
     Attributes
     ----------

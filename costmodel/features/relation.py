@@ -44,7 +44,7 @@ GPU_COLUMNS = ("inside", *(f"{GPU_ROLES[r]}.reuse" for r in MEMORY))
 
 
 def relation_names(gpu: bool = False) -> tuple[str, ...]:
-    """What the rows of `relations` are called."""
+    """Names of the rows of `relations`."""
     columns = GPU_COLUMNS if gpu else COLUMNS
     return tuple(f"max {c} below {_bytes(b)}" for c in columns for b in BETAS)
 

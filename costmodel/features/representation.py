@@ -15,9 +15,9 @@ from loopwright.costmodel.features.batch_arithmetic import Array, Real, most, ro
 from loopwright.costmodel.features.context import Walk, loops, text, text_names, vector
 from loopwright.costmodel.features.context import names as context_names
 from loopwright.costmodel.features.gpu_summary import gpu_summary, gpu_summary_names
-from loopwright.costmodel.features.inner_loop import Inner, inner, inner_names
+from loopwright.costmodel.features.inner_loop import InnerLoop, inner_loop, inner_loop_names
 from loopwright.costmodel.features.relation import relation_names, relations
-from loopwright.costmodel.features.structural_key import likeness
+from loopwright.costmodel.features.structural_key import structural_key
 from loopwright.costmodel.features.summary import Totals, summary, summary_names, totals
 from loopwright.costmodel.features.trace import Program, Trace
 from loopwright.costmodel.features.walk import contexts
@@ -33,8 +33,8 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 T = TypeVar("T")
 
 EARLIER = (162,)
-"""How many columns "relation" had for processors in earlier versions: new ones are added at the
-end."""
+"""Number of columns that "relation" had for processors in earlier versions: new ones are added at
+the end."""
 
 _SAME = 1e-4
 """Logarithms that differ by less do so by rounding: features are computed in two ways."""
@@ -66,33 +66,33 @@ class Representation(ABC):
 
     @abstractmethod
     def names(self, space: Space) -> tuple[str, ...]:
-        """What the columns are called; as many as `features` has for this space."""
+        """Names of the columns; as many as `features` has for this space."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What the context relation features say of one statement of a program's body: a nest, or
-    none if it never runs."""
+    """Context relation features of one statement of a program's body: a nest, or none if it never
+    runs."""
 
     relations: list[Real]
     nests: tuple[Totals, ...]
-    inner: tuple[Inner, ...]
+    inner: tuple[InnerLoop, ...]
 
 
-class Known:
-    """What is known of statements, and so of those that are alike: sketches of one space share
-    most of their nests, and phases or layers repeat them within one."""
+class FeatureCache:
+    """Cache of features by structural key: sketches of one space share most of their nests, and
+    components or layers repeat them within one."""
 
     def __init__(self) -> None:
         self._parts: dict[Hashable, _Part] = {}
 
     def part(self, stmt: Stmt, target: Target) -> _Part:
-        """What is known of a statement of the body."""
-        key = likeness(stmt)
+        """Features of a statement of the body."""
+        key = structural_key(stmt)
         if key not in self._parts:
             nodes, _ = Walk(target).block((stmt,), 1.0)
             nests = tuple(totals(node, target) for node in nodes)
-            inside = tuple(map(Inner.of, nodes, nests))
+            inside = tuple(map(InnerLoop.of, nodes, nests))
             self._parts[key] = _Part(relations(nodes), nests, inside)
         return self._parts[key]
 
@@ -102,17 +102,17 @@ class _Recorded(Representation):
 
     def __init__(self) -> None:
         self._programs = _Remembered(lambda space: _Programs(space, self.columns))
-        self._known = _Remembered(lambda space: Known())
+        self._known = _Remembered(lambda space: FeatureCache())
 
     @abstractmethod
-    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: FeatureCache) -> list[Real]:
         """The features of a batched tree, as columns."""
 
     def of_tree(self, tree: Tree, target: Target, flops: int) -> Array:
-        """What the columns say of a batched tree: shape (n, c)."""
-        return self._rows(tree, target, flops, Known())
+        """Columns of a batched tree: shape (n, c)."""
+        return self._rows(tree, target, flops, FeatureCache())
 
-    def _rows(self, tree: Tree, target: Target, flops: int, known: Known) -> Array:
+    def _rows(self, tree: Tree, target: Target, flops: int, known: FeatureCache) -> Array:
         return np.ascontiguousarray(rows(self.columns(tree, target, flops, known), tree.n).T)
 
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
@@ -134,8 +134,8 @@ class _Recorded(Representation):
 
 class ContextRelation(_Recorded):
     """Context relation features (Chen et al. 2018, section 4) and a summary of the program: the
-    modules `relation`, `summary` and `inner`, or `gpu_summary` for GPUs, define the columns. All
-    spaces of processors have the same ones, and all of GPUs. The default.
+    modules `relation`, `summary` and `inner_loop`, or `gpu_summary` for GPUs, define the columns.
+    All spaces of processors have the same ones, and all of GPUs. The default.
 
     Every column comes twice: as it is, and less what it is for the space's default config. The
     columns are logarithms, so these are ratios: three times the lines fetched, say, of a good
@@ -150,7 +150,7 @@ class ContextRelation(_Recorded):
             lambda space: self._lowered(space, 0, np.array([space.sketches[0].default], np.int64))
         )
 
-    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: FeatureCache) -> list[Real]:
         if target.gpu is not None:
             nodes = contexts(tree, target)
             return [*relations(nodes), *gpu_summary(nodes, tree, target, flops)]
@@ -160,7 +160,7 @@ class ContextRelation(_Recorded):
         return [
             *(functools.reduce(most, columns) for columns in related),
             *summary(nests, tree, target, flops),
-            *inner([nest for part in parts for nest in part.inner]),
+            *inner_loop([nest for part in parts for nest in part.inner]),
         ]
 
     def _completed(self, space: Space, found: Array) -> Array:
@@ -171,7 +171,7 @@ class ContextRelation(_Recorded):
     @staticmethod
     def both(found: Array, relative: Array, gpu: bool) -> Array:
         """The columns as they are and relative to the default, in the order of their names."""
-        end = found.shape[1] - (0 if gpu else len(inner_names()))
+        end = found.shape[1] - (0 if gpu else len(inner_loop_names()))
         parts = (found[:, :end], relative[:, :end], found[:, end:], relative[:, end:])
         return np.concatenate(parts, axis=1)
 
@@ -180,10 +180,10 @@ class ContextRelation(_Recorded):
 
     @staticmethod
     def column_names(gpu: bool) -> tuple[str, ...]:
-        """What the columns are called, on GPUs or processors."""
+        """Names of the columns, on GPUs or processors."""
         parts = [(*relation_names(gpu), *(gpu_summary_names() if gpu else summary_names()))]
         if not gpu:
-            parts.append(inner_names())
+            parts.append(inner_loop_names())
         return tuple(c for own in parts for c in (*own, *(f"{name} to default" for name in own)))
 
 
@@ -199,7 +199,7 @@ class FlattenedTree(_Recorded):
         super().__init__()
         self._most = _Remembered(_most_loops)
 
-    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: FeatureCache) -> list[Real]:
         nodes = loops(contexts(tree, target))
         return [c for loop in nodes for c in vector(loop, target.threads)]
 
@@ -212,7 +212,7 @@ class FlattenedTree(_Recorded):
 
     @staticmethod
     def loop_names() -> tuple[str, ...]:
-        """What the columns of one loop are called."""
+        """Names of the columns of one loop."""
         return context_names()
 
 
@@ -221,7 +221,7 @@ class TreeText(FlattenedTree):
     extent, kind, and its variable, as a number. For the TreeGRU of Figure 3c, which learns what a
     variable stands for in one space, and knows nothing of those of others."""
 
-    def columns(self, tree: Tree, target: Target, flops: int, known: Known) -> list[Real]:
+    def columns(self, tree: Tree, target: Target, flops: int, known: FeatureCache) -> list[Real]:
         return [c for loop in loops(contexts(tree, target)) for c in text(loop)]
 
     @staticmethod
@@ -280,7 +280,7 @@ class _Programs(dict[int, Program]):
     """The feature programs of a space, by the number of a sketch, made when they are needed."""
 
     def __init__(
-        self, space: Space, columns: Callable[[Tree, Target, int, Known], Sequence[Real]]
+        self, space: Space, columns: Callable[[Tree, Target, int, FeatureCache], Sequence[Real]]
     ) -> None:
         self.space, self.columns = space, columns
 
@@ -292,7 +292,7 @@ class _Programs(dict[int, Program]):
             for k, knob in enumerate(chosen.knobs)
         }
         tree = lower_columns(chosen, target, values, chosen.size)
-        found = self.columns(tree, target, self.space.workload.flops, Known())
+        found = self.columns(tree, target, self.space.workload.flops, FeatureCache())
         self[sketch] = Program(trace, found)
         return self[sketch]
 
@@ -326,7 +326,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
     "text": TreeText,
     "config": ConfigVector,
 }
-"""By name: what a model says it reads."""
+"""Representations by name: what a model says it reads."""
 
 
 def make_representation(name: str) -> Representation:
@@ -337,8 +337,8 @@ def make_representation(name: str) -> Representation:
 
 
 def names_of(reads: str, width: int) -> tuple[str, ...]:
-    """What `width` columns of a representation are called, as far as it does not depend on the
-    space: by number where it does."""
+    """Names of `width` columns of a representation, as far as they do not depend on the space: by
+    number where they do."""
     if reads == "relation":
         for gpu in (True, False):
             names = ContextRelation.column_names(gpu)

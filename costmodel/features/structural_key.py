@@ -1,4 +1,5 @@
-"""When two statements do the same, whatever their variables and buffers are called.
+"""Structural keys: equal for statements that do the same, whatever their variables and buffers are
+called.
 
 A program repeats itself: the sketches of a space share most of their nests, and phases or layers
 are alike within one. What is known of one such nest is known of all.
@@ -28,7 +29,7 @@ from loopwright.schedule.tree.grammar import (
 )
 
 
-def likeness(stmt: Stmt) -> Hashable:
+def structural_key(stmt: Stmt) -> Hashable:
     """A key that is the same for statements of processors' programs that differ in names, or in
     the numbers that they compute with, alone. Keys of the same batch, or trace, compare."""
     return _Names().statement(stmt)

@@ -1,4 +1,4 @@
-"""What a whole program does: counts of operations on its busiest thread, and their ratios.
+"""Features of a whole program: counts of operations on its busiest thread, and their ratios.
 
 Counts are summed over all stores; each top-level nest counts with the share of its work that the
 busiest thread does. An operation on a vector register counts one. Accesses inside of the
@@ -78,7 +78,7 @@ _FUNCTION_COST = 8.0  # operations on vectors, about
 
 
 def summary_names() -> tuple[str, ...]:
-    """What the rows of `summary` are called."""
+    """Names of the rows of `summary`."""
     caches = (*(f"2^{math.log2(b):.1f}B" for b in BETAS), "L1", "L2")
     return (*COUNTS, *(f"traffic {c}" for c in caches), *RATIOS, *TILE, *WHOLE)
 
@@ -135,7 +135,7 @@ def _whole(nests: Sequence[Totals], tree: Tree, target: Target) -> Iterator[Real
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """What one top-level nest does.
+    """Counts of one top-level nest.
 
     Attributes
     ----------
@@ -162,13 +162,13 @@ class Totals:
 
     @property
     def operations(self) -> Real:
-        """What its busiest thread does: arithmetic, loads of vectors and stores."""
+        """Operations of its busiest thread: arithmetic, loads of vectors and stores."""
         kinds = (COUNTS.index(name) for name in ("arithmetic", "vector", "written"))
         return total(self.counts[k] for k in kinds) * self.share
 
 
 def totals(node: Context, target: Target) -> Totals:
-    """What a top-level nest does."""
+    """Counts of a top-level nest."""
     parallel: Real = 1.0
     outer = node
     while isinstance(outer, LoopContext) and outer.kind == "parallel":

@@ -33,7 +33,7 @@ Value = Any  # a `Traced` column, a number, or an array of shape (k, 1)
 
 
 class Trace:
-    """What has been computed on traced columns."""
+    """Record of the operations on traced columns."""
 
     def __init__(self, choices: Sequence[int]) -> None:
         """`choices` says how many each knob has."""
@@ -111,13 +111,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise TypeError("the programs of a sketch do not branch on the choices of its knobs")
 
     def all(self) -> bool:
-        """Whether it is known to be nowhere 0."""
+        """Return whether it is known to be nowhere 0."""
         return self.table is not None and bool(self.table.all())
 
 
 def _positions(knobs: Knobs, counts: Sequence[int], choices: Mapping[int, Numbers]) -> Numbers:
-    """Where a table over `knobs`, of `counts` choices each, has the entries for configs; the last
-    knob is the fastest."""
+    """Places of configs in a table over `knobs`, of `counts` choices each; the last knob is the
+    fastest."""
     result = choices[knobs[0]]
     for k in knobs[1:]:
         result = result * counts[k] + choices[k]

@@ -56,7 +56,7 @@ ACQUISITIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "ei": expected_improvement,
     "ucb": upper_confidence_bound,
 }
-"""By the names that a search takes."""
+"""Acquisition functions by the names that a search takes."""
 
 
 def check_acquisition(name: str, model: CostModel) -> None:
@@ -72,7 +72,7 @@ def check_acquisition(name: str, model: CostModel) -> None:
 
 
 def acquired(model: CostModel, features: Floats, name: str) -> Floats:
-    """What a search maximizes: the acquisition of each row, shape (n,)."""
+    """Acquisition of each row, which a search maximizes; shape (n,)."""
     if name == "mean" or not model.ready:
         return model.predict(features)
     return ACQUISITIONS[name](*model.uncertainty(features))

@@ -31,7 +31,7 @@ _KINDS = {
 """The classes that read what is in files, imported when they are needed."""
 
 _MALFORMED = (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
-"""What JSON of another shape ends in; RuntimeError is torch's, and that of deep nesting."""
+"""Errors that JSON of another shape ends in; RuntimeError is torch's, and that of deep nesting."""
 
 Model = TypeVar("Model", bound="StoredModel")
 
@@ -51,7 +51,7 @@ class StoredModel(CostModel):
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """What was learned, and how the model was made, as JSON."""
+        """Content of the model, learned and chosen, as JSON."""
 
     @classmethod
     @abstractmethod
@@ -97,7 +97,8 @@ def checked_base(base: StoredModel | None, reads: str) -> StoredModel | None:
 
 
 def learned_from(costs: Floats, groups: Integers) -> dict[str, int]:
-    """What `fit` can say of its records: how many there are, failed, and in how many groups."""
+    """Summary of the records that `fit` learned from: how many there are, failed, and in how many
+    groups."""
     return {
         "records": len(costs),
         "failures": int(np.isinf(costs).sum()),

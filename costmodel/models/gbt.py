@@ -101,7 +101,7 @@ class GBTModel(StoredModel):
             self.about |= learned_from(costs, groups)
 
     def _best_rounds(self, data: _Data, rng: np.random.Generator) -> int:
-        """How many trees are best for records that the trees have not seen."""
+        """Number of trees that is best for records that the trees have not seen."""
         seen, held_out = map(data.part, split(data.features, data.groups, rng))
         losses = seen.loss(self.objective, rng), held_out.loss(self.objective, rng)
         if not all(loss.informative for loss in losses):
@@ -155,7 +155,8 @@ class GBTModel(StoredModel):
         return text if self.base is None else f"{text}, on top of {self.base.describe()}"
 
     def importance(self) -> dict[str, float]:
-        """By the share of the loss that splits on a feature took away (xgboost's total gain)."""
+        """Importance of features: the share of the loss that splits on a feature took away
+        (xgboost's total gain)."""
         if self._booster is None:
             return {} if self.base is None else self.base.importance()
         names = names_of(self.reads, self._booster.num_features())

@@ -1,4 +1,4 @@
-"""Which records a model does not learn from, so that they say when to stop learning."""
+"""Records that a model does not learn from, so that they say when to stop learning."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def split(
 
 
 def _first_seen(rows: np.ndarray[Any, Any]) -> Index:
-    """For each row a number, the same for equal ones, from 0 in the order in which they come."""
+    """Number of each row, the same for equal ones, from 0 in the order in which they come."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], np.intp)

@@ -24,7 +24,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def informative(self) -> bool:
-        """Whether the records say anything."""
+        """Return whether the records say anything."""
 
     @abstractmethod
     def value(self, f: Floats) -> float:
@@ -100,7 +100,7 @@ class SquaredLoss(Loss):
 
     @staticmethod
     def of(costs: Floats, groups: Integers, rng: np.random.Generator) -> SquaredLoss:
-        """Of `relative` costs; `groups` and `rng` are not used."""
+        """Loss of `relative` costs; `groups` and `rng` are not used."""
         valid = np.isfinite(costs)
         targets = np.log2(costs, where=valid, out=np.zeros(len(costs)))
         return SquaredLoss(targets, valid.astype(float))
@@ -121,7 +121,7 @@ LOSSES: dict[str, type[RankLoss] | type[SquaredLoss]] = {
     "rank": RankLoss,
     "regression": SquaredLoss,
 }
-"""By the names of objectives."""
+"""Losses by the names of objectives."""
 
 
 def checked_objective(name: str) -> str:

@@ -1,4 +1,4 @@
-"""How good predicted scores are, against measured costs; inf is the cost of a failure."""
+"""Metrics of predicted scores, against measured costs; inf is the cost of a failure."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ class MLP(StoredModel):
         return text if self.base is None else f"{text}, on top of {self.base.describe()}"
 
     def importance(self) -> dict[str, float]:
-        """By the weights of the first layer: the sum of their squares for each feature."""
+        """Importance of features, by the weights of the first layer: the sum of their squares for
+        each feature."""
         if self._scale is None or not self._learned:
             return {} if self.base is None else self.base.importance()
         squares = np.mean([(net.layers[0][0] ** 2).sum(axis=1) for net in self._learned], axis=0)
@@ -200,7 +201,7 @@ class _Net:
 
     @staticmethod
     def drawn(sizes: Sequence[int], rng: np.random.Generator) -> _Net:
-        """With the weights to begin with, of which the last layer's are 0."""
+        """Network with the weights to begin with, of which the last layer's are 0."""
         layers = []
         for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes), 2):
             bound = 0.0 if number == len(sizes) else 1.0 / math.sqrt(inputs)
@@ -210,7 +211,8 @@ class _Net:
 
     @staticmethod
     def of(arrays: Sequence[Floats], inputs: int) -> _Net:
-        """Of weights and biases in turns; ValueError where their shapes do not fit each other."""
+        """Network of weights and biases, alternating; ValueError where their shapes do not fit
+        each other."""
         layers = list(zip(arrays[::2], arrays[1::2], strict=True))
         for weights, biases in layers:
             if weights.shape != (inputs, *biases.shape) or biases.ndim != 1:
@@ -230,7 +232,7 @@ class _Net:
     def gradients(
         self, x: Floats, start: Floats, loss: Loss, rng: np.random.Generator
     ) -> list[Layer]:
-        """Those of the loss of `start` and what is added to it, some units being dropped."""
+        """Gradients of the loss of `start` and what is added to it, some units being dropped."""
         seen, slopes = [x], []
         for weights, biases in self.layers[:-1]:
             x, slope = _silu(x @ weights + biases)
@@ -257,8 +259,8 @@ def _silu(x: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """What is learned from: scaled features, relative costs, groups, and predictions that the
-    networks go on from."""
+    """Training data: scaled features, relative costs, groups, and predictions that the networks go
+    on from."""
 
     x: Floats
     costs: Floats

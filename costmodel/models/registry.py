@@ -50,7 +50,7 @@ MODELS: dict[str, Callable[[int, Base], CostModel]] = {
     "treegru-ensemble": _ensemble(_treegru("regression")),
     "random": lambda seed, base: RandomModel(seed),
 }
-"""What a user may name where a model is chosen, and how it is made from a seed and a base."""
+"""Models that a user may name where one is chosen, and how each is made from a seed and a base."""
 
 
 def make_model(model: str | CostModel, seed: int = 0, base: Base = None) -> CostModel:

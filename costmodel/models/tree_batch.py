@@ -23,7 +23,7 @@ _ONCE = 1.0  # log₂(1 + extent) of a loop that runs once
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
+class TreeBatch:
     """The loops of n trees, the outermost ones first.
 
     Attributes
@@ -43,7 +43,7 @@ class Forest:
     n: int
 
     @staticmethod
-    def of(rows: Floats, names: Sequence[str]) -> Forest:
+    def of(rows: Floats, names: Sequence[str]) -> TreeBatch:
         """The trees in rows of shape (n, loops · columns); `names` are those of a loop's columns.
 
         Raises `ModelError` where rows are not so many columns long.
@@ -66,7 +66,7 @@ class Forest:
         position = np.zeros((len(rows), runs.shape[1] + 1), np.int64)
         position[trees, places] = np.arange(len(trees)) - levels[depth]
         above = position[trees, parents[trees, places]]
-        return Forest(columns[trees, places], trees, tuple(levels.tolist()), above, len(rows))
+        return TreeBatch(columns[trees, places], trees, tuple(levels.tolist()), above, len(rows))
 
 
 def _structure(present: Mask, runs: Mask, nesting: Index) -> tuple[Index, Index]:

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from loopwright.costmodel.model import Floats
-from loopwright.costmodel.models.tree_batch import Forest
+from loopwright.costmodel.models.tree_batch import TreeBatch
 
 
 class TreeNetwork(nn.Module):
-    """From forests to predicted costs.
+    """From tree batches to predicted costs.
 
     A loop's vector z is its columns, standardized, or, where identifiers are given, with a learned
     embedding in place of the last one. A GRU, whose state is the sum of what the loops inside of
@@ -42,26 +42,26 @@ class TreeNetwork(nn.Module):
         self.linear = nn.Linear(hidden, slots, bias=False)
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, forest: Batch) -> Any:
+    def forward(self, tree_batch: Batch) -> Any:
         """Predicted costs, shape (n,)."""
-        return self.summarize(forest, self.encode(forest.loops))
+        return self.summarize(tree_batch, self.encode(tree_batch.loops))
 
-    def summarize(self, forest: Batch, z: Any) -> Any:
+    def summarize(self, tree_batch: Batch, z: Any) -> Any:
         """Predicted costs, shape (n,), from the vectors of all loops."""
         inside: Any = None
         found = []
-        for start, end in reversed(list(zip(forest.levels, forest.levels[1:]))):
+        for start, end in reversed(list(zip(tree_batch.levels, tree_batch.levels[1:]))):
             state = z.new_zeros(end - start, self.cell.hidden_size)
             if inside is not None:
                 below = slice(end, end + len(inside))
-                state = state.index_add(0, forest.parents[below], inside)
+                state = state.index_add(0, tree_batch.parents[below], inside)
             inside = self.cell(z[start:end], state)
             found.append(inside)
-        sums = z.new_zeros(forest.n)
+        sums = z.new_zeros(tree_batch.n)
         if found:
             h = torch.cat(found[::-1])
             parts = (self.scatter(h).softmax(dim=1) * self.linear(h)).sum(dim=1)
-            sums = sums.index_add(0, forest.trees, parts)
+            sums = sums.index_add(0, tree_batch.trees, parts)
         return sums + self.bias
 
     def encode(self, loops: Any) -> Any:
@@ -73,7 +73,7 @@ class TreeNetwork(nn.Module):
 
     @property
     def device(self) -> str:
-        """Where the weights are."""
+        """Device of the weights."""
         return str(self.bias.device)
 
     def standardize(self, loops: Floats) -> None:
@@ -90,10 +90,10 @@ _SMALL = 1e-2
 
 
 class Batch:
-    """A forest as tensors on a device."""
+    """A tree batch as tensors on a device."""
 
-    def __init__(self, forest: Forest, device: str) -> None:
-        self.loops = torch.as_tensor(forest.loops, dtype=torch.float32, device=device)
-        self.trees = torch.as_tensor(forest.trees, device=device)
-        self.parents = torch.as_tensor(forest.parents, device=device)
-        self.levels, self.n = forest.levels, forest.n
+    def __init__(self, tree_batch: TreeBatch, device: str) -> None:
+        self.loops = torch.as_tensor(tree_batch.loops, dtype=torch.float32, device=device)
+        self.trees = torch.as_tensor(tree_batch.trees, device=device)
+        self.parents = torch.as_tensor(tree_batch.parents, device=device)
+        self.levels, self.n = tree_batch.levels, tree_batch.n

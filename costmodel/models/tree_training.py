@@ -1,4 +1,4 @@
-"""How the network of a TreeGRU learns from records."""
+"""Training of a TreeGRU's network from records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from loopwright.costmodel.model import Floats, Integers
 from loopwright.costmodel.models.holdout import Index, split
 from loopwright.costmodel.models.losses import LOSSES, Loss
-from loopwright.costmodel.models.tree_batch import Forest
+from loopwright.costmodel.models.tree_batch import TreeBatch
 from loopwright.costmodel.models.tree_network import Batch, TreeNetwork
 
 _CHUNK = 1024  # trees scored at a time
@@ -46,8 +46,8 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What is learned from: rows, costs relative to the best of a group, groups; and the names of
-    a loop's columns."""
+    """Training data: rows, costs relative to the best of a group, groups; and the names of a
+    loop's columns."""
 
     rows: Floats
     costs: Floats
@@ -61,7 +61,7 @@ class Records:
         return LOSSES[objective].of(self.costs, self.groups, rng)
 
     def batch(self, device: str) -> Batch:
-        return Batch(Forest.of(self.rows, self.names), device)
+        return Batch(TreeBatch.of(self.rows, self.names), device)
 
 
 def learn(
@@ -107,15 +107,16 @@ def predicted(network: TreeNetwork, rows: Floats, names: tuple[str, ...]) -> Flo
     starts = range(0, max(len(rows), 1), _CHUNK)
     with torch.inference_mode():
         parts = [
-            network(Batch(Forest.of(rows[i : i + _CHUNK], names), network.device)) for i in starts
+            network(Batch(TreeBatch.of(rows[i : i + _CHUNK], names), network.device))
+            for i in starts
         ]
     return torch.cat(parts).double().cpu().numpy()  # type: ignore[no-any-return]
 
 
 def explained(network: TreeNetwork, rows: Floats, names: tuple[str, ...]) -> Floats:
-    """How much a loop's columns matter, shape (columns,): the mean of |∂f/∂z| over the loops of
-    some trees, where z are the columns in units of their standard deviation."""
-    batch = Batch(Forest.of(rows, names), network.device)
+    """Importance of a loop's columns, shape (columns,). It is the mean of |∂f/∂z| over the loops
+    of some trees, z being the columns over their standard deviation."""
+    batch = Batch(TreeBatch.of(rows, names), network.device)
     z = network.encode(batch.loops).detach().requires_grad_()
     if not len(z):
         return np.zeros(len(names))

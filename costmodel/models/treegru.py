@@ -22,7 +22,7 @@ from loopwright.costmodel.models.file import (
     numbers_to_text,
 )
 from loopwright.costmodel.models.losses import LOSSES, checked_objective, relative
-from loopwright.costmodel.models.tree_batch import Forest
+from loopwright.costmodel.models.tree_batch import TreeBatch
 
 if TYPE_CHECKING:
     from loopwright.costmodel.models.tree_network import TreeNetwork
@@ -125,7 +125,7 @@ class TreeGRU(StoredModel):
             network.to(self.device)
             return network
         network = self._empty()
-        network.standardize(Forest.of(features, self._columns).loops)
+        network.standardize(TreeBatch.of(features, self._columns).loops)
         network.to(self.device)
         return network
 

@@ -1,4 +1,4 @@
-"""What the operators ask of their arguments; every error names the operator and the argument.
+"""Checks of the operators' arguments; every error names the operator and the argument.
 
 Tensors that do not fit raise `ShapeError`, options that do not fit raise `NotationError`.
 """

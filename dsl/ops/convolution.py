@@ -194,12 +194,12 @@ class _Options:
 
     @property
     def last(self) -> bool:
-        """Whether channels come last."""
+        """Return whether channels come last."""
         return self.layout.endswith("C")
 
     @property
     def channel(self) -> int:
-        """Where the channels stand."""
+        """Position of the channels."""
         return self.layout.index("C")
 
     def spatial(self, shape: tuple[int, ...]) -> tuple[int, ...]:

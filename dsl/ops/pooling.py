@@ -140,7 +140,7 @@ class _Pool:
         return element
 
     def inside(self, x: Tensor) -> Expr:
-        """How many elements of the window lie inside x, as an int32 element."""
+        """Number of elements of the window that lie inside x, as an int32 element."""
         shape = shape_of("avg_pool2d", "x", x, self.layout)
         spatial = shape[1:3] if self.layout == "NHWC" else shape[2:]
         counts = []

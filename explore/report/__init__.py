@@ -1,1 +1,1 @@
-"""What a search tells: live, as a plot, as an HTML page."""
+"""Reports of a search: live, as a plot, as an HTML page."""

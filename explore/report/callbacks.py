@@ -1,4 +1,4 @@
-"""What is told while a search runs, and to whom: live on a terminal, in plain lines elsewhere."""
+"""Callbacks that tell of a running search: live on a terminal, in plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACE = 8
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is.
+    """Progress of a search.
 
     Attributes
     ----------
@@ -166,5 +166,5 @@ class LiveDisplay(Callback):
 
 
 def display(peak: float | None = None) -> Callback:
-    """What suits standard error: live on a terminal, plain lines elsewhere."""
+    """Callback for standard error: live on a terminal, plain lines elsewhere."""
     return LiveDisplay(peak) if sys.stderr.isatty() else PlainLines(peak)

@@ -61,9 +61,9 @@ def _peaks(tuned: SearchResult) -> tuple[float, float] | None:
     GPU, of which they are not known."""
     if tuned.target.kind == "replayed" or tuned.target.gpu is not None:
         return None
-    from loopwright.measure.roofline import peak
+    from loopwright.measure.roofline import roofline
 
-    found = peak(tuned.target)
+    found = roofline(tuned.target)
     return found.flops, found.bandwidth
 
 

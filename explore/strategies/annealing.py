@@ -10,7 +10,7 @@ import numpy as np
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.acquisition import acquired, check_acquisition
 from loopwright.explore.strategies.encoded_space import (
-    Domain,
+    EncodedSpace,
     Floats,
     Hashes,
     Points,
@@ -68,25 +68,25 @@ class Annealing(Strategy):
 
     def __init__(
         self,
-        domain: Domain,
+        encoded: EncodedSpace,
         rng: np.random.Generator,
         model: CostModel,
         features: Callable[[Points], Rows],
         schedule: Schedule | None = None,
     ) -> None:
         """`features` turns points into rows for `model`, which may have learned elsewhere."""
-        super().__init__(domain, rng)
+        super().__init__(encoded, rng)
         self.model, self.features = model, features
         self.schedule = schedule or Schedule()
         check_acquisition(self.schedule.acquisition, model)
         self.known = np.empty((0, 0), np.float32)
         """The features of every point told."""
-        self.chains = np.empty((0, domain.width), np.int64)
+        self.chains = np.empty((0, encoded.width), np.int64)
         self.rows = np.empty((0, 0), np.float32)
         """The features of where the chains are."""
         self.programs = np.empty(0, np.uint64)
         """Hashes of the programs told, and of those that the model chose."""
-        self.open = domain.some(self.schedule.sketches)
+        self.open = encoded.some(self.schedule.sketches)
         """The sketches that are looked at."""
 
     def _propose(self, n: int) -> Points:
@@ -99,7 +99,7 @@ class Annealing(Strategy):
         found = self._anneal(int(self.schedule.candidates * n))
         left = n - len(advice)
         greedy = left - self.rng.binomial(left, self.schedule.epsilon)
-        values = self.domain.values(found.points)
+        values = self.encoded.values(found.points)
         chosen = found.take(select(found.scores, values, greedy, self.schedule.alpha))
         self.programs = np.union1d(self.programs, chosen.programs)
         return self._completed(distinct(np.concatenate([advice, chosen.points])), n)
@@ -107,13 +107,13 @@ class Annealing(Strategy):
     def _open(self) -> None:
         """Look at those sketches, too, that somebody measured, and at a few more."""
         known = np.union1d(self.open, self.points[:, 0])
-        left = np.setdiff1d(self.domain.every, known)
+        left = np.setdiff1d(self.encoded.every, known)
         more = self.schedule.more if len(self.points) else 0
-        self.open = np.union1d(known, self.domain.some(more, left))
+        self.open = np.union1d(known, self.encoded.some(more, left))
 
     def _completed(self, points: Points, n: int) -> Points:
         taken = self.seen.and_also(points)
-        more = self.domain.fresh(n - len(points), taken, self.rng, self.open)
+        more = self.encoded.fresh(n - len(points), taken, self.rng, self.open)
         return np.concatenate([points, more])
 
     def _learn(self) -> None:
@@ -131,8 +131,8 @@ class Annealing(Strategy):
         best = self._best(_Found(self.chains, programs(self.rows), scores), keep)
         spread = float(scores.std()) or 1.0
         for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
-            moved = self.domain.neighbours(self.chains, self.rng, among=self.open)
-            legal = self.domain.is_legal(moved)
+            moved = self.encoded.neighbours(self.chains, self.rng, among=self.open)
+            legal = self.encoded.is_legal(moved)
             if not legal.any():
                 continue
             moved, rows = moved[legal], self.features(moved[legal])
@@ -146,26 +146,27 @@ class Annealing(Strategy):
         return best
 
     def _first(self, n: int) -> Points:
-        """What to measure before the model knows anything: defaults of sketches, then guesses."""
-        count = np.clip(len(self.domain.leaders), n // 2, 3 * n // 4)
-        defaults = self.domain.defaults(int(count) if self._advised else 0, self.open)
-        defaults = defaults[self.domain.is_legal(defaults)]
+        """Points to measure before the model knows anything: defaults of sketches, then
+        guesses."""
+        count = np.clip(len(self.encoded.leaders), n // 2, 3 * n // 4)
+        defaults = self.encoded.defaults(int(count) if self._advised else 0, self.open)
+        defaults = defaults[self.encoded.is_legal(defaults)]
         points = np.concatenate([defaults, self._guesses(n)])
         return self.seen.unseen(points)[: -(-3 * n // 4)]
 
     def _untried(self, n: int) -> Points:
         """Defaults of algorithms that are not known yet: records may be older than these, or
         know little of them."""
-        points = self.domain.untried(self.points) if self._advised else self.points[:0]
-        return self.seen.unseen(points[self.domain.is_legal(points)])[:n]
+        points = self.encoded.untried(self.points) if self._advised else self.points[:0]
+        return self.seen.unseen(points[self.encoded.is_legal(points)])[:n]
 
     @property
     def _advised(self) -> bool:
-        return self.schedule.advice and self.domain.advised
+        return self.schedule.advice and self.encoded.advised
 
     def _guesses(self, n: int) -> Points:
-        points = self.domain.guesses(n if self._advised else 0, self.rng, self.open)
-        return points[self.domain.is_legal(points)]
+        points = self.encoded.guesses(n if self._advised else 0, self.rng, self.open)
+        return points[self.encoded.is_legal(points)]
 
     def _start(self) -> None:
         """Set the chains up: at the best measured points, guesses, and random points."""
@@ -174,7 +175,7 @@ class Annealing(Strategy):
             order = np.argsort(self.costs, kind="stable")[: count // 4]
             good = self.points[order[np.isfinite(self.costs[order])]]
             good = np.concatenate([good, self._guesses(count // 2)])
-            rest = self.domain.fresh(count - len(good), Seen(), self.rng, self.open)
+            rest = self.encoded.fresh(count - len(good), Seen(), self.rng, self.open)
             self.chains = np.concatenate([good, rest])
             self.rows = self.features(self.chains)
 

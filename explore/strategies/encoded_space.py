@@ -34,7 +34,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: multiplying by it
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
+class EncodedSpace:
     """The points that a search may visit.
 
     Attributes
@@ -65,7 +65,8 @@ class Domain:
 
     @property
     def advised(self) -> bool:
-        """Whether defaults are chosen by rules of thumb; a table's default is just a point."""
+        """Return whether defaults are chosen by rules of thumb; a table's default is just a
+        point."""
         return self.space.sketches[0].has_loops
 
     @functools.cached_property
@@ -138,7 +139,7 @@ class Domain:
         ]
 
     def is_legal(self, points: Points) -> Mask:
-        """Which of the points may be visited."""
+        """Mask of the points that may be visited."""
         return np.ones(len(points), np.bool_) if self.legal is None else self.legal(points)
 
     def sample(self, n: int, rng: np.random.Generator, among: Points | None = None) -> Points:
@@ -268,11 +269,11 @@ class Seen:
         self._hashes = np.union1d(self._hashes, hashes(points))
 
     def has(self, points: Points) -> Mask:
-        """Which of the points are in the set."""
+        """Mask of the points that are in the set."""
         return np.isin(hashes(points), self._hashes)
 
     def unseen(self, points: Points) -> Points:
-        """Those that are not in the set, each once, in order."""
+        """Points that are not in the set, each once, in order."""
         return points[self.places(points)]
 
     def places(self, points: Points) -> Points:

@@ -20,8 +20,8 @@ class Genetic(Strategy):
         alive = np.argsort(self.costs, kind="stable")[: self.population]
         alive = alive[np.isfinite(self.costs[alive])]
         if len(alive) < self.population // 2:
-            return self.domain.fresh(n, self.seen, self.rng)
-        born = np.empty((0, self.domain.width), np.int64)
+            return self.encoded.fresh(n, self.seen, self.rng)
+        born = np.empty((0, self.encoded.width), np.int64)
         for _ in range(8):
             born = distinct(np.concatenate([born, self._children(self.points[alive], 2 * n)]))
             if len(born) >= n:
@@ -31,8 +31,8 @@ class Genetic(Strategy):
     def _children(self, ranked: Points, n: int) -> Points:
         """New legal points; a tournament of draws among ranked points is won by the least."""
         first, second = self.rng.integers(len(ranked), size=(2, n, self.tournament)).min(axis=2)
-        children = self.domain.crossed(ranked[first], ranked[second], self.rng)
+        children = self.encoded.crossed(ranked[first], ranked[second], self.rng)
         changed = self.rng.random(n) < self.mutation
-        children[changed] = self.domain.neighbours(children[changed], self.rng)
+        children[changed] = self.encoded.neighbours(children[changed], self.rng)
         children = self.seen.unseen(children)
-        return children[self.domain.is_legal(children)]
+        return children[self.encoded.is_legal(children)]

@@ -17,10 +17,10 @@ class GridSearch(Strategy):
     _next = 0
 
     def _propose(self, n: int) -> Points:
-        found = np.empty((0, self.domain.width), np.int64)
-        while len(found) < n and self._next < self.domain.space.size:
-            points = self.domain.range(self._next, self._next + _STEP)
-            fits = ~self.seen.has(points) & self.domain.is_legal(points)
+        found = np.empty((0, self.encoded.width), np.int64)
+        while len(found) < n and self._next < self.encoded.space.size:
+            points = self.encoded.range(self._next, self._next + _STEP)
+            fits = ~self.seen.has(points) & self.encoded.is_legal(points)
             places = np.flatnonzero(fits)[: n - len(found)]
             full = len(places) == n - len(found)
             self._next += int(places[-1]) + 1 if full else len(points)

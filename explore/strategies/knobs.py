@@ -17,7 +17,7 @@ NEAR = 4
 
 @dataclass(frozen=True, eq=False)
 class KnobTables:
-    """What is known of the knobs of S sketches, K of them (at least 1) in the longest.
+    """Tables of the knobs of S sketches, K of them (at least 1) in the longest.
 
     Sketches share most of their knobs, so tables are by *kind*: a name and a list of choices.
     Kind 0 is the padding of sketches with fewer than K knobs, and has one choice.
@@ -85,7 +85,7 @@ def _by_kind(kinds: list[Knob]) -> tuple[Table, Table, Table]:
 
 
 def _distances(some: tuple[Choice, ...], others: tuple[Choice, ...]) -> np.ndarray[Any, Any]:
-    """By how many powers of two choices differ, summed over their numbers."""
+    """Distance of choices in powers of two, summed over their numbers."""
     width = max(map(len, (*some, *others)))
     a, b = _powers(some, width), _powers(others, width)
     apart: np.ndarray[Any, Any] = np.abs(a[:, None] - b[None]).sum(axis=2)

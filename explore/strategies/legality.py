@@ -1,4 +1,4 @@
-"""Which points of a space may be visited, where not all may."""
+"""Legal points of a space, where not all are."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from loopwright.schedule.tree.verifier import legal
 
 
 def _fits(points: Space, sketch: int, numbers: Points) -> Mask:
-    """Which programs of a batch break none of the GPU's limits."""
+    """Mask of the programs of a batch that break none of the GPU's limits."""
     return legal(lower(points.sketches[sketch], points.target, numbers), points.target.gpu)
 
 
 def legal_points(points: Space) -> Callable[[Points], Mask] | None:
-    """Which points of a space have programs that fit its GPU; a processor's space has no gaps."""
+    """Mask of the points of a space whose programs fit its GPU; a processor's space has no
+    gaps."""
     if points.target.gpu is None:
         return None
     return by_sketch(points, functools.partial(_fits, points))

@@ -10,4 +10,4 @@ class RandomSearch(Strategy):
     """New points, drawn evenly over sketches, and then over the choices of each knob."""
 
     def _propose(self, n: int) -> Points:
-        return self.domain.fresh(n, self.seen, self.rng)
+        return self.encoded.fresh(n, self.seen, self.rng)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from loopwright.explore.strategies.encoded_space import Domain, Floats, Points, Seen
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Points, Seen
 
 
 class Strategy(ABC):
@@ -24,10 +24,10 @@ class Strategy(ABC):
     least = 16
     """The fewest points that a search should ask for at a time, where it has the choice."""
 
-    def __init__(self, domain: Domain, rng: np.random.Generator) -> None:
-        self.domain, self.rng = domain, rng
+    def __init__(self, encoded: EncodedSpace, rng: np.random.Generator) -> None:
+        self.encoded, self.rng = encoded, rng
         self.seen = Seen()
-        self.points = np.empty((0, domain.width), np.int64)
+        self.points = np.empty((0, encoded.width), np.int64)
         """Every point told, in order."""
         self.costs = np.empty(0)
         """Their costs, in seconds."""
@@ -35,8 +35,8 @@ class Strategy(ABC):
 
     def ask(self, n: int) -> Points:
         """Up to `n` points to measure, shape (n, 1 + K)."""
-        first = self.domain.default
-        first = self.seen.unseen(first[self.domain.is_legal(first)])[:n]
+        first = self.encoded.default
+        first = self.seen.unseen(first[self.encoded.is_legal(first)])[:n]
         self.seen.add(first)
         more = self._propose(n - len(first)) if n > len(first) else first[:0]
         chosen = np.concatenate([first, more])
@@ -64,4 +64,4 @@ class Strategy(ABC):
     def _completed(self, points: Points, n: int) -> Points:
         """The points, with random new ones added until there are `n`."""
         taken = self.seen.and_also(points)
-        return np.concatenate([points, self.domain.fresh(n - len(points), taken, self.rng)])
+        return np.concatenate([points, self.encoded.fresh(n - len(points), taken, self.rng)])

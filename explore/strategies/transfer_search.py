@@ -1,4 +1,4 @@
-"""Probing: one knob at a time from where another machine was best, then several together.
+"""Transfer search: one knob at a time from where another machine was best, then several together.
 
 Programs that are fast on one machine are, knob by knob, nearly those that are fast on another, but
 which knobs make the difference no record of the one tells. So the first trials ask just that.
@@ -12,19 +12,19 @@ import numpy as np
 
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.strategies.annealing import Annealing, Schedule, programs
-from loopwright.explore.strategies.encoded_space import Domain, Floats, Points, distinct
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Points, distinct
 from loopwright.explore.strategies.features import Rows
 
 _NOISE = 0.02
 """Standard deviation of the logarithm of a cost that its knobs do not explain."""
 _WIDE = 10.0
-"""That of the mean, of which nothing is known."""
+"""Noise of the mean, of which nothing is known."""
 _KNOWN, _LOOKED_AT = 256, 2048
 """The cheapest points that the process knows, and the pairs of knobs around a point that it is
 asked about, at most."""
 
 
-class Probing(Annealing):
+class TransferSearch(Annealing):
     """Measures where it begins and one other choice of each of its knobs, then what a Gaussian
     process over the trials expects the least of, within two knobs of the beginning or of the best.
     Once these are as many as the former, every other candidate is annealing's.
@@ -39,7 +39,7 @@ class Probing(Annealing):
 
     def __init__(
         self,
-        domain: Domain,
+        encoded: EncodedSpace,
         rng: np.random.Generator,
         model: CostModel,
         features: Callable[[Points], Rows],
@@ -48,16 +48,16 @@ class Probing(Annealing):
     ) -> None:
         """`begin` is a batch of one point; by default the best one told, or the choice of a model
         that has learned elsewhere."""
-        super().__init__(domain, rng, model, features, schedule)
+        super().__init__(encoded, rng, model, features, schedule)
         self.begin = begin
-        self.probes = np.empty((0, domain.width), np.int64)
-        """Where it began, and then a neighbour for each knob."""
+        self.probes = np.empty((0, encoded.width), np.int64)
+        """Number of points: where it began, and then a neighbour for each knob."""
 
     def _propose(self, n: int) -> Points:
         if not len(self.probes):
-            self.probes = self._probes(self._beginning() if self.begin is None else self.begin)
+            self.probes = self._variations(self._beginning() if self.begin is None else self.begin)
         chosen = self.seen.unseen(self.probes)
-        chosen = chosen[self.domain.is_legal(chosen)][:n]
+        chosen = chosen[self.encoded.is_legal(chosen)][:n]
         self.seen.add(chosen)
         left = n - len(chosen)
         if left and np.isfinite(self.costs).any():
@@ -75,16 +75,16 @@ class Probing(Annealing):
             chosen = self._anneal(1).points
             if len(chosen):
                 return chosen
-        return self._best_told() if np.isfinite(self.costs).any() else self.domain.default
+        return self._best_told() if np.isfinite(self.costs).any() else self.encoded.default
 
     def _best_told(self) -> Points:
         return self.points[[int(np.argmin(self.costs))]]
 
-    def _probes(self, begin: Points) -> Points:
+    def _variations(self, begin: Points) -> Points:
         """A point, and for every knob that neighbour which the model likes best, of those that are
         other programs."""
         near, knobs = self._around(begin)
-        legal = self.domain.is_legal(near)
+        legal = self.encoded.is_legal(near)
         near, knobs = near[legal], knobs[legal]
         rows = self.features(np.concatenate([begin, near]))
         other = np.flatnonzero(programs(rows[1:]) != programs(rows[:1]))
@@ -96,7 +96,7 @@ class Probing(Annealing):
 
     def _around(self, center: Points) -> tuple[Points, Points]:
         """The points that differ from one in one knob, legal or not, and which knob."""
-        counts = self.domain.tables.counts[center[0, 0]]
+        counts = self.encoded.tables.counts[center[0, 0]]
         knobs = np.repeat(np.arange(len(counts)), counts)
         choices = np.concatenate([np.arange(count) for count in counts])
         other = choices != center[0, 1 + knobs]
@@ -122,9 +122,9 @@ class Probing(Annealing):
         costs = np.log(self.costs[best])
         centers = distinct(np.concatenate([self.probes[:1], self._best_told()]))
         points = self.seen.unseen(np.concatenate([self._within_two(c[None]) for c in centers]))
-        points = points[self.domain.is_legal(points)]
-        known = self.domain.values(self.points[best])
-        expected = _expected(known, costs, self.domain.values(points))
+        points = points[self.encoded.is_legal(points)]
+        known = self.encoded.values(self.points[best])
+        expected = _expected(known, costs, self.encoded.values(points))
         picked: list[int] = []
         for place in np.argsort(expected, kind="stable").tolist():
             if len(picked) == n:
@@ -137,8 +137,8 @@ class Probing(Annealing):
 
 
 def _expected(known: Points, costs: Floats, points: Points) -> Floats:
-    """The mean of the process at points, by their components (`Domain.values`) and those of the
-    points that are known."""
+    """The mean of the process at points, by their components (`EncodedSpace.values`) and those of
+    the points that are known."""
     every = np.concatenate([known, points])
     used = np.flatnonzero((every != -1).any(axis=0))
     level = costs.mean()

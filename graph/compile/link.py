@@ -41,7 +41,7 @@ from loopwright.schedule.target import Target
 
 
 @dataclass(frozen=True, eq=False)
-class Composed:
+class Linked:
     """A network's library.
 
     Attributes
@@ -60,16 +60,16 @@ class Composed:
     notes: tuple[str, ...]
 
 
-def compose(work: Work, configs: Mapping[str, Config], target: Target, name: str) -> Composed:
+def link(work: Work, configs: Mapping[str, Config], target: Target, name: str) -> Linked:
     """Compile every step and link them; `configs` by the workload's key, defaults elsewhere.
 
     Raises `BuildError`, and `NotPlannable` where a step needs TVM's run-time.
     """
-    return _Composer(work, target).run(configs, name)
+    return _Linker(work, target).run(configs, name)
 
 
 @dataclass
-class _Composer:
+class _Linker:
     work: Work
     target: Target
     notes: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Composer:
     def network(self) -> Network:
         return self.work.network
 
-    def run(self, configs: Mapping[str, Config], name: str) -> Composed:
+    def run(self, configs: Mapping[str, Config], name: str) -> Linked:
         live = self.skip_reshapes()
         kernels = self.compile(live, configs)
         entries = [(n, *self.arguments(n, kernels[n])) for n in live]
@@ -117,7 +117,7 @@ class _Composer:
             },
         )
         used = {self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)}
-        return Composed(
+        return Linked(
             library, used, tuple(numbers), arena_bytes, self.weights.nbytes, tuple(self.notes)
         )
 

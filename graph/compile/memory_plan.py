@@ -1,4 +1,5 @@
-"""Where the arrays between steps lie: one block of memory, shared by those that never meet."""
+"""Memory plan of the arrays between steps: one block of memory, shared by those that never
+meet."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
 _MORE = 1.1
-"""How much larger the block may be for arrays to lie around their middles."""
+"""Ratio by which the block may be larger for arrays to lie around their middles."""
 
 
 @dataclass(frozen=True)

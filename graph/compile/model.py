@@ -24,8 +24,8 @@ from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.graph.compile.kernels import check_plannable
-from loopwright.graph.compile.link import Composed, compose
-from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork, build_virtual
+from loopwright.graph.compile.link import Linked, link
+from loopwright.graph.compile.vm_fallback import VmModel, VmWork, build_vm
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.importers.read import read_model
@@ -50,7 +50,8 @@ _SAMPLES = 5
 """Calls, at least, whose median is what a call takes."""
 
 _CLEARLY = 0.9
-"""Of a program's time alone, below which another is likely to be faster in a network, too."""
+"""Share of a program's time alone, below which another is likely to be faster in a network,
+too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +66,12 @@ class TunedModel:
     Attributes
     ----------
     work: its steps and tasks.
-    composed: its library and how that was made.
+    linked: its library and how that was made.
     records: the record that each tuned task was built by, by the workload's key.
     """
 
     work: Work
-    composed: Composed
+    linked: Linked
     target: Target
     records: Mapping[str, Record]
 
@@ -83,13 +84,13 @@ class TunedModel:
 
     @property
     def library(self) -> Library:
-        """What runs it."""
-        return self.composed.library
+        """Library that runs the model."""
+        return self.linked.library
 
     @property
     def notes(self) -> tuple[str, ...]:
         """One line for everything that TVM's path was kept for, or that is not tuned."""
-        return (*self.work.notes(), *self.composed.notes)
+        return (*self.work.notes(), *self.linked.notes)
 
     @property
     def estimate(self) -> float | None:
@@ -123,7 +124,7 @@ class TunedModel:
 
     @functools.cached_property
     def _plain(self) -> bool:
-        """Whether the model returns its outputs as the library does."""
+        """Return whether the model returns its outputs as the library does."""
         source, network = self.work.source, self.work.network
         alone = len(network.outputs) == 1 and network.several
         return (source is None or source.structure is None) and not alone
@@ -174,7 +175,7 @@ class TunedModel:
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)
-        steps = self.composed.steps
+        steps = self.linked.steps
         samples = [self._times(arrays, len(steps)) for _ in range(_UNTIMED + calls)][_UNTIMED:]
         names = ["copy" if n < 0 else self.work.network.steps[n].function for n in steps]
         medians = [statistics.median(s[i] for s in samples) * 1e-9 for i in range(len(steps))]
@@ -184,9 +185,7 @@ class TunedModel:
         """The median seconds of every step in a call on the data of `examples`, by its number;
         those of all copies by -1."""
         spent: dict[int, float] = {}
-        for number, (_, seconds) in zip(
-            self.composed.steps, self.profile(calls=calls), strict=True
-        ):
+        for number, (_, seconds) in zip(self.linked.steps, self.profile(calls=calls), strict=True):
             spent[number] = spent.get(number, 0.0) + seconds
         return spent
 
@@ -232,20 +231,20 @@ def import_model(
     check: bool = False,
     numerics: str | Numerics = "standard",
     sparse: bool = False,
-) -> Work | VirtualWork:
+) -> Work | VmWork:
     """A model's tasks; with `check` it is compiled and compared with what it gives where it comes
     from. Raises `ModelError`."""
     allowed = Numerics.of(numerics)
     source = read_model(model, inputs)
     module = fused(source.module, target)
-    work: Work | VirtualWork
+    work: Work | VmWork
     try:
         known = work_of(network(module), target, layout)
         work = replace(known, source=source, numerics=allowed, sparse=sparse)
-        for name in work.foreign:
+        for name in work.fallback:
             check_plannable(work.network.functions[name], name)
     except NotPlannable as reason:
-        work = VirtualWork.of(source, module, str(reason), allowed)
+        work = VmWork.of(source, module, str(reason), allowed)
     if check:
         check_results(build_work(work, target), target)
     return work
@@ -264,7 +263,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     check: bool = True,
     numerics: str | Numerics = "standard",
     sparse: bool = False,
-) -> TunedModel | VirtualModel:
+) -> TunedModel | VmModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
     A model with control flow, or with operators that need TVM's run-time, becomes a
@@ -298,7 +297,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     return without_source(built)
 
 
-def without_source(built: TunedModel | VirtualModel) -> TunedModel | VirtualModel:
+def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
     """A model that does not keep what it was made of, which may be as large as its weights."""
     if built.work.source is None:
         return built
@@ -308,7 +307,7 @@ def without_source(built: TunedModel | VirtualModel) -> TunedModel | VirtualMode
     return replace(built, work=replace(built.work, source=left, module=None))
 
 
-def check_results(built: TunedModel | VirtualModel, target: Target, tuned: bool = False) -> None:
+def check_results(built: TunedModel | VmModel, target: Target, tuned: bool = False) -> None:
     """Compare a compiled model with the one that it was made of, where it can run here. Raises
     `ModelError` if TVM has imported it as something else, or if it is off as it was `tuned`."""
     source = built.work.source
@@ -317,32 +316,32 @@ def check_results(built: TunedModel | VirtualModel, target: Target, tuned: bool 
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this machine runs code for a target."""
+    """Return whether this machine runs code for a target."""
     here = resolve("cpu", target.threads)
     able = target.mcpu == here.mcpu and set(target.features) <= set(here.features)
     return able and is_native(target.triple)
 
 
 def build_work(
-    work: Work | VirtualWork,
+    work: Work | VmWork,
     target: Target,
     records: str | os.PathLike[str] | None = None,
     policy: str = "exact",
     name: str = "model",
     machine: Mapping[str, str] | None = None,
-) -> TunedModel | VirtualModel:
+) -> TunedModel | VmModel:
     """Compile an imported model by the best records of a store: those of a `machine`, by default
     this one. Raises `BuildError`."""
     found = {} if records is None else best_records(work, target, records, policy, machine)
-    if isinstance(work, VirtualWork):
-        return build_virtual(work, target, found)
+    if isinstance(work, VmWork):
+        return build_vm(work, target, found)
     try:
         return compiled(work, target, found, name)
     except NotPlannable as reason:
         assert work.source is not None
         module = fused(work.source.module, target)
-        virtual = VirtualWork.of(work.source, module, str(reason), work.numerics)
-        return build_work(virtual, target, records, policy, name, machine)
+        vm_work = VmWork.of(work.source, module, str(reason), work.numerics)
+        return build_work(vm_work, target, records, policy, name, machine)
 
 
 def compiled(
@@ -351,13 +350,13 @@ def compiled(
     """Compile imported steps by records. Raises `BuildError`, and `NotPlannable` where a step
     needs TVM's run-time."""
     configs: dict[str, Config] = {key: record.config for key, record in records.items()}
-    composed = compose(work, configs, target, name)
+    composed = link(work, configs, target, name)
     used = {k: r for k, r in records.items() if composed.configs.get(k) == r.config}
     return TunedModel(work, composed, target, used)
 
 
 def best_records(
-    work: Work | VirtualWork,
+    work: Work | VmWork,
     target: Target,
     records: str | os.PathLike[str],
     policy: str = "exact",
@@ -386,9 +385,9 @@ def best_records(
 
 
 def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:
-    """Whether a record of a program alone says more than the best one of inside of a network: it
-    is of a nearer machine, or was found by a search that was interrupted before it compared its
-    best in the network, and is clearly the faster program."""
+    """Return whether a record of a program alone goes before the best one of inside of a network.
+    It does if it is of a nearer machine. It also does if an interrupted search found it before
+    comparing in the network, and it is clearly the faster program."""
     if _where(inside) != _where(record):
         return True
     where = (record.workload_key, record.target, record.machine, record.threads)
@@ -399,7 +398,7 @@ def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:
 
 
 def _where(record: Record) -> tuple[object, ...]:
-    """On what a record was measured."""
+    """Priority of a record by what it was measured on."""
     return record.target, record.threads, hardware(record.machine)
 
 

@@ -35,7 +35,7 @@ _LARGE = 1 << 30
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array begins: a space, and bytes from its start."""
+    """Place of an array: a space, and bytes from its start."""
 
     space: int
     offset: int = 0
@@ -78,7 +78,7 @@ class Weights:
         return Place(WEIGHTS, self._at[key])
 
     def known(self, key: Any) -> bool:
-        """Whether there is an array of that key."""
+        """Return whether there is an array of that key."""
         return key in self._at
 
     def write(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.kernels import TunedKernel, tuned_kernel
-from loopwright.graph.errors import NotSayable
+from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.tasks import Task
@@ -72,7 +72,7 @@ def apply(
 
     Raises `RecordError` for a missing store, `TargetError` for one that is no processor.
     """
-    wanted = Wanted(processor(target, threads), Numerics.of(numerics), defaults)
+    wanted = BuildOptions(processor(target, threads), Numerics.of(numerics), defaults)
     if records is not None:
         with RecordStore(records, create=False) as store:
             store.settings()  # a missing one is told now, not inside of a pass
@@ -98,8 +98,8 @@ def apply(
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What programs are made for a module, as the parameters of `apply` say."""
+class BuildOptions:
+    """Request for a module's programs, as the parameters of `apply` say."""
 
     target: Target
     numerics: Numerics
@@ -107,7 +107,7 @@ class Wanted:
 
 
 def replaced(
-    module: Any, wanted: Wanted, best: Callable[[Workload], Record | None]
+    module: Any, wanted: BuildOptions, best: Callable[[Workload], Record | None]
 ) -> tuple[Any, dict[str, str]]:
     """A module with our programs, by the record that is `best` for each, as `apply` says; and by
     the workload's key why a record could not be built."""
@@ -145,7 +145,7 @@ class _Listing:
         if key not in self.imports:
             try:
                 self.imports[key] = import_function(self.module[var], constants)
-            except NotSayable as reason:
+            except UnsupportedOperator as reason:
                 self.imports[key] = None
                 self.foreign[var.name_hint] = str(reason)
         return self.imports[key]
@@ -164,7 +164,7 @@ class _Apply(_Listing):
     def __init__(
         self,
         module: Any,
-        wanted: Wanted,
+        wanted: BuildOptions,
         best: Callable[[Workload], Record | None],
     ) -> None:
         super().__init__(module)

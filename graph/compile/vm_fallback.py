@@ -25,7 +25,7 @@ from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
 from loopwright.dsl.numerics import Numerics
-from loopwright.graph.compile.relax_pass import Wanted, replaced, tasks_in
+from loopwright.graph.compile.relax_pass import BuildOptions, replaced, tasks_in
 from loopwright.graph.importers.read import Source
 from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.tasks import Task
@@ -34,14 +34,14 @@ from loopwright.transfer.records.store import Record
 
 
 @dataclass(frozen=True, eq=False)
-class VirtualWork:
+class VmWork:
     """The work of such a model.
 
     Attributes
     ----------
     module: its fused module.
     tasks: the distinct workloads in it, those with the most arithmetic first.
-    foreign: the functions that keep TVM's path, with the reasons.
+    fallback: the functions that keep TVM's path, with the reasons.
     source: the model that it is of.
     reason: why it is more than a list of calls.
     numerics: what programs may do to rounding errors.
@@ -49,19 +49,19 @@ class VirtualWork:
 
     module: Any
     tasks: tuple[Task, ...]
-    foreign: dict[str, str]
+    fallback: dict[str, str]
     source: Source
     reason: str
     numerics: Numerics
 
     @staticmethod
-    def of(source: Source, module: Any, reason: str, numerics: Numerics) -> VirtualWork:
-        """That of a module that was fused."""
-        return VirtualWork(module, *tasks_in(module), source, reason, numerics)
+    def of(source: Source, module: Any, reason: str, numerics: Numerics) -> VmWork:
+        """Work of a module that was fused."""
+        return VmWork(module, *tasks_in(module), source, reason, numerics)
 
     def notes(self) -> list[str]:
-        """What there is to say of it, a line each."""
-        paths = [f"{name} keeps TVM's path: {why}" for name, why in self.foreign.items()]
+        """Notes about the work, a line each."""
+        paths = [f"{name} keeps TVM's path: {why}" for name, why in self.fallback.items()]
         threads = (
             "its parallel loops run on TVM's threads, as many as $TVM_NUM_THREADS says or else "
             "TVM chooses, whatever threads= is"
@@ -70,7 +70,7 @@ class VirtualWork:
 
 
 @dataclass(frozen=True, eq=False)
-class VirtualModel:
+class VmModel:
     """A model on Relax's virtual machine; called with NumPy arrays or torch tensors.
 
     `work` says why it is not a library of its own, and `records` has the record that each tuned
@@ -82,15 +82,15 @@ class VirtualModel:
     machine: Any
     names: tuple[str, ...]
     types: tuple[tuple[tuple[int, ...], str], ...]
-    work: VirtualWork
+    work: VmWork
     records: Mapping[str, Record]
     left: tuple[str, ...]
-    turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why it is not a library of its own, and one line for everything that keeps TVM's path,
-        or whose record cannot be built."""
+        """Notes: why it is not a library of its own, and one line for everything that keeps TVM's
+        path, or whose record cannot be built."""
         return (*self.work.notes(), *self.left)
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
@@ -112,7 +112,7 @@ class VirtualModel:
                     f"{name} is {array.dtype}{list(array.shape)}; it must be {dtype}{list(shape)}"
                 )
             arrays.append(tvm.runtime.tensor(array))
-        with self.turn:  # a machine keeps the state of one call
+        with self.lock:  # a machine keeps the state of one call
             result = self.machine["main"](*arrays)
         made = _given_back(result, to_torch if is_torch else np.asarray)
         if (structure := self.work.source.structure) is not None:
@@ -142,14 +142,12 @@ class VirtualModel:
         return path
 
 
-def build_virtual(
-    work: VirtualWork, target: Target, records: Mapping[str, Record]
-) -> VirtualModel:
+def build_vm(work: VmWork, target: Target, records: Mapping[str, Record]) -> VmModel:
     """Compile a model for the virtual machine, by records, by the workload's key. Raises
     `BuildError`."""
     main = work.module["main"]
     types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
-    wanted = Wanted(target, work.numerics, defaults=True)
+    wanted = BuildOptions(target, work.numerics, defaults=True)
     changed, failed = replaced(work.module, wanted, lambda w: records.get(w.key))
     try:
         executable = tvm.compile(changed, tvm_target(target))
@@ -159,11 +157,12 @@ def build_virtual(
     names = tuple(p.name for p in main.params)
     used = {key: record for key, record in records.items() if key not in failed}
     left = tuple(f"its record cannot be built: {reason}" for reason in failed.values())
-    return VirtualModel(executable, machine, names, types, work, used, left)
+    return VmModel(executable, machine, names, types, work, used, left)
 
 
 def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:
-    """What the machine returned, as arrays; a shape is an array of int64, as it is in ONNX."""
+    """Convert what the machine returned to arrays; a shape is an array of int64, as it is in
+    ONNX."""
     if isinstance(result, tvm_ffi.Array):
         return tuple(_given_back(each, kind) for each in result)
     return kind(result.numpy() if hasattr(result, "numpy") else np.array(result, np.int64))

@@ -27,7 +27,7 @@ _ALL = -1  # the axis of a factor that all channels share
 
 
 @tvm.transform.module_pass(opt_level=0)
-class FoldScales:
+class FoldBatchNorm:
     """Batch norms become a factor and a summand for each channel; the first factor behind weights
     goes into these, as an expression of constants that is yet to be folded."""
 

@@ -1,4 +1,4 @@
-"""Which programs of torch's do more than compute outputs from inputs, as ours never do."""
+"""Check that a program of torch's only computes outputs from inputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _calls(program: Any) -> Iterator[Any]:
 
 
 def _draws(node: Any) -> bool:
-    """Whether results differ from call to call, in inference too."""
+    """Return whether results differ from call to call, in inference too."""
     import torch
 
     switches = {"train", "training", "dropout_p"}  # `_trains` has looked at them

@@ -1,4 +1,4 @@
-"""What a user gives as the inputs of a model, and what TVM's importers say of it."""
+"""Inputs of a model as users give them, and the errors of TVM's importers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Inputs = Sequence[Any] | Mapping[str, Any] | None
 
 
 def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
-    """What is given for the inputs of these names. Raises `ModelError` for others."""
+    """Inputs given for these names. Raises `ModelError` for others."""
     if inputs is None:
         return {}
     if not isinstance(inputs, Mapping):
@@ -57,6 +57,6 @@ def shape_of(name: str, x: Any) -> tuple[int, ...]:
 
 
 def reason(error: Exception) -> str:
-    """What an error says: of TVM's the last line, without the stack of its calls."""
+    """Reason that an error gives: of TVM's the last line, without the stack of its calls."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines and type(error).__module__.startswith("tvm") else "\n".join(lines)

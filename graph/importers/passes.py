@@ -12,7 +12,7 @@ from tvm import relax, tirx
 
 from loopwright.codegen.target import tvm_target
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.batch_norm_folding import FoldScales
+from loopwright.graph.importers.batch_norm_folding import FoldBatchNorm
 from loopwright.schedule.target import Target
 
 _TAKE = tvm.ir.Op.get("relax.take")
@@ -33,7 +33,7 @@ def fused(module: Any, target: Target) -> Any:
     passes = tvm.transform.Sequential(
         [
             Bounded(),
-            FoldScales(),
+            FoldBatchNorm(),
             t.DeadCodeElimination(),
             t.DecomposeOpsForInference(),
             t.CanonicalizeBindings(),

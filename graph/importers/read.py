@@ -57,7 +57,7 @@ class Source:
 
     @functools.cached_property
     def reference(self) -> Reference | None:
-        """What the framework gives."""
+        """Reference outputs of the framework."""
         return self.ask()
 
 
@@ -101,7 +101,7 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
 
 
 def _structure(program: Any) -> Callable[[Sequence[Any]], Any] | None:
-    """What makes dicts, lists and the like of a program's outputs."""
+    """Function that makes dicts, lists and the like of a program's outputs."""
     from torch.utils import _pytree
 
     spec = program.call_spec.out_spec
@@ -162,7 +162,7 @@ def _exported(module: Any, inputs: Inputs) -> Any:
 
 
 def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None = None) -> Any:
-    """What torch.export makes of a module for inputs of these shapes."""
+    """Program that torch.export makes of a module for inputs of these shapes."""
     import torch
 
     def tensor(x: Any) -> Any:
@@ -200,7 +200,7 @@ def _from_program(program: Any) -> Any:
         return imported(False)
     except Exception as error:
         raise ModelError(
-            f"TVM cannot import this torch program: {reason(error)}; say it by other operators, "
+            f"TVM cannot import this torch program: {reason(error)}; use other operators, "
             "in float32, or give the model as ONNX (torch.onnx.export)"
         ) from error
 
@@ -217,7 +217,7 @@ def _renamed(module: Any, names: Sequence[str]) -> Any:
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """How TVM's importer is to translate a reduction of torch's over some axes, or one."""
+    """Translation of a reduction of torch's over some axes, or one, for TVM's importer."""
 
     def convert(node: Any, importer: Any) -> Any:
         given = [*importer.retrieve_args(node), None, False]
@@ -238,7 +238,7 @@ def _min_dim(node: Any, importer: Any) -> Any:
 
 
 def _any(node: Any, importer: Any) -> Any:
-    """Whether any element is other than zero."""
+    """Return whether any element is other than zero."""
     (x,) = importer.retrieve_args(node)
     truth = relax.op.not_equal(x, relax.const(0, x.ty.dtype))
     most = relax.op.max(relax.op.astype(truth, "int8"))
@@ -287,7 +287,7 @@ _OPERATORS = {
     "group_norm.default": _group_norm,
     "native_group_norm.default": _group_norm,
 }
-"""What TVM's importer lacks, or has otherwise."""
+"""Operators that TVM's importer lacks, or has otherwise."""
 
 
 def _from_relax(module: Any, inputs: Inputs) -> Any:

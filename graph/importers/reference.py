@@ -1,4 +1,4 @@
-"""What a model gives where it comes from, to find what TVM imports wrongly.
+"""Reference outputs of a model where it comes from, to find what TVM imports wrongly.
 
 A torch program is run in torch, for its example inputs; an ONNX model in onnxruntime, where that
 is installed, for its example inputs or random ones.
@@ -19,25 +19,25 @@ from loopwright.graph.errors import ModelError
 _log = logging.getLogger(__name__)
 
 _CLOSE = 1e-2
-"""Of the largest value of an output: more than rounding, less than another operator."""
+"""Share of an output's largest value: more than rounding, less than another operator."""
 _COARSE = 0.1
 """The same where halves, or steps of a quantization, are rounded to in between."""
 _NOTHING = 1e-6
-"""What is below may be what rounding has left of zero."""
+"""Magnitude below which a value may be what rounding has left of zero."""
 _NEAR = 0.1
-"""Of the largest number of a type: what is above may be rounded to infinity."""
+"""Share of the largest number of a type: what is above may be rounded to infinity."""
 _FLIPPED = 0.1
 """The share of truth values that rounding may decide otherwise."""
 _OTHERS = 0.5
 """The share of integers that may be others: where there are many ties, most tell other places."""
 _QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear")
 _DRAWN = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
-"""How the operators are called whose results differ from run to run."""
+"""Names of the operators whose results differ from run to run."""
 
 _REMEDIES = {
-    "torch": "say it by others, or give the model as ONNX (torch.onnx.export); a model in another "
+    "torch": "use others, or give the model as ONNX (torch.onnx.export); a model in another "
     "type than float32 by .float()",
-    "onnxruntime": "say it by others, as by exporting the model with another opset",
+    "onnxruntime": "use others, as by exporting the model with another opset",
 }
 
 
@@ -103,7 +103,7 @@ class Reference:
             )
 
     def _off(self, made: list[Any]) -> str:
-        """How what was made differs from what is wanted, if it does."""
+        """Description of how outputs differ from those wanted, if they do."""
         wanted = self.outputs
         if len(made) != len(wanted):
             return f"it has {len(made)} outputs, not {len(wanted)}"
@@ -130,7 +130,7 @@ def _others(got: Any, wanted: Any) -> float:
 
 
 def _difference(got: Any, wanted: Any, close: float) -> str:
-    """How far two arrays are apart, if that is more than rounding."""
+    """Description of how far two arrays are apart, if that is more than rounding."""
     halves = wanted.dtype.itemsize < 4
     close = max(close, _COARSE) if halves else close
     a, b = _doubles(got), _doubles(wanted)
@@ -187,7 +187,7 @@ def _nodes(model: Any) -> Iterator[Any]:
 
 
 def _input(value: Any, given: Any, rng: np.random.Generator) -> Any:
-    """What is given for an input of an ONNX model, or random numbers: zeros and ones for integers,
+    """Value given for an input of an ONNX model, or random numbers: zeros and ones for integers,
     which may count or name something."""
     import onnx
 

@@ -8,7 +8,7 @@ reduction; fused functions have more of them. A block becomes a definition:
         with T.init(): C[vi, vj] = 0
         C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
-What has no counterpart in the notation raises `NotSayable` with the reason.
+What has no counterpart in the notation raises `UnsupportedOperator` with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, workload
-from loopwright.graph.errors import NotSayable
+from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.tir_blocks import Block, blocks_of, extent, stores_of
 from loopwright.graph.importers.tir_values import Values
 
@@ -61,9 +61,9 @@ def from_tir(func: Any, constants: Sequence[int] = ()) -> Workload:
     ----------
     func: made by `te.create_prim_func`, by Relax's legalization, or fused from such functions;
         not yet scheduled, and of fixed shapes.
-    constants: numbers of parameters that are known ahead of time (weights).
+    constants: numbers of parameters that are constant (weights).
 
-    Raises `NotSayable` with the reason where the notation has no word for it.
+    Raises `UnsupportedOperator` with the reason where the notation has no word for it.
     """
     return import_function(func, constants).workload
 
@@ -71,15 +71,15 @@ def from_tir(func: Any, constants: Sequence[int] = ()) -> Workload:
 def import_function(func: Any, constants: Sequence[int] = ()) -> Imported:
     """The same, with the parameter of each input and output."""
     if not isinstance(func, tirx.PrimFunc):
-        raise NotSayable(f"a {type(func).__name__} is not a TIR function")
+        raise UnsupportedOperator(f"a {type(func).__name__} is not a TIR function")
     try:
         return _Import(func, frozenset(constants)).run()
-    except NotSayable:
+    except UnsupportedOperator:
         raise
     except RecursionError:
-        raise NotSayable("its expression is nested too deeply") from None
+        raise UnsupportedOperator("its expression is nested too deeply") from None
     except LoopwrightError as error:  # the notation's own checks
-        raise NotSayable(str(error)) from error
+        raise UnsupportedOperator(str(error)) from error
 
 
 class _Import:
@@ -90,7 +90,7 @@ class _Import:
         self.tensors: dict[Any, Tensor] = {}
         for number, p in enumerate(func.params):
             if not tirx.buffer.is_buffer_var(p):
-                raise NotSayable(f"parameter {p.name} is a number, not an array")
+                raise UnsupportedOperator(f"parameter {p.name} is a number, not an array")
             self.tensors[p] = self.tensor(p, number in constants)
 
     def tensor(self, buffer: Any, constant: bool = False) -> Tensor:
@@ -101,7 +101,7 @@ class _Import:
         self.names.add(name)
         shape = tuple(map(extent, buffer.shape))
         if 0 in shape:
-            raise NotSayable(f"{name} has no elements: its shape is {shape}")
+            raise UnsupportedOperator(f"{name} has no elements: its shape is {shape}")
         return Tensor(name, shape, str(buffer.dtype), constant)
 
     def run(self) -> Imported:
@@ -113,7 +113,7 @@ class _Import:
         params = [self.tensors[p] for p in self.func.params]
         outputs = tuple(n for n, t in enumerate(params) if t.definition is not None)
         if not outputs:
-            raise NotSayable("it computes none of its parameters")
+            raise UnsupportedOperator("it computes none of its parameters")
         made = workload(*(params[n] for n in outputs))
         at = {t.name: n for n, t in enumerate(params)}
         return Imported(made, tuple(at[t.name] for t in made.inputs), outputs)
@@ -126,15 +126,15 @@ class _Import:
         for store in stores:
             out = self.tensors.get(store.buffer)
             if out is None:
-                raise NotSayable(f"block {block.name} writes {store.buffer.name}, a view")
+                raise UnsupportedOperator(f"block {block.name} writes {store.buffer.name}, a view")
             if out.definition is not None or out in self.seen:
-                raise NotSayable(f"{out.name} is written more than once, or read before")
+                raise UnsupportedOperator(f"{out.name} is written more than once, or read before")
             values = Values(self.tensors, block.indices, lets)
             left = _left(block, store, values)
             if store.buffer in starts:
                 body = self.reduction(block, store, starts[store.buffer], values)
             elif block.reduces:
-                raise NotSayable(f"block {block.name} reduces without a start")
+                raise UnsupportedOperator(f"block {block.name} reduces without a start")
             else:
                 body = cast(values.expr(store.value), out.dtype)
             self.assign(out, left, body)
@@ -152,12 +152,12 @@ class _Import:
             for side in ((values.resolved(update.a), values.resolved(update.b)) if op else ())
         ]
         if op is None or True not in own:
-            raise NotSayable(f"block {block.name} reduces by {update}")
+            raise UnsupportedOperator(f"block {block.name} reduces by {update}")
         _check_start(block, op, start, out.dtype)
         body = cast(values.expr(update.a if own[1] else update.b), out.dtype)
         named = set(indices_in(body))
         if lost := [k.name for k in block.reduce if k.extent != 1 and k not in named]:
-            raise NotSayable(
+            raise UnsupportedOperator(
                 f"block {block.name} reduces over {lost[0]}, which it does not read at"
             )
         return Reduce(op, body) if block.reduces else body
@@ -165,7 +165,9 @@ class _Import:
     def assign(self, out: Tensor, left: tuple[Index, ...], body: Expr) -> None:
         read = {x.tensor for x in walk(body) if isinstance(x, Read)}
         if out in read:
-            raise NotSayable(f"{out.name} is updated in place, or reduced with another result")
+            raise UnsupportedOperator(
+                f"{out.name} is updated in place, or reduced with another result"
+            )
         self.seen |= read
         out[left] = one_guard(body)
 
@@ -179,11 +181,13 @@ def _left(block: Block, store: Any, values: Values) -> tuple[Index, ...]:
         if size == 1 and form == Affine((), 0):
             index = Index(f"unit{len(left)}", 1)
         if index is None or index in left or index.extent != size or index in block.reduce:
-            raise NotSayable(f"block {block.name} writes a part of {store.buffer.name}, at {at}")
+            raise UnsupportedOperator(
+                f"block {block.name} writes a part of {store.buffer.name}, at {at}"
+            )
         left.append(index)
     for index in block.indices.values():
         if index.extent != 1 and index not in left and index not in block.reduce:
-            raise NotSayable(f"block {block.name} writes elements more than once")
+            raise UnsupportedOperator(f"block {block.name} writes elements more than once")
     return tuple(left)
 
 
@@ -224,4 +228,4 @@ def _check_start(block: Block, op: str, start: Any, dtype: str) -> None:
         finite = (largest(dtype),) if is_float(dtype) else ()
         right = (lowest, *(-x for x in finite)) if op == "max" else (highest, *finite)
     if value is None or float(value) not in right:
-        raise NotSayable(f"block {block.name}: its {op} starts at {start}")
+        raise UnsupportedOperator(f"block {block.name}: its {op} starts at {start}")

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from loopwright.dsl.index import Index
-from loopwright.graph.errors import NotSayable
+from loopwright.graph.errors import UnsupportedOperator
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Block:
 
     @property
     def reduces(self) -> bool:
-        """Whether anything is reduced over."""
+        """Return whether anything is reduced over."""
         return bool(self.reduce)
 
 
@@ -38,7 +38,7 @@ def blocks_of(func: Any) -> tuple[list[Any], list[Block]]:
     """The buffers that a function allocates, and its blocks in order."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
-        raise NotSayable("it has no blocks: it is lowered already, or written by hand")
+        raise UnsupportedOperator("it has no blocks: it is lowered already, or written by hand")
     root = body.block
     if len(root.iter_vars) or root.init is not None:
         return [], [_block(body, {})]
@@ -46,9 +46,9 @@ def blocks_of(func: Any) -> tuple[list[Any], list[Block]]:
 
 
 def extent(value: Any) -> int:
-    """A fixed extent; `NotSayable` for one that is known at run time only."""
+    """A fixed extent; `UnsupportedOperator` for one that is known at run time only."""
     if not isinstance(value, tirx.IntImm):
-        raise NotSayable(f"the extent {value} is not fixed")
+        raise UnsupportedOperator(f"the extent {value} is not fixed")
     return int(value)
 
 
@@ -62,7 +62,7 @@ def stores_of(body: Any) -> tuple[dict[Any, Any], list[Any]]:
         elif isinstance(stmt, tirx.BufferStore):
             stores.append(stmt)
         else:
-            raise NotSayable(f"a block has the statement {type(stmt).__name__}")
+            raise UnsupportedOperator(f"a block has the statement {type(stmt).__name__}")
     return lets, stores
 
 
@@ -72,12 +72,14 @@ def _walk(stmt: Any, loops: dict[Any, int]) -> Iterator[Block]:
             yield from _walk(each, loops)
     elif isinstance(stmt, tirx.For):
         if stmt.kind != tirx.ForKind.SERIAL or extent(stmt.min):
-            raise NotSayable("a loop is not serial: it is scheduled already, or made by hand")
+            raise UnsupportedOperator(
+                "a loop is not serial: it is scheduled already, or made by hand"
+            )
         yield from _walk(stmt.body, {**loops, stmt.loop_var: extent(stmt.extent)})
     elif isinstance(stmt, s_tir.SBlockRealize):
         yield _block(stmt, loops)
     else:
-        raise NotSayable(f"it has the statement {type(stmt).__name__} outside of blocks")
+        raise UnsupportedOperator(f"it has the statement {type(stmt).__name__} outside of blocks")
 
 
 def _block(realize: Any, loops: dict[Any, int]) -> Block:
@@ -85,7 +87,7 @@ def _block(realize: Any, loops: dict[Any, int]) -> Block:
     block = realize.block
     name = str(block.name_hint)
     if not isinstance(realize.predicate, tirx.IntImm) or len(block.alloc_buffers):
-        raise NotSayable(f"block {name} is scheduled already")
+        raise UnsupportedOperator(f"block {name} is scheduled already")
     left = dict(loops)
     indices: dict[Any, Index] = {}
     reduce: list[Index] = []
@@ -93,13 +95,13 @@ def _block(realize: Any, loops: dict[Any, int]) -> Block:
         size = extent(var.dom.extent)
         bound = value in left if isinstance(value, tirx.Var) else size == 1
         if not bound or (isinstance(value, tirx.Var) and left.pop(value) != size):
-            raise NotSayable(f"block {name} is scheduled already: {var.var} is {value}")
+            raise UnsupportedOperator(f"block {name} is scheduled already: {var.var} is {value}")
         index = Index(f"{'r' if var.iter_type == tirx.IterVar.CommReduce else 'i'}{number}", size)
         indices[var.var] = index
         if var.iter_type == tirx.IterVar.CommReduce:
             reduce.append(index)
         elif var.iter_type != tirx.IterVar.DataPar:
-            raise NotSayable(f"block {name} has an ordered axis, {var.var}")
+            raise UnsupportedOperator(f"block {name} has an ordered axis, {var.var}")
     if any(size > 1 for size in left.values()):
-        raise NotSayable(f"block {name} runs several times")
+        raise UnsupportedOperator(f"block {name} runs several times")
     return Block(name, indices, tuple(reduce), block.body, block.init)

@@ -13,7 +13,7 @@ from loopwright.dsl.dtypes import check_dtype, is_float, limits
 from loopwright.dsl.expr import Const, Expr, IndexValue, Read, as_expr, binary, unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.errors import NotSayable
+from loopwright.graph.errors import UnsupportedOperator
 
 _BINARY = {
     tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul", tirx.Min: "min", tirx.Max: "max",
@@ -21,7 +21,7 @@ _BINARY = {
     tirx.And: "and", tirx.Or: "or", tirx.FloorDiv: "floordiv", tirx.FloorMod: "mod",
 }  # fmt: skip
 _LOGICAL = {tirx.Mul: "and", tirx.Min: "and", tirx.Add: "or", tirx.Max: "or"}
-"""What arithmetic does to truth values."""
+"""Arithmetic on truth values, as their operators."""
 _UNARY: dict[str, Callable[[Any], Expr]] = {
     "exp": f.exp, "log": f.log, "sqrt": f.sqrt, "rsqrt": f.rsqrt, "tanh": f.tanh,
     "sigmoid": f.sigmoid, "erf": f.erf, "floor": f.floor, "fabs": f.abs, "abs": f.abs,
@@ -52,7 +52,7 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 
 
 class Values:
-    """What expressions inside of one block mean.
+    """Meaning of expressions inside of one block.
 
     `tensors` are the buffers' counterparts, `indices` those of the block's variables, `lets` what
     other variables stand for.
@@ -129,17 +129,19 @@ class Values:
             return binary(named.get(type(x), _BINARY[type(x)]), a, b)
         if isinstance(x, Call):
             return self._call(x)
-        raise NotSayable(f"the notation has no {type(x).__name__}")
+        raise UnsupportedOperator(f"the notation has no {type(x).__name__}")
 
     def _load(self, x: Any) -> Expr:
         tensor = self.tensors.get(x.source)
         if tensor is None:
-            raise NotSayable(f"it reads {x.source.name}, a view")
+            raise UnsupportedOperator(f"it reads {x.source.name}, a view")
         index = []
         for at, size in zip(x.indices, tensor.shape or ()):
             form = self.affine(at)
             if form is None:
-                raise NotSayable(f"it reads {tensor.name} at {at}, which is no index arithmetic")
+                raise UnsupportedOperator(
+                    f"it reads {tensor.name} at {at}, which is no index arithmetic"
+                )
             plain = form.plain()
             if plain is not None and self.extents[plain] < size:
                 # A plain index runs over the whole axis, by the notation's rules; this one not.
@@ -153,7 +155,7 @@ class Values:
     def _divided(self, x: Any) -> Expr:
         a, b = _agreeing(self.expr(x.a), self.expr(x.b))
         if not is_float(a.dtype):
-            raise NotSayable(f"a quotient of {a.dtype} that rounds to zero")
+            raise UnsupportedOperator(f"a quotient of {a.dtype} that rounds to zero")
         return a / b
 
     def _call(self, x: Any) -> Expr:
@@ -163,15 +165,15 @@ class Values:
         if name in ("pow", "power"):
             return self._power(*x.args)
         if name not in _UNARY:
-            raise NotSayable(f"the notation has no {name}")
+            raise UnsupportedOperator(f"the notation has no {name}")
         return _UNARY[name](self.expr(x.args[0]))
 
     def _power(self, x: Any, y: Any) -> Expr:
         exponent = self.resolved(y)
         if not isinstance(exponent, (tirx.FloatImm, tirx.IntImm)):
-            raise NotSayable("the notation has no power with an exponent that varies")
+            raise UnsupportedOperator("the notation has no power with an exponent that varies")
         if float(exponent.value) not in _POWERS:
-            raise NotSayable(f"the notation has no power {exponent.value}")
+            raise UnsupportedOperator(f"the notation has no power {exponent.value}")
         return _POWERS[float(exponent.value)](self.expr(x))
 
 
@@ -194,7 +196,7 @@ def _agreeing(a: Expr, b: Expr) -> tuple[Expr, Expr]:
         return a, b
     for one, other, swap in ((a, b, False), (b, a, True)):
         if {one.dtype, other.dtype} != {"int32", "int64"}:
-            raise NotSayable(f"{a.dtype} meets {b.dtype}")
+            raise UnsupportedOperator(f"{a.dtype} meets {b.dtype}")
         if isinstance(one, Const) and one.dtype == "int64" and _fits(one):
             new: Expr = Const(one.value, "int32")
             return (other, new) if swap else (new, other)

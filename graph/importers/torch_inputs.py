@@ -22,8 +22,8 @@ def check_tensors(program: Any) -> None:
 
 
 def input_names(program: Any) -> list[str]:
-    """What the user calls the tensors that a program takes, in order: torch writes the names of
-    arguments in lower case."""
+    """Names of the tensors that a program takes, in order, as the user calls them: torch writes
+    the names of arguments in lower case."""
     own = list(program.graph_signature.user_inputs)
     left = iter(own)
     names: list[str] = []
@@ -35,13 +35,13 @@ def input_names(program: Any) -> list[str]:
 
 
 def fixed_shapes(program: Any) -> bool:
-    """Whether a program takes tensors of one shape each."""
+    """Return whether a program takes tensors of one shape each."""
     return all(isinstance(n, int) for shape in _shapes(program) for n in shape)
 
 
 def arranged(program: Any, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What is given, as arguments by position and by name. Raises `ModelError` for those that the
-    program does not have, and where one is missing."""
+    """Arguments by position and by name, as given. Raises `ModelError` for those that the program
+    does not have, and where one is missing."""
     names = _arguments(program)
     given = by_name(inputs, names)
     missing = [name for name in names if name not in given]

@@ -12,7 +12,7 @@ from loopwright.dsl.dtypes import numpy_dtype
 
 
 def any_tensor(inputs: Iterable[Any]) -> bool:
-    """Whether an input is a tensor of torch's, which is never imported for this."""
+    """Return whether an input is a tensor of torch's, which is never imported for this."""
     torch = sys.modules.get("torch")
     if torch is not None:
         for x in inputs:  # any() takes twice as long, and torch's own test is slow

@@ -2,7 +2,8 @@
 
     D[y, x, c] = …                                 (a step)
     O[y, x, d] = sum over c of D[y, x, c] * V[c, d]  (the only one that reads D)
-     ↦  one step, whose schedule may keep D in the caches of the cores (`schedule.through`)
+     ↦  one step, whose schedule may keep D in the caches of the cores
+     (`rewrites.producer_at_blocks`)
 
 Relax fuses what is element by element behind a convolution, never one convolution with another.
 The schedules of both on their own are among those of the one step, so that nothing is lost.
@@ -21,14 +22,16 @@ from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
 from loopwright.schedule.program.canonical import fresh
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.boundary_peeling import edges
-from loopwright.schedule.rewrites.producer_at_blocks import rows_through
+from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
+from loopwright.schedule.rewrites.producer_at_blocks import fused_row_choices
 from loopwright.schedule.target import Target
 
 Steps = tuple[Network, tuple[Imported | str, ...]]
 
 
-def joined(network: Network, imported: Sequence[Imported | str], target: Target) -> Steps:
+def fuse_depthwise_pointwise(
+    network: Network, imported: Sequence[Imported | str], target: Target
+) -> Steps:
     """The network with such steps as one, and what its steps are."""
     uses = Counter(v for step in network.steps for v in step.args)
     uses.update(network.outputs)
@@ -68,12 +71,12 @@ def _one(
     before: Imported, first: Step, after: Imported, place: int, target: Target
 ) -> Imported | None:
     """The work of both, if there is a schedule that gains by it."""
-    if len(first.outs) != 1 or edges(Source.of(before.workload), target) is None:
+    if len(first.outs) != 1 or peel_boundaries(Source.of(before.workload), target) is None:
         return None
     (between,) = before.workload.outputs
     own = dict(zip(after.inputs, after.workload.inputs))
     work, new = _workload(after.workload, {own[place]: between}, before.workload)
-    if not rows_through(Source.of(work), target):
+    if not fused_row_choices(Source.of(work), target):
         return None
     numbers = dict(zip((t.name for t in before.workload.inputs), before.inputs))
     for number, tensor in own.items():

@@ -79,9 +79,9 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
 
 
 def _vote(work: Workload) -> int:
-    """What channels last do to a step's convolutions: 1 for one that gains, as vectors of channels
-    need no shuffling wherever a window stands; -1 for a depthwise one whose channels are no whole
-    vectors."""
+    """Vote of a step for channels last: 1 for a convolution that gains, as vectors of channels
+    need no shuffling wherever a window stands. It is -1 for a depthwise one whose channels are no
+    whole vectors."""
     return sum(_gains(defined(stage)) for stage in work.stages)
 
 

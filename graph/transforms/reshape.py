@@ -1,4 +1,4 @@
-"""Which workloads move nothing: their result has the elements of their input, in their order."""
+"""Reshapes: workloads whose result has the elements of their input, in their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _MOST = 1 << 22
 
 
 def only_reshapes(workload: Workload) -> bool:
-    """Whether a workload is a reshape, a flattening, or an axis of extent 1 more or less."""
+    """Return whether a workload is a reshape, a flattening, or an axis of extent 1 more or
+    less."""
     if len(workload.stages) != 1 or len(workload.inputs) != 1:
         return False
     (out,), (source,) = workload.stages, workload.inputs

@@ -20,10 +20,10 @@ from loopwright.transfer.records.record import NETWORK
 VARIANTS = 8
 """Candidates of a task that are compared step by step."""
 _SLOWER = 1.6
-"""Of other rewrites than the best one, and of candidates whose threads write contiguous parts,
-those that are slower than the best one by no more are compared."""
+"""Ratio to the best one, up to which others are compared: those of other rewrites, and those whose
+threads write contiguous parts."""
 _SURE = 3
-"""Of these, the first ones are compared however little time there is."""
+"""Number of these that are compared however little time there is."""
 _SPARSE = 4
 """Programs that leave out zeros of their data, as many as are compared beside these."""
 _LOOKED_AT = 64
@@ -51,30 +51,30 @@ class Compared:
         return self.task.workload.key
 
 
-def contenders(session: Session, sparse: bool) -> tuple[Config, ...]:
+def candidates(session: Session, sparse: bool) -> tuple[Config, ...]:
     """The best config of a search, the default one, the one that won in a network before, the best
     one whose threads write contiguous parts, the best of every other rewrite that comes near, then
     the next best ones. The default is there so that noise makes nothing slower than it was without
-    tuning. With `sparse`, programs that leave zeros out too, whose time alone, on other data,
+    tuning. With `sparse`, programs that skip zeros too, whose time alone, on other data,
     would say nothing."""
     first: dict[Derivation, Config] = {}
     for config in _near(session):
         first.setdefault(config.sketch.derivation, config)
     ranked = session.ranked()
     sure = [c for c in (session.space.default, session.best_known(NETWORK)) if c in ranked]
-    chosen = [*ranked[:1], *sure, *in_parts(session, 1), *first.values(), *ranked]
+    chosen = [*ranked[:1], *sure, *thread_local(session, 1), *first.values(), *ranked]
     usual = list(dict.fromkeys(chosen))[:VARIANTS]
-    return (*usual[:_SURE], *(leaving_zeros_out(session) if sparse else ()), *usual[_SURE:])
+    return (*usual[:_SURE], *(skipping_zeros(session) if sparse else ()), *usual[_SURE:])
 
 
-def leaving_zeros_out(session: Session) -> list[Config]:
-    """Configs that leave zeros out."""
+def skipping_zeros(session: Session) -> list[Config]:
+    """Configs that skip zeros."""
     return [s.at(s.default) for s in session.space.data_dependent[:_SPARSE]]
 
 
 def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
-    """What a step takes by each config, in seconds: its mean over the rounds, disturbed samples
-    cut off.
+    """Expected seconds of a step by each config: the mean over the rounds, disturbed samples cut
+    off.
 
     It is not the typical sample, as for programs alone, since a machine may have several states (a
     virtual one's cores share a cache in one minute and not in the next), and a candidate that is
@@ -111,14 +111,14 @@ def weights(session: Session, config: Config) -> int:
     return sum(p.nbytes for p in (*sig.prepared, *read))
 
 
-def in_parts(session: Session, most: int) -> list[Config]:
+def thread_local(session: Session, most: int) -> list[Config]:
     """The best configs whose threads write contiguous parts, of those that come near."""
-    found = (c for c in _near(session)[:_LOOKED_AT] if writes_parts(session, c))
+    found = (c for c in _near(session)[:_LOOKED_AT] if is_thread_local(session, c))
     return list(itertools.islice(found, most))
 
 
-def writes_parts(session: Session, config: Config) -> bool:
-    """Whether the threads of a config write contiguous parts of its results."""
+def is_thread_local(session: Session, config: Config) -> bool:
+    """Return whether the threads of a config write contiguous parts of its results."""
     target = session.device.target
     return in_order(program(session.workload, config, target).tree, target.threads)
 

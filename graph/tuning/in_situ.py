@@ -3,7 +3,7 @@
 A candidate that is measured alone finds its weights in the caches. In a network they come from the
 last-level cache or from memory, so that fewer of them (a smaller Winograd tile, say) may win
 although it multiplies more. So the network is built a few times, every time with another candidate
-for each task, and the candidates' steps are timed within whole calls, builds in turns. What a
+for each task, and the candidates' steps are timed within whole calls, builds in rounds. What a
 step's own time does not tell, whole networks do (`graph.whole`).
 """
 
@@ -14,22 +14,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tasks import Work
 from loopwright.graph.tuning.candidates import Compared, Samples, chosen, expected
-from loopwright.graph.tuning.network_ab import SPARED, compare_whole, too_large, turns
+from loopwright.graph.tuning.network_ab import SPARED, compare_networks, rounds, too_large
 from loopwright.measure.device import Measurement
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.record import NETWORK
 
 _CALLS, _MOST_CALLS, _VISIT = 3, 30, 5e-3
-"""Of every network in a round, the more the shorter they are, for so many seconds: the first of
-them still find their weights where the other networks have left them."""
+"""Calls of every network in a round, the more the shorter they are, for so many seconds. The first
+of them still find their weights where the other networks have left them."""
 
 
-def compare_in_place(
+def compare_in_situ(
     work: Work,
     target: Target,
     tasks: Sequence[Compared],
@@ -52,9 +52,9 @@ def compare_in_place(
         if len(models) > 1 and time.monotonic() > begin + seconds / 2:
             break
         configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
-        composed = compose(work, {**others, **configs}, target, "model")
+        composed = link(work, {**others, **configs}, target, "model")
         if composed.notes:  # a candidate that cannot be built has its default in its place
-            yield f"not compared in place: {composed.notes[0]}"
+            yield f"not compared in situ: {composed.notes[0]}"
             continue
         models.append((configs, TunedModel(work, composed, target, {})))
         if too_large([model for _, model in models]):
@@ -62,26 +62,28 @@ def compare_in_place(
         yield f"built {variant + 1} of {variants} variants of the network"
     samples: Samples = {t.key: {} for t in tasks}
     calls = _calls(models[0][1]) if models else 0
-    for turn in turns(begin + seconds / 2, all_of_it) if models else ():
+    for number in rounds(begin + seconds / 2, all_of_it) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
             times = model.step_seconds(calls)
             for t in tasks:
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 taken[t.key].setdefault(configs[t.key], []).append(mean)
-        for key, by_config in taken.items() if turn >= SPARED else ():
+        for key, by_config in taken.items() if number >= SPARED else ():
             for config, seconds_of_it in by_config.items():
                 samples[key].setdefault(config, []).append(min(seconds_of_it))
     if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
         models.clear()  # their weights make room for those of others
-        yield from compare_whole(work, target, tasks, samples, begin + seconds, others, all_of_it)
+        yield from compare_networks(
+            work, target, tasks, samples, begin + seconds, others, all_of_it
+        )
     for t in tasks:
         _record(t, samples[t.key], target)
     yield "compared the best candidates inside of the network"
 
 
 def _calls(model: TunedModel) -> int:
-    """Of a network in a round."""
+    """Number of calls of a network in a round."""
     once = sum(seconds for _, seconds in model.profile(calls=_CALLS))
     return min(max(_CALLS, int(_VISIT / max(once, 1e-9))), _MOST_CALLS)
 

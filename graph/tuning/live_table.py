@@ -13,20 +13,20 @@ from rich.table import Table
 from loopwright.explore.report.callbacks import clock
 
 if TYPE_CHECKING:
-    from loopwright.graph.tuning.tune import Turn
+    from loopwright.graph.tuning.tune import TuningRound
 
 _AROUND = 6
 """Lines of a terminal that are not for tasks."""
 
 
-class LiveTasks:
+class LiveTable:
     """The tasks that take the most time, as many as there is room for, while it is entered."""
 
     def __init__(self, console: Console | None = None) -> None:
         """`console` is standard error if not given."""
         self._live = Live(console=console or Console(stderr=True), refresh_per_second=4)
 
-    def __enter__(self) -> LiveTasks:
+    def __enter__(self) -> LiveTable:
         self._live.start()
         return self
 
@@ -42,19 +42,19 @@ class LiveTasks:
         """Print a line above the table."""
         self._live.console.print(text, markup=False, highlight=False)
 
-    def update(self, turn: Turn) -> None:
+    def update(self, now: TuningRound) -> None:
         """Show how things are after a task's turn."""
-        self._live.update(self._table(turn), refresh=True)
+        self._live.update(self._table(now), refresh=True)
 
-    def _table(self, turn: Turn) -> Any:
-        left = f", left {clock(turn.left)}" if math.isfinite(turn.left) else ""
-        title = f"{turn.trials} trials, {clock(turn.seconds)}{left}: {turn.total}"
+    def _table(self, now: TuningRound) -> Any:
+        left = f", left {clock(now.left)}" if math.isfinite(now.left) else ""
+        title = f"{now.trials} trials, {clock(now.seconds)}{left}: {now.total}"
         table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
         table.add_column("task", overflow="ellipsis", no_wrap=True)
         for name in ("count", "trials", "first ms", "best ms", "share"):
             table.add_column(name, justify="right")
-        known = sum(s.total for s in turn.states if math.isfinite(s.best))
-        states = sorted(turn.states, key=lambda s: -s.total)
+        known = sum(s.total for s in now.states if math.isfinite(s.best))
+        states = sorted(now.states, key=lambda s: -s.total)
         room = max(self._live.console.height - _AROUND, 1)
         for s in states[:room]:
             share = f"{s.total / known:.1%}" if math.isfinite(s.best) else "–"
@@ -65,7 +65,7 @@ class LiveTasks:
                 _ms(s.curve[0] if s.curve else math.inf),
                 _ms(s.best),
                 share,
-                style="bold" if s is turn.state else "",
+                style="bold" if s is now.state else "",
             )
         if len(states) > room:
             table.add_row(f"and {len(states) - room} more")

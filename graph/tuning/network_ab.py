@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from loopwright.explore.significance import FEWEST, ratio
-from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tasks import Work
 from loopwright.graph.tuning.candidates import (
@@ -30,10 +30,10 @@ from loopwright.graph.tuning.candidates import (
     Samples,
     expected,
     fastest,
-    in_parts,
+    is_thread_local,
     of_each_algorithm,
+    thread_local,
     weights,
-    writes_parts,
 )
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -41,13 +41,13 @@ from loopwright.schedule.target import Target
 _OF_TASK = 4
 """Candidates of a task that write contiguous parts, as many as are compared in whole networks."""
 _NETWORKS = 15
-"""As many in all are compared with that of the fastest steps."""
+"""Number of networks that are compared in all with that of the fastest steps."""
 _PRICES = (5e-12, 10e-12, 20e-12, 40e-12, 80e-12)
 """Seconds for a byte of weights: from those of a last-level cache to those of a slow memory."""
 _GAIN = 0.995
-"""Of a call's time: a network that takes less is faster as a whole, if a test says so."""
+"""Share of a call's time: a network that takes less is faster as a whole, if a test says so."""
 _LEAST = 0.1
-"""What is left of a step's time, at least, where a network gains by it."""
+"""Share that is left of a step's time, at least, where a network gains by it."""
 _ROUNDS, _CALLS = 15, 10
 """Rounds, unless time is short, and calls in each: more than steps need that are
 timed alone, since a network's weights take a few calls to find their places in the caches."""
@@ -65,7 +65,7 @@ class Change:
     configs: Mapping[str, Config]
 
 
-def compare_whole(
+def compare_networks(
     work: Work,
     target: Target,
     tasks: Sequence[Compared],
@@ -123,10 +123,10 @@ def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
     found = [
         [
             Change(f"{t.task.name}, contiguous parts for each thread", {t.key: config})
-            for config in in_parts(t.session, _OF_TASK)
+            for config in thread_local(t.session, _OF_TASK)
         ]
         for t in sorted(tasks, key=lambda t: -spent[t.key])
-        if not writes_parts(t.session, first[t.key])
+        if not is_thread_local(t.session, first[t.key])
     ]
     by_rank = itertools.chain.from_iterable(itertools.zip_longest(*found))
     return [change for change in by_rank if change is not None]
@@ -152,12 +152,12 @@ def _compare(
     for change in (Change("", {}), *changes[:_NETWORKS]):
         if len(models) > 1 and (time.monotonic() > (begin + end) / 2 or too_large(models)):
             break
-        composed = compose(work, {**others, **first, **change.configs}, target, "model")
+        composed = link(work, {**others, **first, **change.configs}, target, "model")
         if not (built and composed.notes):  # else a config is none that can be built
             models.append(TunedModel(work, composed, target, {}))
             built.append(change)
     calls: list[list[float]] = [[] for _ in models]
-    for _ in turns(end, all_of_it):
+    for _ in rounds(end, all_of_it):
         for model, taken in zip(models, calls):
             taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][SPARED:]
@@ -181,15 +181,15 @@ def _compare(
 
 
 def too_large(models: Sequence[TunedModel]) -> bool:
-    """Whether the weights of these leave no room for more."""
-    return sum(model.composed.weight_bytes for model in models) > _MOST_WEIGHTS
+    """Return whether the weights of these leave no room for more."""
+    return sum(model.linked.weight_bytes for model in models) > _MOST_WEIGHTS
 
 
-def turns(end: float, all_of_it: bool = False) -> Iterator[int]:
+def rounds(end: float, all_of_it: bool = False) -> Iterator[int]:
     """The numbers of the rounds, those that do not count among them: some, or as many as begin
     before `end`, but as many as a test needs. With `all_of_it`, as many as there is time for."""
-    for turn in itertools.count():
-        late = time.monotonic() >= end or (turn >= _ROUNDS + SPARED and not all_of_it)
-        if late and turn >= FEWEST + SPARED:
+    for number in itertools.count():
+        late = time.monotonic() >= end or (number >= _ROUNDS + SPARED and not all_of_it)
+        if late and number >= FEWEST + SPARED:
             return
-        yield turn
+        yield number

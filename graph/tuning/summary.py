@@ -1,4 +1,4 @@
-"""What is said at the end of a tuning: the estimate beside a measurement, and why they differ."""
+"""Summary at the end of a tuning: the estimate beside a measurement, and why they differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SMALL = 0.02
 """A part of a call that is not worth a word."""
 
 
-def ending(built: TunedModel) -> Iterator[str]:
+def summary(built: TunedModel) -> Iterator[str]:
     """The estimate and a whole call, side by side, and whence a difference above 10 %."""
     whole = built.measure()
     yield f"measured   {_ms(whole)} for a whole call"
@@ -31,7 +31,7 @@ def ending(built: TunedModel) -> Iterator[str]:
     yield f"estimate   {_ms(estimate)}, the sum of the tasks' records"
     skipping = sum(
         ActivationSparsity.name in config.sketch.derivation.names
-        for config in built.composed.configs.values()
+        for config in built.linked.configs.values()
     )
     if skipping:
         yield (
@@ -45,7 +45,7 @@ def ending(built: TunedModel) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Spent:
-    """What a task's record says that a call spends on it, in seconds, and what it does spend."""
+    """Seconds that a call spends on a task, by the task's record and as measured."""
 
     name: str
     inside: bool

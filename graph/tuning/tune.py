@@ -27,12 +27,12 @@ from loopwright.graph.compile.model import (
     runs_here,
     without_source,
 )
-from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork
+from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.tasks import Task, Work
-from loopwright.graph.tuning.candidates import Compared, contenders, leaving_zeros_out
-from loopwright.graph.tuning.in_situ import compare_in_place
-from loopwright.graph.tuning.summary import ending
+from loopwright.graph.tuning.candidates import Compared, candidates, skipping_zeros
+from loopwright.graph.tuning.in_situ import compare_in_situ
+from loopwright.graph.tuning.summary import summary
 from loopwright.measure.device import Device
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
@@ -53,7 +53,7 @@ RECENT = 2
 
 @dataclass
 class TaskState:
-    """How far the search of one task is.
+    """State of the search of one task.
 
     Attributes
     ----------
@@ -80,14 +80,14 @@ class TaskState:
         return self.task.count * self.best
 
     def compared(self, sparse: bool) -> bool:
-        """Whether there is something to compare in the network: many new candidates, or a best
-        one, of this search or of an earlier one that was interrupted, or a `sparse` one, that has
-        not been compared in one yet."""
+        """Return whether there is something to compare in the network. That is: many new
+        candidates; or a best one, or a `sparse` one, that no network has compared yet. The best
+        may be of this search or of an interrupted one."""
         if self.measured >= COMPARED:
             return True
         wanted = self.session.ranked()[:1]
         if wanted and sparse:
-            wanted += leaving_zeros_out(self.session)
+            wanted += skipping_zeros(self.session)
         seen = self.session.in_networks()
         return any(config not in seen for config in wanted)
 
@@ -121,8 +121,8 @@ class TaskState:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """How things are after a task had its turn; as text, a line about it.
+class TuningRound:
+    """Progress after a round of a task; as text, a line about it.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Turn:
 
     @property
     def total(self) -> str:
-        """What a call spends on the tasks that are known, in words."""
+        """Time that a call spends on the tasks that are known, in words."""
         known = [s.total for s in self.states if math.isfinite(s.best)]
         return f"{len(known)} of {len(self.states)} tasks, {_ms(sum(known))} in all"
 
@@ -158,7 +158,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search, as the parameters of `tune_model` say.
+    """Options of a search, as the parameters of `tune_model` say.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class SearchOptions:
     transfer: Transfer = AUTO
     device: Device | None = None
     tell: Tell | None = None
-    watch: Callable[[Turn], None] | None = None
+    watch: Callable[[TuningRound], None] | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -195,7 +195,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     check: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
-) -> TunedModel | VirtualModel:
+) -> TunedModel | VmModel:
     """Tune all work of a network together, and compile it by what was found.
 
     Every measurement goes to the record store as soon as it is there: the same call again goes on
@@ -236,13 +236,13 @@ def tune_model(  # noqa: PLR0913 - what users choose
     if check:
         check_results(built, machine, tuned=True)
     if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
-        for line in ending(built):
+        for line in summary(built):
             tell(line)
     return without_source(built)
 
 
 def search(
-    work: Work | VirtualWork,
+    work: Work | VmWork,
     target: Target,
     budget: Budget,
     records: str | os.PathLike[str],
@@ -264,34 +264,34 @@ def search(
         device.check()
         base = find_base(options.transfer, tasks[0].workload, device.target)
         say = options.tell or (lambda _: None)
-        show = options.watch or (lambda turn: say(str(turn)))
+        show = options.watch or (lambda turn: say(str(now)))
         for note in base.notes:
             say(note)
         deadline = time.monotonic() + 60 * budget.minutes
         comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
         searching = deadline - comparing
-        shared = _Open(device, store, options.seed, base.model)
+        shared = _Shared(device, store, options.seed, base.model)
         states = [
             _state(space(t.workload, device.target, work.numerics), t, shared, searching)
             for t in tasks
         ]
         try:
-            for turn in _turns(states, budget, searching):
-                show(turn)
+            for now in _rounds(states, budget, searching):
+                show(now)
             for line in _failed(states):
                 say(line)
             if inside:
                 assert isinstance(work, Work)
                 sparse = work.sparse
                 best = [
-                    Compared(s.task, s.session, contenders(s.session, sparse))
+                    Compared(s.task, s.session, candidates(s.session, sparse))
                     for s in states
                     if s.compared(sparse)
                 ]
                 others = _known(work, target, records) if best else {}
                 timed = budget.minutes < math.inf  # else a few rounds do, one after the other
                 left = min(comparing, max(deadline - time.monotonic(), 0.0))
-                for line in compare_in_place(work, target, best, left, others, timed):
+                for line in compare_in_situ(work, target, best, left, others, timed):
                     say(line)
         except KeyboardInterrupt:
             say("interrupted: what was measured is kept")
@@ -309,8 +309,8 @@ def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[
     return {k: r.config for k, r in found.items() if r.config in spaces[k]}
 
 
-def _turns(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[Turn]:
-    """Until the trials are used up, or it is time to compare."""
+def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[TuningRound]:
+    """Rounds until the trials are used up, or it is time to compare."""
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0 and time.monotonic() < deadline:
         state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
@@ -321,18 +321,18 @@ def _turns(states: list[TaskState], budget: Budget, deadline: float) -> Iterator
         now = time.monotonic()
         pace = (now - began) / max(done, 1)
         to_go = max(min(deadline - now, pace * (budget.trials - done)), 0.0)
-        yield Turn(states, state, before, done, now - began, to_go)
+        yield TuningRound(states, state, before, done, now - began, to_go)
 
 
-def _task(work: Work | VirtualWork, number: int) -> Task:
+def _task(work: Work | VmWork, number: int) -> Task:
     if not 0 <= number < len(work.tasks):
         raise TuningError(f"there is no task {number}: the model has {len(work.tasks)}, from 0")
     return work.tasks[number]
 
 
 @dataclass(frozen=True)
-class _Open:
-    """What the searches of a network share."""
+class _Shared:
+    """Resources that the searches of a network share."""
 
     device: Device
     store: RecordStore
@@ -340,8 +340,9 @@ class _Open:
     base: StoredModel | None
 
 
-def _state(points: Space, task: Task, shared: _Open, deadline: float) -> TaskState:
-    """Nothing is measured of it after the deadline, by the monotonic clock."""
+def _state(points: Space, task: Task, shared: _Shared, deadline: float) -> TaskState:
+    """State of a task at the beginning; nothing is measured of it after the deadline, by the
+    monotonic clock."""
     tuner = Tuner(points, seed=shared.seed, base=shared.base)
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
     session = Session(task.workload, points, shared.device, shared.store, budget, (), shared.seed)

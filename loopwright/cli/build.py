@@ -8,7 +8,7 @@ import click
 
 from loopwright.cli.common.command import Command, NewFile, library_path
 from loopwright.cli.common.network import Network, network_options
-from loopwright.cli.common.network_summary import have, saved, say_untuned
+from loopwright.cli.common.network_summary import have, saved, show_untuned
 from loopwright.cli.common.options import POLICY
 from loopwright.dsl.words import counted
 
@@ -22,7 +22,7 @@ def build(network: Network, policy: str, output: Path | None, strict: bool) -> N
     """Compile NET.onnx by the best records there are, into a library with a C header."""
     output = library_path(output, network.path)
     built = network.built(policy)
-    missing = say_untuned(built, network.tune_command)
+    missing = show_untuned(built, network.tune_command)
     for note in built.notes:
         click.echo(f"note: {note}", err=True)
     if strict and missing:

@@ -40,7 +40,7 @@ def explain(
     from loopwright.codegen.build import explain as explained
     from loopwright.codegen.target import resolve
     from loopwright.dsl.errors import LoopwrightError
-    from loopwright.measure.roofline import peak
+    from loopwright.measure.roofline import roofline
     from loopwright.transfer.records.store import RecordStore
 
     workload = read_workload(what, settings).workload
@@ -57,6 +57,6 @@ def explain(
         click.echo(f"note: the record is of another target, {record.target}", err=True)
         return
     if record.failure is None and machine.gpu is None and workload.flops:
-        least = peak(machine).seconds(workload.flops, workload.min_bytes)
+        least = roofline(machine).seconds(workload.flops, workload.min_bytes)
         took = f"{record.cost * 1e3:.4g} ms"
         click.echo(f"measured   {took}: {least / record.cost:.0%} of what this machine can do")

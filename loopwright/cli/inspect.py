@@ -87,18 +87,18 @@ def inspect(
 
 def _candidates(points: Space, seed: int) -> Iterator[Config]:
     """The default of every sketch, then random points, none twice; it may end early."""
-    from loopwright.explore.strategies.encoded_space import Domain, Seen
+    from loopwright.explore.strategies.encoded_space import EncodedSpace, Seen
     from loopwright.explore.strategies.legality import legal_points
 
-    domain = Domain(points, legal_points(points))
+    encoded = EncodedSpace(points, legal_points(points))
     seen = Seen()
-    first = domain.defaults(len(points.sketches))
-    first = first[domain.is_legal(first)]
-    yield from domain.configs(first)
+    first = encoded.defaults(len(points.sketches))
+    first = first[encoded.is_legal(first)]
+    yield from encoded.configs(first)
     seen.add(first)
     rng = np.random.default_rng(seed)
-    while len(more := domain.fresh(32, seen, rng)):
-        yield from domain.configs(more)
+    while len(more := encoded.fresh(32, seen, rng)):
+        yield from encoded.configs(more)
         seen.add(more)
 
 

@@ -14,7 +14,7 @@ from loopwright.cli.common.command import Group as _Commands
 from loopwright.cli.common.options import FILE, SEED
 
 if TYPE_CHECKING:
-    from loopwright.transfer.pretrained.dataset import Group
+    from loopwright.transfer.pretrained.dataset import RecordGroup
 
 _LISTED = 8
 """Entries of a list that are shown."""
@@ -74,7 +74,7 @@ def show(file: Path, features: int) -> None:
 
 
 def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """What is known of a model's origin, with what is nested on lines of its own."""
+    """Lines about a model's origin, with what is nested on lines of its own."""
     for name, value in about.items():
         if isinstance(value, Mapping):
             value = "\n".join(f"{key}: {entry}" for key, entry in value.items())
@@ -184,7 +184,7 @@ def evaluate(
     click.echo(evaluation.table(scores))
 
 
-def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[Group]:
+def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[RecordGroup]:
     from loopwright.codegen.processors import usable_processors
     from loopwright.codegen.target import resolve
     from loopwright.transfer.pretrained.dataset import of_family, read_groups

@@ -6,7 +6,7 @@ import click
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.network import Network, network_options
-from loopwright.cli.common.network_summary import say_tasks, say_untuned
+from loopwright.cli.common.network_summary import show_tasks, show_untuned
 from loopwright.cli.common.options import POLICY
 
 
@@ -16,5 +16,5 @@ from loopwright.cli.common.options import POLICY
 def tasks(network: Network, policy: str) -> None:
     """List the distinct work of NET.onnx: count, FLOPs, share of the time, record."""
     built = network.built(policy)
-    say_tasks(built)
-    say_untuned(built, network.tune_command)
+    show_tasks(built)
+    show_untuned(built, network.tune_command)

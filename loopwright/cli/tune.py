@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Options:
-    """What to tune, for how long and how, and where results go."""
+    """Options of `tune`: the workload, the budget, the search, and the files of results."""
 
     what: str
     settings: tuple[str, ...]
@@ -74,7 +74,7 @@ class _Options:
 @SEED
 @click.option(
     "--strategy",
-    type=click.Choice(["annealing", "probing", "random", "grid", "genetic"]),
+    type=click.Choice(["annealing", "transfer", "random", "grid", "genetic"]),
     default="annealing",
     show_default=True,
     help="Who chooses candidates.",
@@ -145,8 +145,8 @@ def tune(options: _Options) -> None:
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_store(options.records)
-    hasty = Budget.of(options.trials, options.minutes, options.effort).hasty
-    peak = None if hasty else _peak(machine)  # which takes seconds to find out
+    zero_shot = Budget.of(options.trials, options.minutes, options.effort).zero_shot
+    peak = None if zero_shot else _peak_flops(machine)  # which takes seconds to find out
     tuned = run(
         workload,
         machine,
@@ -165,17 +165,17 @@ def tune(options: _Options) -> None:
     written = [_written(tuned, output)]
     written += [tuned.plot(options.plot)] if options.plot else []
     written += [tuned.report(options.report)] if options.report else []
-    _say_result(tuned, peak, options.records)
-    if options.target == "cpu" and not hasty:
+    _show_result(tuned, peak, options.records)
+    if options.target == "cpu" and not zero_shot:
         peer = compare_peer(request, tuned.library)
         if peer is not None:
             click.echo(peer)
-    _say_spent(tuned)
+    _show_spent(tuned)
     click.echo(f"saved      {', '.join(map(str, written))}; records in {options.records}")
 
 
 def _output(options: _Options, name: str) -> Path:
-    """Where the result goes; a usage error where it cannot."""
+    """Path of the result; a usage error where it cannot be written."""
     if options.target != "opencl":
         return library_path(options.output, Path(f"{name}.so"))
     if options.output is None:
@@ -193,19 +193,19 @@ def _written(tuned: Tuned, output: Path) -> Path:
     return output
 
 
-def _peak(machine: Target) -> float | None:
+def _peak_flops(machine: Target) -> float | None:
     """FLOP/s that a processor reaches at most, measured; not known of a GPU."""
     if machine.gpu is not None:
         click.echo(f"on {machine}", err=True)
         return None
-    from loopwright.measure.roofline import peak
+    from loopwright.measure.roofline import roofline
 
     about = f"on {machine}, {machine.threads} threads"
-    click.echo(f"{about}; measuring the machine's peak", err=True)
-    return peak(machine).flops
+    click.echo(f"{about}; measuring the machine's roofline", err=True)
+    return roofline(machine).flops
 
 
-def _say_result(tuned: Tuned, peak: float | None, records: Path) -> None:
+def _show_result(tuned: Tuned, peak: float | None, records: Path) -> None:
     from loopwright.explore.report.callbacks import failed, speed
     from loopwright.schedule.space import find_sketch
 
@@ -227,7 +227,7 @@ def _say_result(tuned: Tuned, peak: float | None, records: Path) -> None:
         click.echo(f"record     {tuned.record.id}; again: {again}")
 
 
-def _say_spent(tuned: Tuned) -> None:
+def _show_spent(tuned: Tuned) -> None:
     total = sum(tuned.spent.values())
     parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
     shown = ", ".join(

@@ -14,17 +14,17 @@ import click
 
 from loopwright.cli.common.command import Command, NewFile, check_store, library_path
 from loopwright.cli.common.network import Network, network_options
-from loopwright.cli.common.network_summary import largest, say_tasks
+from loopwright.cli.common.network_summary import largest, show_tasks
 from loopwright.cli.common.options import MINUTES, SEED, TRANSFER, collect
 from loopwright.dsl.words import counted
 
 if TYPE_CHECKING:
-    from loopwright.graph.tuning.tune import Turn
+    from loopwright.graph.tuning.tune import TuningRound
 
 
 @dataclass(frozen=True)
 class _Options:
-    """How to search, and where the result goes."""
+    """Options of the search, and the path of the result."""
 
     trials: int | None
     minutes: float | None
@@ -72,7 +72,7 @@ def tune_model(network: Network, options: _Options) -> None:
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
     from loopwright.graph.compile.model import TunedModel, build_work, check_results
-    from loopwright.graph.tuning.summary import ending
+    from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search
 
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
@@ -100,19 +100,19 @@ def tune_model(network: Network, options: _Options) -> None:
     if network.check:
         check_results(built, target, tuned=True)
     path = built.export(output)
-    say_tasks(built)
-    for line in ending(built) if isinstance(built, TunedModel) else ():
+    show_tasks(built)
+    for line in summary(built) if isinstance(built, TunedModel) else ():
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 
 
 @contextmanager
-def _shown() -> Iterator[tuple[Callable[[str], None], Callable[[Turn], None] | None]]:
-    """Who is told lines, and who every turn of a task: a table on a terminal."""
+def _shown() -> Iterator[tuple[Callable[[str], None], Callable[[TuningRound], None] | None]]:
+    """Functions that are told lines, and every round of a task: a table on a terminal."""
     if sys.stderr.isatty():
-        from loopwright.graph.tuning.live_table import LiveTasks
+        from loopwright.graph.tuning.live_table import LiveTable
 
-        with LiveTasks() as live:
+        with LiveTable() as live:
             yield live.note, live.update
     else:
         yield functools.partial(click.echo, err=True), None

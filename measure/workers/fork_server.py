@@ -1,9 +1,9 @@
 """A process that has imported what workers need, from which they are forked.
 
 Importing TVM takes a second or more; a fork takes milliseconds and shares the memory. The parent
-of both has a socket to the nursery: over it go a worker's three standard files, later a question
-for its end. Until that question the ended worker keeps its number, so that nothing else is killed
-in its place.
+of both has a socket to the fork server: over it go a worker's three standard files, later a
+question for its end. Until that question the ended worker keeps its number, so that nothing else
+is killed in its place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN = 8 << 10  # bytes of last words
 
 @dataclass(frozen=True)
 class Kind:
-    """What workers of a pool are alike in.
+    """Properties that the workers of a pool share.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Kind:
     answers: int = 1000
 
 
-class Nursery:
+class ForkServer:
     """The process that the workers of a pool are forked from. Raises `DeviceError` if Python
     cannot be started; whether it could import everything, its first worker tells."""
 
@@ -70,18 +70,19 @@ class Nursery:
 
     @property
     def alive(self) -> bool:
-        """Whether there can be workers of it."""
+        """Return whether it can fork workers."""
         return self._process.poll() is None
 
     def lost(self) -> bool:
-        """Whether it has had workers, and has ended, or is about to, which may take a second."""
+        """Return whether it has had workers, and has ended, or is about to, which may take a
+        second."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDS if self.proven else 0)
         return self.proven and not self.alive
 
     def fork(self, files: Sequence[int]) -> None:
         """Have a worker with these standard files, which it closes when it is over. Its first
-        message has its number. If the nursery has ended, they are closed at once. Raises
+        message has its number. If the fork server has ended, they are closed at once. Raises
         `DeviceError` if it does not take the request."""
         try:
             socket.send_fds(self._socket, [b"fork"], list(files))
@@ -91,8 +92,8 @@ class Nursery:
             raise DeviceError(f"no worker can be asked for: {error}") from error
 
     def status(self, pid: int) -> int | None:
-        """How a worker ended, as `os.waitstatus_to_exitcode` says it; None if it did not within a
-        second, or nobody can tell."""
+        """Exit code of a worker, as `os.waitstatus_to_exitcode` says it; None if it did not end
+        within a second, or nobody can tell."""
         end = time.monotonic() + _ANSWER
         with contextlib.suppress(OSError, ValueError):
             self._socket.send(b"status %d" % pid)
@@ -103,7 +104,7 @@ class Nursery:
         return None
 
     def last_words(self) -> str:
-        """What it printed, the end of it."""
+        """End of what it printed."""
         return last_words(self._printed, 0)
 
     def close(self) -> None:
@@ -135,7 +136,8 @@ def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
 
 
 def _caches(kind: Kind) -> dict[str, str]:
-    """What OpenCL's drivers compile for a candidate is of no use when the device is closed."""
+    """Folder of OpenCL's caches: programs of candidates are of no use when the device is
+    closed."""
     return {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
 
 

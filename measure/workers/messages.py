@@ -26,15 +26,15 @@ Bytes = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)
-class Frame:
+class Message:
     """One message."""
 
     header: dict[str, Any]
     blobs: tuple[Bytes, ...] = ()
 
 
-Operation = Callable[[Frame], Frame]
-"""What a worker does for a message: it answers, or raises `CandidateError`."""
+Operation = Callable[[Message], Message]
+"""Operation of a worker for a message: it answers, or raises `CandidateError`."""
 
 
 class CandidateError(LoopwrightError):
@@ -45,10 +45,10 @@ class CandidateError(LoopwrightError):
         self.kind = kind
 
 
-def encode(frame: Frame) -> Iterator[memoryview]:
+def encode(message: Message) -> Iterator[memoryview]:
     """The bytes of a message, piece by piece; large blobs are not copied."""
-    blobs = [memoryview(blob).cast("B") for blob in frame.blobs]
-    header = json.dumps(frame.header | {"blobs": [len(b) for b in blobs]}).encode()
+    blobs = [memoryview(blob).cast("B") for blob in message.blobs]
+    header = json.dumps(message.header | {"blobs": [len(b) for b in blobs]}).encode()
     yield memoryview(MAGIC + _LENGTH.pack(len(header)) + header)
     yield from blobs
 
@@ -63,7 +63,7 @@ class Decoder:
     def feed(self, data: Bytes) -> None:
         self._buffer += data
 
-    def next(self) -> Frame | None:
+    def next(self) -> Message | None:
         """The next message, or None until more bytes come.
 
         Raises `DeviceError` where the bytes are no message and a megabyte of them has passed.
@@ -82,7 +82,7 @@ class Decoder:
             raise DeviceError(f"a worker sends a damaged message: {error!r}") from error
         if len(self._buffer) < start + sum(lengths):
             return None
-        return Frame(header, tuple(self._take(start, lengths)))
+        return Message(header, tuple(self._take(start, lengths)))
 
     def _take(self, at: int, lengths: list[int]) -> Iterator[bytes]:
         with memoryview(self._buffer) as view:

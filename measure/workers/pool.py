@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from loopwright.measure.device import DeviceError
-from loopwright.measure.workers.fork_server import Kind, Nursery
+from loopwright.measure.workers.fork_server import ForkServer, Kind
 from loopwright.measure.workers.process import Job, Reply, Worker
 
 _STARTING = -1  # no job's number
@@ -25,7 +25,7 @@ class Pool:
     def __init__(self, kind: Kind, count: int) -> None:
         self.workers: list[Worker] = []
         self._kind, self._count = kind, count
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServer | None = None
 
     def start(self, jobs: int = 1) -> None:
         """Start as many workers as so many jobs can use, all at once, and wait for them.
@@ -51,9 +51,9 @@ class Pool:
     def close(self) -> None:
         """End all workers, and what they are forked from."""
         self.dismiss()
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
+        if self._fork_server is not None:
+            self._fork_server.close()
+            self._fork_server = None
 
     def _staff(self, jobs: int) -> int:
         return min(self._count, max(jobs, len(self.workers)))
@@ -82,9 +82,9 @@ class Pool:
 
     def _hire(self, staff: int, busy: dict[Worker, int]) -> None:
         for _ in range(staff - len(self.workers)):
-            if self._nursery is None or not self._nursery.alive:
-                self._nursery = Nursery(self._kind)
-            worker = Worker(self._kind, self._nursery)
+            if self._fork_server is None or not self._fork_server.alive:
+                self._fork_server = ForkServer(self._kind)
+            worker = Worker(self._kind, self._fork_server)
             self.workers.append(worker)
             busy[worker] = _STARTING
 

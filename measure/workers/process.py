@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from loopwright.measure.device import DeviceError, Failure
-from loopwright.measure.workers.fork_server import Kind, Nursery, last_words
-from loopwright.measure.workers.messages import Decoder, Frame, encode
+from loopwright.measure.workers.fork_server import ForkServer, Kind, last_words
+from loopwright.measure.workers.messages import Decoder, Message, encode
 
 _START = 120.0  # seconds in which a worker must be there; imports on a cold disk take long
 _CHUNK = 1 << 20
@@ -27,15 +27,15 @@ _NO_MEMORY = ("bad_alloc", "out of memory", "MemoryError")
 class Job:
     """A message to a worker, and how many seconds it has to answer."""
 
-    frame: Frame
+    message: Message
     timeout: float
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a job: an answer or a failure, and the seconds until then."""
+    """Reply to a job: an answer or a failure, and the seconds until then."""
 
-    frame: Frame
+    message: Message
     failure: Failure | None
     seconds: float
 
@@ -43,15 +43,15 @@ class Reply:
 class Worker:
     """One worker process; it works on one job at a time. Its first "job" is to start."""
 
-    def __init__(self, kind: Kind, nursery: Nursery) -> None:
+    def __init__(self, kind: Kind, fork_server: ForkServer) -> None:
         self.answers = -1
         self.pid: int | None = None
-        self._nursery, self._decoder = nursery, Decoder()
+        self._fork_server, self._decoder = fork_server, Decoder()
         self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
         theirs_in, self._in = _pipe()
         self._out, theirs_out = _pipe()
         try:
-            nursery.fork((theirs_in, theirs_out, self._printed.fileno()))
+            fork_server.fork((theirs_in, theirs_out, self._printed.fileno()))
         except DeviceError:
             for ours in (self._in, self._out):
                 os.close(ours)
@@ -64,13 +64,13 @@ class Worker:
         self._known: list[int] = []  # its number, once it has told
         pipes = (self._in, self._out)
         self._end = weakref.finalize(
-            self, _end, nursery, self._known, pipes, self._printed, os.getpid()
+            self, _end, fork_server, self._known, pipes, self._printed, os.getpid()
         )
         self._begin(_START)
 
     def lost(self) -> bool:
-        """Whether it could not start since what it is forked from is there no more."""
-        return self.pid is None and self._nursery.lost()
+        """Return whether it could not start since its fork server is there no more."""
+        return self.pid is None and self._fork_server.lost()
 
     def _begin(self, timeout: float) -> None:
         self._began, self._timeout = time.monotonic(), timeout
@@ -81,16 +81,16 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked again."""
+        """Return whether it can be asked again."""
         return self._end.alive
 
     @property
     def deadline(self) -> float:
-        """When its time for the present job is over, by `time.monotonic`."""
+        """End of its time for the present job, by `time.monotonic`."""
         return self._began + self._timeout
 
     def fileno(self) -> int:
-        """What becomes readable when it answers or ends."""
+        """File descriptor that becomes readable when it answers or ends."""
         return self._out
 
     def send(self, job: Job) -> None:
@@ -98,59 +98,59 @@ class Worker:
         self._begin(job.timeout)
         with contextlib.suppress(BrokenPipeError), selectors.DefaultSelector() as selector:
             selector.register(self._in, selectors.EVENT_WRITE)
-            for piece in encode(job.frame):
+            for piece in encode(job.message):
                 while len(piece) and selector.select(max(0.0, self.deadline - time.monotonic())):
                     piece = piece[os.write(self._in, piece[:_CHUNK]) :]
 
     def receive(self) -> Reply | None:
         """The reply, if it is there or the worker has ended or used up its time; else None."""
         try:
-            frame, ended = self._read()
+            message, ended = self._read()
         except DeviceError as error:
             return self._dead(Failure("crash", str(error), self._last_words()))
-        if frame is not None:
-            return self._reply(frame)
+        if message is not None:
+            return self._reply(message)
         if ended:
-            status = None if self.pid is None else self._nursery.status(self.pid)
+            status = None if self.pid is None else self._fork_server.status(self.pid)
             if status is not None:
                 self._known.clear()  # its number may be another's
             return self._dead(_failure(status, self._last_words()))
         if time.monotonic() >= self.deadline:
-            message = f"no answer within {self._timeout:g} s"
-            return self._dead(Failure("timeout", message, self._last_words()))
+            reason = f"no answer within {self._timeout:g} s"
+            return self._dead(Failure("timeout", reason, self._last_words()))
         return None
 
-    def _read(self) -> tuple[Frame | None, bool]:
+    def _read(self) -> tuple[Message | None, bool]:
         """A message if one is complete, and whether there can be no more."""
         with contextlib.suppress(BlockingIOError):
-            while (frame := self._decoder.next()) is None:
+            while (message := self._decoder.next()) is None:
                 data = os.read(self._out, _CHUNK)
                 if not data:
                     return None, True
                 self._decoder.feed(data)
-            return frame, False
+            return message, False
         return None, False
 
-    def _reply(self, frame: Frame) -> Reply:
+    def _reply(self, message: Message) -> Reply:
         self.answers += 1
         if self.pid is None:
-            self.pid = int(frame.header["pid"])
+            self.pid = int(message.header["pid"])
             self._known.append(self.pid)
-            self._nursery.proven = True
-        if (fault := frame.header.get("fault")) is not None:
+            self._fork_server.proven = True
+        if (fault := message.header.get("fault")) is not None:
             raise DeviceError(f"this machine cannot go on: {fault}")
-        told = frame.header.get("failure")
+        told = message.header.get("failure")
         failure = None if told is None else Failure.from_json(told)
-        return Reply(frame, failure, time.monotonic() - self._began)
+        return Reply(message, failure, time.monotonic() - self._began)
 
     def _dead(self, failure: Failure) -> Reply:
         self.kill()
-        return Reply(Frame({}), failure, time.monotonic() - self._began)
+        return Reply(Message({}), failure, time.monotonic() - self._began)
 
     def _last_words(self) -> str:
         """The end of what it printed since the job began."""
-        nursery = self._nursery.last_words() if self.pid is None else ""
-        return nursery + last_words(self._printed, self._mark)
+        fork_server = self._fork_server.last_words() if self.pid is None else ""
+        return fork_server + last_words(self._printed, self._mark)
 
     def kill(self) -> None:
         """End it, with all processes that it started. Twice is fine."""
@@ -165,22 +165,22 @@ def _pipe() -> tuple[int, int]:
 
 
 def _end(
-    nursery: Nursery, pid: list[int], pipes: Sequence[int], printed: IO[bytes], owner: int
+    fork_server: ForkServer, pid: list[int], pipes: Sequence[int], printed: IO[bytes], owner: int
 ) -> None:
     if os.getpid() != owner:
         return  # a fork of the parent that ends
-    # Without a nursery the number may be another's; a worker ends with its pipes, too.
-    for number in pid if nursery.alive else ():
+    # Without a fork server the number may be another's; a worker ends with its pipes, too.
+    for number in pid if fork_server.alive else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(number, signal.SIGKILL)
-        nursery.status(number)
+        fork_server.status(number)
     for pipe in pipes:
         os.close(pipe)
     printed.close()
 
 
 def _failure(status: int | None, words: str) -> Failure:
-    """What the end of a worker says of the candidate that it was at."""
+    """Failure of the candidate that a worker was at when it ended."""
     if status is None:
         return Failure("crash", "the worker closed its pipe", words)
     if status >= 0:

@@ -30,7 +30,7 @@ from typing import NoReturn
 
 from loopwright.measure.device import Failure
 from loopwright.measure.workers.fork_server import ALIVE
-from loopwright.measure.workers.messages import CandidateError, Decoder, Frame, Operation, encode
+from loopwright.measure.workers.messages import CandidateError, Decoder, Message, Operation, encode
 
 _MOST_WRITTEN = 1 << 30  # bytes of any file, so that a chatty candidate cannot fill the disk
 _LEAST_MEMORY = 1 << 24  # bytes that a worker must be able to get
@@ -66,41 +66,41 @@ class Channel:
         poll.poll()
         os._exit(0)
 
-    def receive(self) -> Frame:
+    def receive(self) -> Message:
         """The next message. Raises `EOFError` at the end."""
-        while (frame := self._decoder.next()) is None:
+        while (message := self._decoder.next()) is None:
             data = os.read(self._in, _CHUNK)
             if not data:
                 raise EOFError
             self._decoder.feed(data)
-        return frame
+        return message
 
-    def send(self, frame: Frame) -> None:
+    def send(self, message: Message) -> None:
         """Write a message whole."""
-        for piece in encode(frame):
+        for piece in encode(message):
             while len(piece):
                 piece = piece[os.write(self._out, piece) :]
 
 
-def answer(operations: Mapping[str, Operation], frame: Frame) -> Frame:
+def answer(operations: Mapping[str, Operation], message: Message) -> Message:
     """Carry out what a message asks for; what that raises becomes a `Failure` in the answer, or a
     "fault" of the machine, which says nothing of a candidate."""
     try:
-        return operations[frame.header["do"]](frame)
+        return operations[message.header["do"]](message)
     except Exception as error:  # noqa: BLE001 - a bad candidate may raise anything
         if _is_fault(error):
-            return Frame({"fault": str(error)})
-        kind, message = "run", f"{type(error).__name__}: {error}"
+            return Message({"fault": str(error)})
+        kind, reason = "run", f"{type(error).__name__}: {error}"
         if isinstance(error, CandidateError):
-            kind, message = error.kind, str(error)
+            kind, reason = error.kind, str(error)
         elif isinstance(error, MemoryError):
-            kind, message = "memory", f"out of memory: {error}"
-        return Frame({"failure": Failure(kind, message, traceback.format_exc()).to_json()})
+            kind, reason = "memory", f"out of memory: {error}"
+        return Message({"failure": Failure(kind, reason, traceback.format_exc()).to_json()})
 
 
 def _is_fault(error: BaseException | None) -> bool:
-    """Whether a full disk, a folder that cannot be written, or a limit of processes or files is
-    what an error comes from; a linker says so in words."""
+    """Return whether an error comes from the machine: a full disk, a folder that cannot be
+    written, a limit of processes or files. A linker says so in words."""
     if error is None:
         return False
     full = isinstance(error, CandidateError) and os.strerror(errno.ENOSPC) in str(error)
@@ -149,7 +149,7 @@ def _status(pid: int) -> bytes:
 def _become_worker(
     mode: str, memory: int, operations: Mapping[str, Operation], files: Sequence[int]
 ) -> NoReturn:
-    """What a forked process does, and all that it does."""
+    """Run as a forked process, until it ends."""
     try:
         os.setsid()  # all that it starts can be killed at once
         for standard, descriptor in enumerate(files):
@@ -167,13 +167,13 @@ def _serve(mode: str, memory: int, operations: Mapping[str, Operation]) -> None:
     channel = Channel()
     _limit(memory)
     faulthandler.enable()
-    channel.send(Frame({"ready": mode, "pid": os.getpid()}))
+    channel.send(Message({"ready": mode, "pid": os.getpid()}))
     while True:
         try:
-            frame = channel.receive()
+            message = channel.receive()
         except EOFError:
             return
-        channel.send(answer(operations, frame))
+        channel.send(answer(operations, message))
 
 
 def _limit(memory: int) -> None:

@@ -1,4 +1,4 @@
-"""What a worker of mode "build" does. TVM is imported once, before the first message."""
+"""Operations of a worker of mode "build". TVM is imported once, before the first message."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from loopwright.dsl.hard_data import drawn
 from loopwright.dsl.oracle import evaluate, slack
 from loopwright.dsl.workload import Workload
 from loopwright.measure.checking import to_bytes
-from loopwright.measure.workers.messages import CandidateError, Frame, Operation
+from loopwright.measure.workers.messages import CandidateError, Message, Operation
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Gpu, Target
 from loopwright.schedule.tree.grammar import Allocate, Tree, statements
 
 
 def operations() -> dict[str, Operation]:
-    """What can be asked for, by name."""
+    """Operations that can be asked for, by name."""
     return {"build": _build, "evaluate": _evaluate}
 
 
-def _build(frame: Frame) -> Frame:
+def _build(message: Message) -> Message:
     """From "workload", "target" and "config" to "signature", "error_growth", bytes of "workspace"
     and one blob, a shared object, or a GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.
     """
-    asked = frame.header
+    asked = message.header
     workload, target = _workload(asked["workload"]), _target(asked["target"])
     try:
         made = program(workload, Config.from_json(asked["config"]), target)
@@ -47,21 +47,21 @@ def _build(frame: Frame) -> Frame:
         if target.gpu is not None:
             from loopwright.codegen.devices.code import resources
 
-            return Frame(answer | {"resources": resources(code[0])}, code)
+            return Message(answer | {"resources": resources(code[0])}, code)
         with scratch() as folder:
             path = folder / "kernel.so"
             link(code, path, triple=target.triple, complete=asked["complete"])
-            return Frame(answer, (path.read_bytes(),))
+            return Message(answer, (path.read_bytes(),))
     except LoopwrightError as error:
         raise CandidateError("build", str(error)) from error
 
 
-def _evaluate(frame: Frame) -> Frame:
+def _evaluate(message: Message) -> Message:
     """The oracle's outputs of "workload", for the inputs of "seed", and their slack."""
-    workload = _workload(frame.header["workload"])
-    inputs = drawn(workload, frame.header["seed"], frame.header["scaled"])
+    workload = _workload(message.header["workload"])
+    inputs = drawn(workload, message.header["seed"], message.header["scaled"])
     outputs = evaluate(workload, inputs)
-    return Frame({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
+    return Message({}, to_bytes((*outputs, *slack(workload, inputs, outputs))))
 
 
 def _heap(tree: Tree) -> int:

@@ -1,4 +1,4 @@
-"""What a worker of mode "run" does, without TVM."""
+"""Operations of a worker of mode "run", without TVM."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from loopwright.measure.checking import difference, from_bytes, poison, to_bytes
 from loopwright.measure.machine import one_per_core
 from loopwright.measure.timing import Timer, Timing
 from loopwright.measure.workers.flush import Flush
-from loopwright.measure.workers.messages import CandidateError, Frame, Operation
+from loopwright.measure.workers.messages import CandidateError, Message, Operation
 
 
 def operations() -> dict[str, Operation]:
-    """What can be asked for, by name."""
+    """Operations that can be asked for, by name."""
     bench = _Bench()
     return {
         "data": bench.data,
@@ -52,11 +52,11 @@ class _Bench:
         self._tolerance = (0.0, 0.0)
         self._timers: dict[int, Timer] = {}
 
-    def data(self, frame: Frame) -> Frame:
+    def data(self, message: Message) -> Message:
         """Draw the inputs of "workload" by "seed", their features "scaled" or not, for calls on
         "threads" of a target of "kind"; the blobs are the outputs expected within "tolerance", if
         they are known, and the slack that they have beyond it, if any."""
-        asked = frame.header
+        asked = message.header
         self._kind = asked["kind"]
         _place(asked["threads"])
         self._timers.clear()
@@ -68,48 +68,48 @@ class _Bench:
             self._inputs[tensor.name] = arrays.empty(parameter)
             self._inputs[tensor.name][...] = value
         self._workload = workload
-        self._expected = from_bytes(workload, frame.blobs)
-        slack = frame.blobs[len(self._expected) :]
+        self._expected = from_bytes(workload, message.blobs)
+        slack = message.blobs[len(self._expected) :]
         self._slack = tuple(np.frombuffer(blob, np.float32) for blob in slack)
         self._tolerance = tuple(asked["tolerance"])
-        return Frame({})
+        return Message({})
 
-    def run(self, frame: Frame) -> Frame:
+    def run(self, message: Message) -> Message:
         """Time the code in the blob, and check its outputs, at most "most" elements of
         each: "seconds". With "outputs" they are the blobs."""
-        asked = frame.header
-        call, timer = self._start(frame)
+        asked = message.header
+        call, timer = self._start(message)
         with _calling():
             seconds = timer.run()
         self._check(call, asked)
-        return Frame({"seconds": seconds}, to_bytes(call.outputs) if asked["outputs"] else ())
+        return Message({"seconds": seconds}, to_bytes(call.outputs) if asked["outputs"] else ())
 
-    def load(self, frame: Frame) -> Frame:
+    def load(self, message: Message) -> Message:
         """Keep the code in the blob, warmed up, as number "slot": "seconds" of its first call, and
         the "least" of one. Its outputs are checked if that is asked for, as for `run`."""
-        asked = frame.header
-        call, timer = self._start(frame)
+        asked = message.header
+        call, timer = self._start(message)
         if asked["check"]:
             self._check(call, asked)
         self._timers[asked["slot"]] = timer
-        return Frame({"seconds": timer.first.seconds, "least": timer.least})
+        return Message({"seconds": timer.first.seconds, "least": timer.least})
 
-    def sample(self, frame: Frame) -> Frame:
+    def sample(self, message: Message) -> Message:
         """One sample of what "slot" holds, of "length" seconds or the shortest that is allowed:
         "seconds" of one call, and "spent" on it in all."""
-        asked = frame.header
+        asked = message.header
         with _calling():
             seconds, spent = self._timers[asked["slot"]].sample(asked["length"])
-        return Frame({"seconds": seconds, "spent": spent})
+        return Message({"seconds": seconds, "spent": spent})
 
-    def clear(self, frame: Frame) -> Frame:
+    def clear(self, message: Message) -> Message:
         """Forget all that was loaded."""
         self._timers.clear()
-        return Frame({})
+        return Message({})
 
-    def _start(self, frame: Frame) -> tuple[Any, Timer]:
-        timing = Timing(**frame.header["timing"])
-        library = _load(frame, self._kind)
+    def _start(self, message: Message) -> tuple[Any, Timer]:
+        timing = Timing(**message.header["timing"])
+        library = _load(message, self._kind)
         with _calling():
             call = self._call(library)
             return call, Timer(call, timing, _flush(call) if timing.cache == "cold" else None)
@@ -146,13 +146,13 @@ def _calling() -> Iterator[None]:
         raise CandidateError("memory", str(error)) from error
 
 
-def _load(frame: Frame, kind: str) -> Any:
-    signature = Signature.from_json(frame.header["signature"])
+def _load(message: Message, kind: str) -> Any:
+    signature = Signature.from_json(message.header["signature"])
     if kind in ("cuda", "opencl"):
-        return _load_gpu(signature, bytes(frame.blobs[0]))
+        return _load_gpu(signature, bytes(message.blobs[0]))
     with scratch() as folder:
         path = folder / "kernel.so"
-        path.write_bytes(frame.blobs[0])
+        path.write_bytes(message.blobs[0])
         binary = Binary(path, functions_of(signature))
     binary.threads = signature.threads
     return Library(signature, binary, Origin())
@@ -177,7 +177,7 @@ def _place(threads: int) -> None:
 
 
 def _flush(call: Any) -> Callable[[], None]:
-    """What empties the caches that a call uses."""
+    """Function that empties the caches that a call uses."""
     return _flush_processor() if isinstance(call, Call) else call.flush
 
 

@@ -14,31 +14,31 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import PRIOR
 from loopwright.schedule.cpu.register_tile import best_tile, best_tile_score
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext, indices, touched
 from loopwright.schedule.program.nest import Nest, extent, operations, terms
-from loopwright.schedule.program.plan import Group, has_reuse
+from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.program.predicates import share
 from loopwright.schedule.sketch.sketch import NestSketch, Sketch
 from loopwright.schedule.target import Target
 
 
 def estimate(sketch: Sketch, target: Target) -> float:
-    """Cycles of one core for the default program of a sketch, but for what is known ahead."""
-    ahead = known_ahead(sketch.workload, sketch.groups)
+    """Cycles of one core for the default program of a sketch, but for what is constant."""
+    constants = constants_of(sketch.workload, sketch.groups)
     chosen = iter(sketch.nests)
     total = 0.0
     for group in sketch.groups:
         near = _near(group, target)
         for nest, shared in group.placed():
-            context = NestContext(target, shared, ahead)
+            context = NestContext(target, shared, constants)
             structure = next(chosen)
-            if nest.out.name not in ahead:
+            if nest.out.name not in constants:
                 rows = math.prod(map(extent, shared))
                 arithmetic = rows * _arithmetic(structure, context)
                 moved = _moved(nest, near, context)
                 moved += rows * _streamed_again(structure, context)
-                again = _fetched_again(nest, {t.name for t in group.every_local}, context)
+                again = _fetched_again(nest, {t.name for t in group.all_scratch}, context)
                 total += max(
                     arithmetic + again / PRIOR.reread_bytes_per_cycle,
                     moved / PRIOR.bytes_per_cycle,
@@ -47,30 +47,30 @@ def estimate(sketch: Sketch, target: Target) -> float:
     return total
 
 
-def _near(group: Group, target: Target) -> set[str]:
+def _near(group: FusionGroup, target: Target) -> set[str]:
     """The local tensors of a group, if they stay in the caches of one core."""
-    local = group.every_local
+    local = group.all_scratch
     fit = sum(map(tensor_bytes, local)) <= target.l2_bytes
     return {t.name for t in local} if fit else set()
 
 
 def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
-    """What a row of a nest leaves in the caches for the next nest of its group, but for constants:
-    of large ones, every nest reads another part."""
+    """Tensors that a row of a nest leaves in the caches for the next nest of its group, but for
+    constants. Of large ones, every nest reads another part."""
     small = context.target.l2_bytes // 2
     reads = (r for r in nest.reads() if touched(nest, r) <= small)
-    return {r.tensor.name for r in reads} - context.known_ahead
+    return {r.tensor.name for r in reads} - context.constants
 
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
-    guards = structure.guards
+    predicates = structure.predicates
     tile = {}
     if structure.vector is not None and has_reuse(nest):
         tile = dict(zip(structure.tile, best_tile(structure, context), strict=True))
-    every = (guards.body, *(other for _, other in nest.also))
-    work = nest.steps * share(nest, (*guards.whole, *guards.places))
-    added = len(terms(guards.body)) if nest.reducer is not None else 0
+    every = (predicates.body, *(other for _, other in nest.also))
+    work = nest.steps * share(nest, (*predicates.whole, *predicates.places))
+    added = len(terms(predicates.body)) if nest.reducer is not None else 0
     work *= added + sum(operations(each, tile) for each in every)
     if nest.epilogue is not None:
         work += nest.size * operations(nest.epilogue)
@@ -96,7 +96,7 @@ def _moved(nest: Nest, near: set[str], context: NestContext) -> float:
             own = indices(read) - set(nest.extents)
             again = rows if own or size > context.target.l2_bytes // 2 else 1
             size = min(again * size, tensor_bytes(read.tensor)) if own else again * size
-            streamed = read.tensor.name in context.known_ahead and size <= PRIOR.last_cache_bytes
+            streamed = read.tensor.name in context.constants and size <= PRIOR.last_cache_bytes
             total += size / 2 if streamed else size
     wrote = 0 if nest.out.name in near else rows * nest.size * item_bytes(nest.out.dtype)
     return total + wrote

@@ -13,19 +13,20 @@ class CpuHeuristics:
     tile_rows: int = 5
     """Rows of a register tile: with two vectors each, enough accumulators."""
     parallel_steps: int = 1 << 15
-    """With fewer steps, starting threads costs more than it saves."""
+    """Steps of a parallel loop, at least. With fewer, starting threads costs more than it
+    saves."""
     gather_cost: float = 4.0
-    """Of a read that is no vector."""
+    """Cost of a read that is no vector."""
     sliding_cost: float = 0.2
-    """Of vectors that slide over a window: half of them straddle cache lines."""
+    """Cost of vectors that slide over a window: half of them straddle cache lines."""
     transpose_cost: float = 1.5
-    """Of an element that is transposed as it is copied or stored."""
+    """Cost of an element that is transposed as it is copied or stored."""
     missed_line_factor: float = 4.0
     """Times that where its line has left the cache before the next one."""
     strided_elements: int = 4
     """A vector of elements so far apart is loads and a shuffle."""
     strided_cost: float = 0.4
-    """Of such a vector, for each element from one to the next."""
+    """Cost of such a vector, for each element from one to the next."""
     page_bytes: int = 4096
     """Lines a multiple of this apart share a set of the first-level cache."""
     imbalance: float = 1.03
@@ -33,7 +34,7 @@ class CpuHeuristics:
     panel_copy_rows: int = 4
     """Rows of a tile that take as long as copying a panel."""
     far_element_cost: float = 0.2
-    """Of an element of a large operand, each from another cache line."""
+    """Cost of an element of a large operand, each from another cache line."""
     vector_axis_slack: float = 0.5
     """Vector axes that are worse than the best by less are sketches too."""
     panel_lanes: int = 24
@@ -73,9 +74,9 @@ class PriorHeuristics:
     """Rates of the analytical cost prior, for one core."""
 
     bytes_per_cycle: float = 4.0
-    """Of tensors too large for the nearest caches."""
+    """Bandwidth for tensors too large for the nearest caches."""
     reread_bytes_per_cycle: float = 6.0
-    """Of what several rows read and no near cache keeps, beside arithmetic."""
+    """Bandwidth for what several rows read and no near cache keeps, beside arithmetic."""
     last_cache_bytes: int = 32 << 20
     """The last-level cache, of all cores."""
     reuse_operations: float = 3.4
@@ -83,7 +84,7 @@ class PriorHeuristics:
     sum_operations: float = 2.0
     """One multiply-add, where each loads both of its operands."""
     element_operations: float = 1.0
-    """Where nothing is used again, loads and stores stand between."""
+    """Operations of an element where nothing is used again: loads and stores stand between."""
 
 
 CPU = CpuHeuristics()

@@ -19,8 +19,8 @@ from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import extent, guarded_reads, lanes, stride, terms
-from loopwright.schedule.program.plan import Ahead
+from loopwright.schedule.program.nest import extent, lanes, predicated_reads, stride, terms
+from loopwright.schedule.program.plan import Prefetch
 from loopwright.schedule.sketch.sketch import NestSketch, Packed
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
@@ -62,7 +62,7 @@ class NestLowering:
     """Lowers one nest for a batch of knob values.
 
     Inside the shared rows of a group (`rows` is not empty) nothing is parallel: the rows are.
-    What their next iteration reads is `ahead`.
+    What their next iteration reads is `prefetch`.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class NestLowering:
         target: Target,
         rows: Mapping[Index, Linear],
         number: int,
-        ahead: Sequence[Ahead] = (),
+        prefetch: Sequence[Prefetch] = (),
     ) -> None:
-        self.ahead = ahead
+        self.prefetch = prefetch
         self.sketch, self.nest, self.values = sketch, sketch.nest, values
         self.storage, self.part, self.rows, self.number = storage, part, rows, number
         self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
@@ -227,7 +227,7 @@ class NestLowering:
         axis and something else lies like the result: along that one, what would be single elements
         are short vectors. (Of the result alone, whole vectors are transposed: `emit`.)"""
         nest, vector = self.nest, self.sketch.vector
-        reads = [] if nest.epilogue is None else [r for r, _ in guarded_reads(nest.epilogue)]
+        reads = [] if nest.epilogue is None else [r for r, _ in predicated_reads(nest.epilogue)]
         others = [r for r in reads if r.tensor is not nest.result]
         alone = vector is not None and all(
             stride(r.tensor, r.index, vector) in (0, 1) and r.tensor is not nest.out
@@ -241,7 +241,7 @@ class NestLowering:
         return None
 
     def _place(self, at: dict[Index, Linear]) -> dict[Index, Linear]:
-        """Where every spatial axis stands, given the place within the register tile."""
+        """Place of every spatial axis, given the place within the register tile."""
         place = dict(self.rows)
         for axis, level in self.axes.items():
             if axis in at:
@@ -258,14 +258,14 @@ class NestLowering:
 
     def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
         """The reduction loops around the register tile; `across` is vectorized inside of it."""
-        guards = self.sketch.guards
+        predicates = self.sketch.predicates
         loops = reduction_loops(self.sketch, self.values, self.sizes, across, self._var)
 
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, tuple(at.values()), at, loops.place)
 
         def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
-            return self._where(guards.places, at, loops, wrapped(body, loops.inside))
+            return self._where(predicates.places, at, loops, wrapped(body, loops.inside))
 
         body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
         if self.nest.sparse is not None:
@@ -276,18 +276,18 @@ class NestLowering:
             hints = self._hints(around_it)  # in each step they might not be reached
             return wrapped([*hints, replace(loop, sparse=sparse)], around_it)
         hints = self._hints(loops.outer)
-        around = loops.depth(guards.whole)
+        around = loops.depth(predicates.whole)
         every = [*loops.outer, *loops.unrolled]
         for depth in reversed(range(len(every) + 1)):
             if depth == around:  # as far outside as they can be tested
-                body = self._where(guards.whole, {}, loops, body)
+                body = self._where(predicates.whole, {}, loops, body)
             if depth == len(loops.outer):  # a step that a test leaves out asks for nothing
                 body += hints
             body = wrapped(body, every[depth - 1 : depth] if depth else [])
         return body
 
     def _sparse(self, read: Read, reduce: Mapping[Index, Linear]) -> Sparse:
-        """What all places of a register tile are to be 0 in, for a step to be left out."""
+        """Operands that must be 0 at all places of a register tile for a step to be skipped."""
         rows = {a: self._var(f"{a.name}.any") for a in self.sketch.tiled if a in indices(read)}
         at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
         load = self._load(read, {**self._place(at), **reduce}, at)
@@ -300,7 +300,8 @@ class NestLowering:
         loops: ReductionLoops,
         body: list[Stmt],
     ) -> list[Stmt]:
-        """What is done where every one of these is more than 0: loops of at most one iteration."""
+        """Statements for where every one of these is more than 0: loops of at most one
+        iteration."""
         place = {**self._place(at), **loops.place}
         for test in tests:
             guard = self._var(f"guard{next(self.tests)}")
@@ -315,7 +316,7 @@ class NestLowering:
         passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in order]
         inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
         hints: list[Stmt] = []
-        for rows in self.ahead:
+        for rows in self.prefetch:
             buffer = self.storage.touch(rows.tensor, self.part)
             number = to_linear(rows.number, self.rows)
             hints += prefetches(buffer, rows.size, number, passes, inner, rows.tensor.name)
@@ -334,7 +335,7 @@ class NestLowering:
         return hints
 
     def _number(self, panel: Packed) -> Linear:
-        """Of the panel of an operand that is in use, among all."""
+        """Number of the panel of an operand that is in use, among all."""
         number, place = Linear(), self._place({})
         for axis in panel.outer:
             number = number * extent(axis) + place[axis]
@@ -351,7 +352,7 @@ class NestLowering:
         place = self._place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
-        value = self._value(self.sketch.guards.body, place, at, None)
+        value = self._value(self.sketch.predicates.body, place, at, None)
         combine = COMBINE[self.nest.reducer or "sum"]
         result: Expr = Load(acc, where)
         for term in terms(value) if combine == "add" else (value,):
@@ -379,7 +380,7 @@ class NestLowering:
         return stmts
 
     def _tail(self, acc: Buffer, across: Index) -> list[Stmt]:
-        """What is left of a reduction axis that is not a multiple of its tile, into lane 0."""
+        """Rest of a reduction axis that is not a multiple of its tile, into lane 0."""
         size = extent(across)
         rest = size % self.sizes[across]
         tail = self._var(f"{across.name}.tail")
@@ -400,7 +401,7 @@ class NestLowering:
         return body
 
     def _write(self, at: dict[Index, Linear], acc: Buffer) -> Stmt:
-        """What a reduction writes back."""
+        """Stores that a reduction writes back."""
         place = self._place(at)
         missing = len(acc.shape) - len(at)
         held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))

@@ -32,7 +32,7 @@ class ReductionLoops:
     place: Mapping[Index, Linear]
 
     def depth(self, tests: Sequence[Affine]) -> int:
-        """How many of the outer and the unrolled loops stand around what some tests depend on."""
+        """Number of the outer and the unrolled loops around what some tests depend on."""
         used = {i for test in tests for i in test.indices()}
         bound = {var for i, at in self.place.items() if i in used for var, _ in at.terms}
         loops = enumerate((*self.outer, *self.unrolled), 1)
@@ -48,11 +48,11 @@ def reduction_loops(
 ) -> ReductionLoops:
     """The loops of a sketch's sum by the values of its knobs; `across` is its vector axis, if that
     is one of them."""
-    guards, sparse = sketch.guards, sketch.nest.sparse is not None
+    predicates, sparse = sketch.predicates, sketch.nest.sparse is not None
     outer: list[_Loop] = []
     unrolled: list[_Loop] = []
     inside: list[_Loop] = []
-    tested = {i for test in guards.whole for i in test.indices()}
+    tested = {i for test in predicates.whole for i in test.indices()}
     slides = sliding(sketch.nest, sketch.vector, sketch.tiled)
     place: dict[Index, Linear] = {}
     factors = dict(zip(sketch.unrolled, values.get("unroll", ()), strict=True))
@@ -61,8 +61,8 @@ def reduction_loops(
         if axis is across:
             outer.append((var, size // sizes[axis], "serial"))
             place[axis] = Linear(((var, sizes[axis]),))
-        elif axis in guards.taps or sparse or (axis in tested and axis not in factors):
-            outer.append((var, size, "unrolled" if axis in guards.taps else "serial"))
+        elif axis in predicates.taps or sparse or (axis in tested and axis not in factors):
+            outer.append((var, size, "unrolled" if axis in predicates.taps else "serial"))
             place[axis] = Linear(((var, 1),))
         else:
             factor, inner = factors.get(axis, 1), variable(f"{axis.name}.in")

@@ -1,4 +1,5 @@
-"""Which operands of a nest are copied into the order in which its register tiles read them."""
+"""Packing: which operands of a nest are copied into the order in which its register tiles read
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.program.footprint import LINE, NestContext, indices, mostly_written, uses
-from loopwright.schedule.program.nest import Nest, extent, guarded_reads, stride
+from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.sketch.sketch import Packed
 
@@ -19,22 +20,22 @@ from loopwright.schedule.sketch.sketch import Packed
 def packings(
     nest: Nest, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
 ) -> list[tuple[Packed, ...]]:
-    """Which operands are packed: what must be and what is free, then with what may be."""
-    made_ahead = nest.out.name in context.known_ahead
+    """Choices of packed operands: what must be and what is free, then with what may be."""
+    made_ahead = nest.out.name in context.constants
     if context.rows and (made_ahead or nest.reducer is None):
         return [()]  # in the first case a row's own tensors would be copied before they are made
     if not context.rows and not has_reuse(nest):
         return [()]
     always: list[Packed] = []
     maybe: list[Packed] = []
-    for read in dict.fromkeys(read for read, _ in guarded_reads(nest.body)):
+    for read in dict.fromkeys(read for read, _ in predicated_reads(nest.body)):
         axes = [a for a in (vector, *reversed(tiled)) if a is not None and a in indices(read)]
         if not axes or not packable(nest, read, axes[0], context):
             continue
         packed = _packed(nest, read, axes[0], context)
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
-        ahead = read.tensor.name in context.known_ahead
-        (always if forced or ahead else maybe).append(packed)
+        constant = read.tensor.name in context.constants
+        (always if forced or constant else maybe).append(packed)
     # What follows is outside of them, and small constant rows are in cache anyway.
     if context.rows:
         large = context.target.l1_bytes // 2
@@ -43,7 +44,7 @@ def packings(
             scattered = p.axis == vector and stride(p.tensor, p.index, p.axis) != 1
             return scattered or (has_reuse(nest) and tensor_bytes(p.tensor) > large)
 
-        return [tuple(p for p in always if p.tensor.name in context.known_ahead and pays(p))]
+        return [tuple(p for p in always if p.tensor.name in context.constants and pays(p))]
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
     every = (*vectors, *always)
@@ -65,8 +66,8 @@ def packings(
 
 
 def _near(nest: Nest, packed: Packed, context: NestContext) -> bool:
-    """Whether an operand is read from where it is as fast as from a panel: from the nearest cache,
-    or, where vectors are whole lines, from the next one."""
+    """Return whether an operand is read in place as fast as from a panel. It is if it is in the
+    nearest cache, or, where vectors are whole lines, in the next one."""
     size, target = tensor_bytes(packed.tensor), context.target
     item = item_bytes(packed.tensor.dtype)
     steps = [stride(packed.tensor, packed.index, i) for i in (*packed.outer, *packed.inner)]
@@ -75,10 +76,10 @@ def _near(nest: Nest, packed: Packed, context: NestContext) -> bool:
 
 
 def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
-    """Whether a copy in another layout is no larger than the tensor, and repaid."""
+    """Return whether a copy in another layout is no larger than the tensor, and repaid."""
     used, extents = indices(read), nest.extents
-    ahead = read.tensor.name in context.known_ahead
-    if ahead and nest.out.name not in context.known_ahead:
+    constant = read.tensor.name in context.constants
+    if constant and nest.out.name not in context.constants:
         extents |= {row: extent(row) for row in context.rows}
     if axis not in used & set(nest.axes) or not used <= set(extents):
         return False
@@ -92,12 +93,12 @@ def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
             return False
     if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
         return False
-    return ahead or uses(nest, read) >= CPU.pack_uses
+    return constant or uses(nest, read) >= CPU.pack_uses
 
 
 def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
-    """Whether every step of the reduction reads other cache lines of an operand, each of them for
-    one element, or so many that they leave the nearest cache."""
+    """Return whether every step of the reduction reads other cache lines of an operand. Either
+    each is for one element, or so many that they leave the nearest cache."""
     if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):
         return False
     deep = math.prod(extent(k) for k in packed.inner) * LINE > context.target.l1_bytes // 2
@@ -108,9 +109,9 @@ def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
 def _fits_a_panel(
     packed: Packed, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
 ) -> bool:
-    """Whether one tile of the operand at a time can be copied inside of the nest, to be used from
-    the cache by all register tiles along the tiled axes."""
-    if packed.axis != vector or packed.tensor.name in context.known_ahead:
+    """Return whether one tile of the operand at a time can be copied inside of the nest. All
+    register tiles along the tiled axes then use it from the cache."""
+    if packed.axis != vector or packed.tensor.name in context.constants:
         return False
     depth = math.prod(extent(k) for k in packed.inner) * item_bytes(packed.tensor.dtype)
     widest = min(extent(packed.axis), CPU.panel_lanes)
@@ -123,7 +124,7 @@ def _block(
     """A panel that also spans the axis along which its operand is contiguous, so that whole cache
     lines are copied; None if that is no axis of the result, the panel is too large, or a register
     tile spans other axes of the operand, of which a panel holds one place."""
-    if packed.axis != vector or packed.tensor.name in context.known_ahead:
+    if packed.axis != vector or packed.tensor.name in context.constants:
         return None
     near = [a for a in packed.outer if stride(packed.tensor, packed.index, a) == 1]
     size = math.prod(extent(a) for a in (*near, *packed.inner)) * item_bytes(packed.tensor.dtype)
@@ -136,7 +137,7 @@ def _block(
 
 
 def _same(one: Packed, other: Packed) -> bool:
-    """Whether two are of the same operand."""
+    """Return whether two are of the same operand."""
     return (one.tensor, one.index) == (other.tensor, other.index)
 
 

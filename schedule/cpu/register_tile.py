@@ -21,9 +21,9 @@ from loopwright.schedule.cpu.sparse_tile import sparse_score, sparse_tiles
 from loopwright.schedule.program.footprint import LINE, NestContext, indices, touched
 from loopwright.schedule.program.nest import (
     extent,
-    guarded_reads,
     in_place,
     operations,
+    predicated_reads,
     sliding,
     stride,
     terms,
@@ -109,7 +109,7 @@ def _widths(sketch: NestSketch, context: NestContext) -> list[int]:
 
 @dataclass(frozen=True)
 class _Operand:
-    """What the sum of a structure reads; axes are places in its tile.
+    """Operand of the sum of a structure; axes are places in its tile.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class _Operand:
 
 @dataclass(frozen=True)
 class _Judge:
-    """What the scores of all tiles of a structure have in common.
+    """Judge of the tiles of a structure: what their scores have in common.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class _Judge:
         """The judge of a structure's tiles."""
         nest, target = sketch.nest, context.target
         slides = sliding(nest, sketch.vector, sketch.tiled)[-1:]
-        reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body))
+        reads = dict.fromkeys(r for r, _ in predicated_reads(nest.body))
         return _Judge(
             context.lanes(nest),
             target.vector_registers,
@@ -265,8 +265,8 @@ def _operand(sketch: NestSketch, read: Read) -> _Operand:
 
 
 def _kept(sketch: NestSketch, read: Read) -> bool:
-    """Whether what a step reads of an operand, element by element, is read in other taps again for
-    several places of the tile."""
+    """Return whether elements of an operand are read in other taps again, for several places of
+    the tile."""
     if not sketch.reduce or extent(sketch.reduce[-1]) > CPU.unroll_iterations:
         return False  # a loop that the compiler does not unroll
     tap = sketch.reduce[-1]

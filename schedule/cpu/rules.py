@@ -36,8 +36,8 @@ from loopwright.schedule.program.footprint import (
 from loopwright.schedule.program.nest import (
     Nest,
     extent,
-    guarded_reads,
     in_place,
+    predicated_reads,
     sliding,
     stride,
     terms,
@@ -108,9 +108,9 @@ def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choic
 
 
 def _full(sketch: NestSketch, tile: Choice | None, context: NestContext) -> bool:
-    """Whether a tile leaves so few registers that a compiler which interleaves two steps keeps
-    accumulators in memory, as LLVM does for Zen 4 and 5, and is so large that unrolling gains
-    nothing."""
+    """Return whether a tile fills the registers. A compiler that interleaves two steps then keeps
+    accumulators in memory, as LLVM does for Zen 4 and 5. The tile must be so large that unrolling
+    gains nothing."""
     if tile is None or extent(sketch.unrolled[-1]) <= CPU.unroll_iterations:
         return False
     return (
@@ -137,19 +137,19 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
     """Extra work per step if `axis` is the vector axis."""
     cost = 0.0
     sums = math.prod(extent(k) for k in nest.reduce)
-    after = set() if nest.epilogue is None else {r for r, _ in guarded_reads(nest.epilogue)}
+    after = set() if nest.epilogue is None else {r for r, _ in predicated_reads(nest.epilogue)}
     for read in set(nest.reads()):
         step = stride(read.tensor, read.index, axis)
         if read in after and step not in (0, 1):  # once a sum, as the result is written
             cost += _scatter(nest, touched(nest, read), context) / sums
         elif step not in (0, 1):
-            ahead = read.tensor.name in context.known_ahead
+            constant = read.tensor.name in context.constants
             apart = (
                 CPU.strided_cost * step
                 if step in range(2, CPU.strided_elements + 1) and step
                 else CPU.gather_cost
             )
-            copied = 0.0 if ahead else _copy(nest, read, step, context) / uses(nest, read)
+            copied = 0.0 if constant else _copy(nest, read, step, context) / uses(nest, read)
             cost += copied if packable(nest, read, axis, context) else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += CPU.sliding_cost
@@ -157,7 +157,7 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
             steps = [stride(read.tensor, read.index, k) for k in nest.reduce]
             cost += (
                 0.0
-                if 1 in steps or read.tensor.name in context.known_ahead
+                if 1 in steps or read.tensor.name in context.constants
                 else CPU.far_element_cost
             )
     if axis in nest.reduce:
@@ -246,7 +246,7 @@ def _orders(
 
 
 def _level(axis: Index, vector: Index, tiled: tuple[Index, ...], within: set[Index]) -> int:
-    """How far inside a middle loop stands where there are panels, which span the axes `within`."""
+    """Depth of a middle loop where there are panels, which span the axes `within`."""
     return (axis == vector) + 2 * (axis in within) + 3 * (axis in tiled)
 
 

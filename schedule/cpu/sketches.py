@@ -11,9 +11,9 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.program.buffer_reuse import settled
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext
-from loopwright.schedule.program.plan import Group, has_reuse
+from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
 from loopwright.schedule.sketch.variant import Variant
@@ -24,13 +24,13 @@ class CpuSketches:
     """The sketches of one program, each made when it is asked for.
 
     Nests with less than the share `minor` of the work of the largest one that writes the same
-    tensor take their first structure and its defaults; so do those that are known ahead.
+    tensor take their first structure and its defaults; so do those that are constant.
     """
 
     def __init__(self, variant: Variant, target: Target) -> None:
         self.variant = variant
-        self.groups: tuple[Group, ...] = tuple(map(settled, variant.groups))
-        ahead = known_ahead(variant.workload, self.groups)
+        self.groups: tuple[FusionGroup, ...] = tuple(map(settled, variant.groups))
+        constants = constants_of(variant.workload, self.groups)
         self._options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
         self._fixed: set[int] = set()  # nests whose speed does not matter
         most: dict[str, int] = {}
@@ -38,13 +38,13 @@ class CpuSketches:
             most[nest.out.name] = max(nest.steps, most.get(nest.out.name, 0))
         for group in self.groups:
             for nest, rows in group.placed():
-                context = NestContext(target, rows, ahead)
+                context = NestContext(target, rows, constants)
                 sketches = nest_sketches(nest, context)
                 small = nest.steps < variant.minor * most[nest.out.name]
-                if small or nest.out.name in ahead:
+                if small or nest.out.name in constants:
                     self._fixed.add(len(self._options))
                 self._options.append((sketches[:1] if small else sketches, context))
-        self._leaders = _leaders([sketches for sketches, _ in self._options], ahead)
+        self._leaders = _leaders([sketches for sketches, _ in self._options], constants)
         self._made: dict[tuple[int, int], _Option] = {}
 
     @property
@@ -129,22 +129,22 @@ def _of_sum(choices: Sequence[range], total: int) -> Iterator[tuple[int, ...]]:
 
 
 def _leaders(
-    options: Sequence[tuple[NestSketch, ...]], known_ahead: frozenset[str]
+    options: Sequence[tuple[NestSketch, ...]], constants: frozenset[str]
 ) -> tuple[int, ...]:
-    """For each nest the first one that is like it, which chooses for both: sums that write the
+    """Number of the nest that chooses for each: the first one that is like it. Such sums write the
     same tensor, or have the same extents, and may become the same loops. It keeps the space of
     many phases or layers as small as that of one."""
     leaders: list[int] = []
     free: list[int] = []
     for number, sketches in enumerate(options):
-        leads = next((n for n in free if _alike(options[n], sketches)), number)
+        leads = next((n for n in free if _equivalent(options[n], sketches)), number)
         leaders.append(leads)
-        if leads == number and sketches[0].nest.out.name not in known_ahead:
+        if leads == number and sketches[0].nest.out.name not in constants:
             free.append(number)
     return tuple(leaders)
 
 
-def _alike(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> bool:
+def _equivalent(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> bool:
     one, other = first[0].nest, second[0].nest
     if not has_reuse(one) or list(map(str, first)) != list(map(str, second)):
         return False

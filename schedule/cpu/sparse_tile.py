@@ -65,5 +65,5 @@ def sparse_score(tile: Choice, sketch: NestSketch, context: NestContext) -> floa
 
 
 def _depth(sketch: NestSketch) -> int:
-    """Of a block of steps that has a bit for each."""
+    """Depth of a block of steps that has a bit for each."""
     return extent(sketch.reduce[-1])

@@ -1,4 +1,4 @@
-"""What the lowering of every GPU kernel needs: variables, places, values, vector widths."""
+"""Lowering context of GPU kernels: variables, places, values, vector widths."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from loopwright.schedule.tree.grammar import (
     Var,
     flat,
 )
-from loopwright.schedule.tree.index_analysis import Reach
+from loopwright.schedule.tree.index_analysis import IndexAnalysis
 
 MOST_LANES = 8
 
 At = Mapping[Index, Linear]
 Held = Callable[[Read], Expr | None]
-"""What stands for a read: an accumulator, a register; None for the tensor's own element."""
+"""Replacement of a read: an accumulator, a register; None for the tensor's own element."""
 
 
-class Kernel:
+class KernelLowering:
     """One kernel while it is lowered. `local` are the tensors that live in shared memory, where
     each row of threads has its own, at the leading subscript `row`."""
 
     def __init__(self, storage: Storage, part: str, gpu: Gpu) -> None:
         self.storage, self.part, self.gpu = storage, part, gpu
-        self.reach = Reach()
+        self.analysis = IndexAnalysis()
         self.local: dict[str, Buffer] = {}
         self.row = Linear()
         self.rows: Column = 1
@@ -55,13 +55,13 @@ class Kernel:
     def var(self, name: str, extent: Column) -> Var:
         """A new loop's counter."""
         var = Var(self._name(name))
-        self.reach.loop(var, extent)
+        self.analysis.loop(var, extent)
         return var
 
     def let(self, name: str, value: Linear, limit: Column) -> tuple[Let, Linear]:
         """`name = min(value, limit)`, and the name as an index expression."""
         var = Var(self._name(name))
-        self.reach.let(var, value, limit)
+        self.analysis.let(var, value, limit)
         return Let(var, value, limit), Linear(((var, 1),))
 
     def _name(self, name: str) -> str:
@@ -98,7 +98,7 @@ class Kernel:
         return lets, found[::-1]
 
     def buffer(self, tensor: Tensor) -> Buffer:
-        """Where a tensor, seen with the shape of this view of it, is stored."""
+        """Buffer of a tensor, seen with the shape of this view of it."""
         if tensor.name in self.local:
             shape = (self.rows, *tensor_shape(tensor))
             return Buffer(self.local[tensor.name].name, shape, tensor.dtype, "shared")
@@ -135,9 +135,9 @@ class Kernel:
         at: At,
         most: int = MOST_LANES,
     ) -> Column:
-        """How many neighbours along an axis, at most `wanted` and a divisor of it, can be vectors
-        in all accesses. `at` says where the first of them is, as far as it is a multiple of what
-        is known."""
+        """Number of neighbours along an axis, at most `wanted` and a divisor of it, that can be
+        vectors in all accesses. `at` says where the first of them is, as far as it is a multiple
+        of what is known."""
         widest = max((item_bytes(t.dtype) for t, _ in accesses), default=4)
         count: Column = np.gcd(wanted, min(most, self.gpu.vector_bytes // widest))
         for tensor, index in accesses:
@@ -146,7 +146,7 @@ class Kernel:
                 continue
             if step != 1:
                 return 1
-            count = np.gcd(count, self.reach.step(flat(*self.place(tensor, index, at))))
+            count = np.gcd(count, self.analysis.step(flat(*self.place(tensor, index, at))))
         return count
 
     def nest_loops(
@@ -196,7 +196,7 @@ def walk_order(nest: Nest) -> tuple[Index, ...]:
 
 
 def accesses(nest: Nest, *exprs: Expr | None) -> list[tuple[Tensor, tuple[Affine, ...]]]:
-    """What expressions of a nest read, accumulators excepted."""
+    """Accesses of expressions of a nest, accumulators excepted."""
     found: list[tuple[Tensor, tuple[Affine, ...]]] = []
     stack = [x for x in exprs if x is not None]
     while stack:

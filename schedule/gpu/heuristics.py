@@ -20,15 +20,15 @@ class GpuHeuristics:
     unrolled_chunk_steps: int = 64
     """Steps of a chunk with its windows, unrolled, at most."""
     usual_warps: int = 8
-    """On a multiprocessor, each with a few independent multiply-adds."""
+    """Warps of a multiprocessor, each with a few independent multiply-adds."""
     usual_threads: int = 192
-    """Of a block."""
+    """Threads of a block, usually."""
     shared_load_elements: int = 4
     """Elements of one load from shared memory."""
     spare_registers: int = 40
-    """For addresses, counters and what is on its way."""
+    """Registers for addresses, counters and what is on its way."""
     usual_chunk_steps: int = 22
-    """Of a chunk."""
+    """Steps of a chunk, usually."""
     usual_chunk_bytes: int = 16 << 10
     """Shared memory for one chunk."""
     unroll_iterations: int = 9
@@ -40,9 +40,9 @@ class GpuHeuristics:
     team_steps: int = 32
     """Steps of a reduction that a team of threads shares."""
     mma_accumulators: int = 16
-    """Of a warp, of 8 registers each."""
+    """Accumulators of a warp, of 8 registers each."""
     mma_warps: int = 8
-    """Of a block."""
+    """Warps of a block, at most."""
     inlined_uses: int = 32
     """Evaluations of an element that cost less than a kernel that stores it."""
     unrolled_window_steps: int = 16

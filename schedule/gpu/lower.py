@@ -5,17 +5,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from loopwright.schedule.gpu.context import Kernel, linear
+from loopwright.schedule.gpu.context import KernelLowering, linear
 from loopwright.schedule.gpu.heuristics import GPU
-from loopwright.schedule.gpu.lower_elementwise import lower_flat
-from loopwright.schedule.gpu.lower_mma import lower_matrix
-from loopwright.schedule.gpu.lower_row_reduction import lower_rows
+from loopwright.schedule.gpu.lower_elementwise import lower_elementwise
+from loopwright.schedule.gpu.lower_mma import lower_mma
+from loopwright.schedule.gpu.lower_row_reduction import lower_row_reduction
 from loopwright.schedule.gpu.lower_tiled import lower_tiled
-from loopwright.schedule.gpu.lower_transpose import lower_turned
+from loopwright.schedule.gpu.lower_transpose import lower_transpose
 from loopwright.schedule.loops.assembly import assembled, values_of
 from loopwright.schedule.loops.statements import wrapped
 from loopwright.schedule.loops.storage import Storage
-from loopwright.schedule.sketch.kernel import Flat, KernelSketch, Rows, Tiled, Turned
+from loopwright.schedule.sketch.kernel import (
+    Elementwise,
+    KernelSketch,
+    RowReduction,
+    Tiled,
+    Transpose,
+)
 from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.grammar import (
@@ -39,33 +45,33 @@ def lower_kernels(
     gpu: Gpu,
     values: Mapping[str, tuple[Column, ...]],
     n: int,
-    known_ahead: frozenset[str],
+    constants: frozenset[str],
 ) -> Tree:
     """The tree of a batch of n configs, given as the values of every knob."""
-    storage = Storage(sketch.workload, known_ahead)
+    storage = Storage(sketch.workload, constants)
     prepare: list[Stmt] = []
     body: list[Stmt] = []
     for number, kernel in enumerate(sketch.kernels):
-        ahead = kernel.group.nests[0].out.name in known_ahead
-        made = Kernel(storage, "prepare" if ahead else "body", gpu)
+        constant = kernel.group.nests[0].out.name in constants
+        made = KernelLowering(storage, "prepare" if constant else "body", gpu)
         stmts = _lowered(kernel, values_of(sketch, values, number), made)
-        (prepare if ahead else body).extend(stmts)
+        (prepare if constant else body).extend(stmts)
     copied = functools.partial(_copied, min(GPU.copy_threads, gpu.most_threads))
     return assembled(n, sketch.workload, storage, prepare, body, copied)
 
 
 def _lowered(
-    sketch: KernelSketch, values: Mapping[str, tuple[Column, ...]], kernel: Kernel
+    sketch: KernelSketch, values: Mapping[str, tuple[Column, ...]], kernel: KernelLowering
 ) -> list[Stmt]:
-    if isinstance(sketch, Flat):
-        return lower_flat(sketch, values, kernel)
-    if isinstance(sketch, Rows):
-        return lower_rows(sketch, values, kernel)
+    if isinstance(sketch, Elementwise):
+        return lower_elementwise(sketch, values, kernel)
+    if isinstance(sketch, RowReduction):
+        return lower_row_reduction(sketch, values, kernel)
     if isinstance(sketch, Tiled):
         return lower_tiled(sketch, values, kernel)
-    if isinstance(sketch, Turned):
-        return lower_turned(sketch, values, kernel)
-    return lower_matrix(sketch, values, kernel)
+    if isinstance(sketch, Transpose):
+        return lower_transpose(sketch, values, kernel)
+    return lower_mma(sketch, values, kernel)
 
 
 def _copied(threads: int, source: Buffer, target: Buffer) -> Stmt:

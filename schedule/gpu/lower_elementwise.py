@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, walk
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear, nothing
+from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear, nothing
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.sketch.kernel import Flat
+from loopwright.schedule.sketch.kernel import Elementwise
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
@@ -36,7 +36,7 @@ from loopwright.schedule.tree.grammar import (
 Values = Mapping[str, tuple[Column, ...]]
 
 
-def lower_flat(sketch: Flat, values: Values, kernel: Kernel) -> list[Stmt]:
+def lower_elementwise(sketch: Elementwise, values: Values, kernel: KernelLowering) -> list[Stmt]:
     """The kernel of a nest on its own."""
     sizes: dict[Index, Column] = dict.fromkeys(sketch.axes, 1)
     sizes |= dict(zip(sketch.tiled, values.get("tile", ()), strict=True))
@@ -66,7 +66,7 @@ def lower_flat(sketch: Flat, values: Values, kernel: Kernel) -> list[Stmt]:
 
 def thread_tile(
     nest: Nest,
-    kernel: Kernel,
+    kernel: KernelLowering,
     at: Mapping[Index, Linear],
     tiled: list[tuple[Index, Column]],
     values: Values,
@@ -104,7 +104,7 @@ def thread_tile(
 
 def _reduction(
     nest: Nest,
-    kernel: Kernel,
+    kernel: KernelLowering,
     at: Mapping[Index, Linear],
     tiled: list[tuple[Index, Column]],
     values: Values,
@@ -140,7 +140,10 @@ def unrolled_axes(nest: Nest) -> tuple[Index, ...]:
 
 
 def _writes(
-    nest: Nest, kernel: Kernel, at: Mapping[Index, Linear], tiled: list[tuple[Index, Column]]
+    nest: Nest,
+    kernel: KernelLowering,
+    at: Mapping[Index, Linear],
+    tiled: list[tuple[Index, Column]],
 ) -> list[Stmt]:
     """The elements of an element-wise nest."""
     stmts: list[Stmt] = []
@@ -164,7 +167,10 @@ def _writes(
 
 
 def _write_lanes(
-    nest: Nest, kernel: Kernel, at: Mapping[Index, Linear], tiled: list[tuple[Index, Column]]
+    nest: Nest,
+    kernel: KernelLowering,
+    at: Mapping[Index, Linear],
+    tiled: list[tuple[Index, Column]],
 ) -> Column:
     reads = accesses(nest, nest.epilogue)
     return vector_lanes(nest, kernel, at, tiled, [(nest.out, nest.index), *reads], nest.epilogue)
@@ -172,7 +178,7 @@ def _write_lanes(
 
 def vector_lanes(
     nest: Nest,
-    kernel: Kernel,
+    kernel: KernelLowering,
     at: Mapping[Index, Linear],
     tiled: Sequence[tuple[Index, Column]],
     touched: Sequence[tuple[Tensor, tuple[Affine, ...]]],

@@ -1,14 +1,14 @@
 """Lowering of matrix kernels: tiled matrix products on tensor cores.
 
 A block has Wm × Wn warps, and each warp Fm × Fn accumulators of 16×16 elements. The factors are
-staged as they lie in memory, rows or columns of either being contiguous, in rows that are padded
-by 16 bytes, so that the lanes of a warp read from different banks.
+copied to shared memory as they lie in memory, rows or columns of either being contiguous, in rows
+that are padded by 16 bytes, so that the lanes of a warp read from different banks.
 
     acc[Fm, Fn] = 0
     for chunk of k:
-      stage both factors' tiles;  barrier
+      copy both factors' tiles to shared memory;  barrier
       for step of 16 in the chunk:
-        left[Fm], right[Fn] = tiles of the stages
+        left[Fm], right[Fn] = tiles of the shared-memory tiles
         acc[f, g] += left[f] · right[g]
     results go through shared memory, one row of tiles at a time, so that the epilogue is computed
     on elements and whole lines are written
@@ -23,12 +23,12 @@ from collections.abc import Callable, Mapping
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
-from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear
-from loopwright.schedule.gpu.shared_tile import Stage
-from loopwright.schedule.gpu.software_pipeline import Pipeline, Values
+from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
+from loopwright.schedule.gpu.shared_tile import SharedTile
+from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values
 from loopwright.schedule.loops.statements import leaves, wrapped
 from loopwright.schedule.program.nest import extent
-from loopwright.schedule.sketch.kernel import Matrix
+from loopwright.schedule.sketch.kernel import Mma
 from loopwright.schedule.tree.grammar import (
     MATRIX,
     Allocate,
@@ -49,15 +49,15 @@ from loopwright.schedule.tree.grammar import (
 _PAD = 4  # elements of float32 between the rows of the results on their way
 
 
-def lower_matrix(sketch: Matrix, values: Values, kernel: Kernel) -> list[Stmt]:
+def lower_mma(sketch: Mma, values: Values, kernel: KernelLowering) -> list[Stmt]:
     """The kernel of a product of matrices in float16 or bfloat16."""
-    return _Matrix(sketch, values, kernel).lower()
+    return _MmaLowering(sketch, values, kernel).lower()
 
 
-class _Matrix(Pipeline):
+class _MmaLowering(SoftwarePipeline):
     least: Column = MATRIX
 
-    def __init__(self, sketch: Matrix, values: Values, kernel: Kernel) -> None:
+    def __init__(self, sketch: Mma, values: Values, kernel: KernelLowering) -> None:
         self.sketch = sketch
         wm, wn, fm, fn = values["tile"]
         self.warps: dict[Index, Column] = {sketch.m: wm, sketch.n: wn}
@@ -82,14 +82,18 @@ class _Matrix(Pipeline):
         """A tile of the block along m and n, one element along every other axis."""
         return {**{a: self._block(a) for a in self.nest.axes}, **chunk}
 
-    def stages_of(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
+    def shared_tiles_of(
+        self, chunk: Mapping[Index, Column], kernel: KernelLowering
+    ) -> dict[Read, SharedTile]:
         """Both factors, as they lie in memory."""
         sizes = self.sizes_of(chunk)
         reads = (self.sketch.left, self.sketch.right)
-        return {r: Stage(kernel, r, self.nest, sizes, (), self.slots, None, True) for r in reads}
+        return {
+            r: SharedTile(kernel, r, self.nest, sizes, (), self.slots, None, True) for r in reads
+        }
 
     def spare(self) -> Column:
-        """What the results take on their way."""
+        """Shared bytes of the results on their way."""
         rows = self.warps[self.sketch.m] * self.warps[self.sketch.n] * MATRIX
         return rows * (self.tiles[self.sketch.n] * MATRIX + _PAD) * item_bytes("float32")
 
@@ -123,7 +127,7 @@ class _Matrix(Pipeline):
         return wrapped([*outer, *wrapped(self._warp(), threads)], blocks)
 
     def _warp(self) -> list[Stmt]:
-        buffers = [self.acc, *(stage.buffer for stage in self.stages.values())]
+        buffers = [self.acc, *(shared_tile.buffer for shared_tile in self.shared_tiles.values())]
         init = self._each("init", lambda f, g: [MatrixFill(self.acc, (f, g), 0.0)])
         return [*map(Allocate, buffers), *init, *self.chunks(), *self._results()]
 
@@ -150,16 +154,16 @@ class _Matrix(Pipeline):
             (self.sketch.right, self.right, k, n),
         ):
             axis = m if rows == m else n
-            stage = self.stages[read]
+            shared_tile = self.shared_tiles[read]
             f = self.kernel.var(f"{axis.name}.load", self.tiles[axis])
             place = {**at, axis: self.own[axis] + linear((f, MATRIX))}
             load = MatrixLoad(
                 tile,
                 (linear((f, 1)),),
-                stage.buffer,
-                stage.place(place, slot),
-                stage.axis_of(rows),
-                stage.axis_of(columns),
+                shared_tile.buffer,
+                shared_tile.place(place, slot),
+                shared_tile.axis_of(rows),
+                shared_tile.axis_of(columns),
             )
             body += wrapped([load], [(f, self.tiles[axis], "unrolled")])
         body += self._each(
@@ -209,9 +213,9 @@ class _Matrix(Pipeline):
             lanes = kernel.lanes(MATRIX, touched, n, place, 4)
         total = MATRIX * (width // lanes)
         rounds = ceildiv(total, kernel.gpu.warp)
-        turn = kernel.var("turn", rounds)
+        this_round = kernel.var("turn", rounds)
         clip, element = kernel.let(
-            "element", linear((turn, kernel.gpu.warp)) + self.lane, total - 1
+            "element", linear((this_round, kernel.gpu.warp)) + self.lane, total - 1
         )
         lets, (r, c) = kernel.decode(element, [("r", MATRIX), ("c", width // lanes)])
         lane = kernel.var("vector", lanes)
@@ -226,4 +230,4 @@ class _Matrix(Pipeline):
         value = held if after is None else kernel.value(after, at, extents, result)
         write = kernel.store(nest.out, nest.index, at, value)
         body: list[Stmt] = [clip, *lets, *wrapped([write], [(lane, lanes, "vectorized")])]
-        return wrapped(body, [(turn, rounds, "unrolled")])
+        return wrapped(body, [(this_round, rounds, "unrolled")])

@@ -20,7 +20,7 @@ import numpy as np
 from loopwright.dsl.expr import Binary, Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import (
-    Kernel,
+    KernelLowering,
     accesses,
     contiguous_axis,
     extents_of,
@@ -31,7 +31,7 @@ from loopwright.schedule.gpu.lower_elementwise import thread_tile, vector_lanes
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import COMBINE, identity, wrapped
 from loopwright.schedule.program.nest import Nest, extent, stride
-from loopwright.schedule.sketch.kernel import Rows
+from loopwright.schedule.sketch.kernel import RowReduction
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Barrier,
@@ -50,7 +50,9 @@ Values = Mapping[str, tuple[Column, ...]]
 _HALVINGS = 10  # threads of a team: at most 2**10
 
 
-def lower_rows(sketch: Rows, values: Values, kernel: Kernel) -> list[Stmt]:
+def lower_row_reduction(
+    sketch: RowReduction, values: Values, kernel: KernelLowering
+) -> list[Stmt]:
     """The kernel of a group, or of a nest on its own."""
     many, threads = values["team"]
     total = 1
@@ -64,17 +66,17 @@ def lower_rows(sketch: Rows, values: Values, kernel: Kernel) -> list[Stmt]:
     lets, numbers = kernel.decode(row, [(a.name, extent(a)) for a in sketch.rows])
     body += lets
     at = dict(zip(sketch.rows, numbers, strict=True))
-    for base in sketch.group.bases:
+    for base in sketch.group.tile_origins:
         limit = extent(base.index) - 1
         begin = to_linear(base.number, at) * base.size
         let, at[base.index] = kernel.let(base.index.name, begin, limit)
         body.append(let)
     kernel.rows, kernel.row = many, linear((team, 1))
-    for tensor in sketch.group.local:
+    for tensor in sketch.group.scratch:
         shape = (many, *(tensor.shape or ()))
         kernel.local[tensor.name] = kernel.own(tensor.name + "_row", shape, tensor.dtype, "shared")
         body.append(Allocate(kernel.local[tensor.name]))
-    rows = _Rows(kernel, at, team, many, lane, threads)
+    rows = _RowLowering(kernel, at, team, many, lane, threads)
     for nest in sketch.group.nests:
         inner = tuple(a for a in nest.axes if a not in sketch.rows)
         body += rows.nest(nest, inner)
@@ -82,10 +84,10 @@ def lower_rows(sketch: Rows, values: Values, kernel: Kernel) -> list[Stmt]:
     return wrapped(body, loops)
 
 
-class _Rows:
+class _RowLowering:
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelLowering,
         at: Mapping[Index, Linear],
         team: Var,
         many: Column,
@@ -133,16 +135,16 @@ class _Rows:
         for _, count in counts:
             total = total * count
         rounds = ceildiv(total, self.threads)
-        turn = self.kernel.var("turn", rounds)
+        this_round = self.kernel.var("turn", rounds)
         clip, number = self.kernel.let(
-            "element", linear((turn, self.threads), (self.lane, 1)), total - 1
+            "element", linear((this_round, self.threads), (self.lane, 1)), total - 1
         )
         lets, numbers = self.kernel.decode(number, counts)
         at = dict(self.at)
         for a, place in zip(order, numbers, strict=True):
             at[a] = place * sizes.get(a, 1)
         elements = thread_tile(nest, self.kernel, at, tiled, {})
-        return wrapped([clip, *lets, *elements], [(turn, rounds, "serial")])
+        return wrapped([clip, *lets, *elements], [(this_round, rounds, "serial")])
 
     def _shared_reductions(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
         """All threads of the team reduce one element after another."""
@@ -165,7 +167,8 @@ class _Rows:
         return self.kernel.own(f"partial_{dtype}", (self.many, self.threads), dtype, "shared")
 
     def _own_part(self, nest: Nest, at: Mapping[Index, Linear], partial: Buffer) -> list[Stmt]:
-        """What one thread reduces, in vectors along the reduction axis that is contiguous."""
+        """Partial reduction of one thread, in vectors along the reduction axis that is
+        contiguous."""
         kernel = self.kernel
         order = sorted(nest.reduce, key=lambda k: _contiguous(nest, k))
         last = order[-1]
@@ -180,8 +183,8 @@ class _Rows:
         for _, count in counts:
             total = total * count
         rounds = ceildiv(total, self.threads)
-        turn = kernel.var("turn", rounds)
-        position = linear((turn, self.threads), (self.lane, 1))
+        this_round = kernel.var("turn", rounds)
+        position = linear((this_round, self.threads), (self.lane, 1))
         clip, number = kernel.let("step", position, total - 1)
         lets, numbers = kernel.decode(number, counts)
         place = {**at, **dict(zip(order, numbers, strict=True))}
@@ -209,7 +212,7 @@ class _Rows:
         return [
             Allocate(acc),
             *first,
-            *wrapped([inside], [(turn, rounds, "serial")]),
+            *wrapped([inside], [(this_round, rounds, "serial")]),
             *wrapped([fold], [(more, width - 1, "unrolled")]),
             Store(partial, self._mine(), Load(acc, one)),
             Barrier(),
@@ -253,6 +256,6 @@ class _Rows:
 
 
 def _contiguous(nest: Nest, k: Index) -> tuple[int, int]:
-    """How many reads walk contiguously along a reduction axis."""
+    """Number of reads that walk contiguously along a reduction axis."""
     steps = [stride(r.tensor, r.index, k) for r in nest.reads()]
     return sum(step == 1 for step in steps), nest.reduce.index(k)

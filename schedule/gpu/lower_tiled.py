@@ -1,4 +1,5 @@
-"""Lowering of tiled kernels: a block computes a tile of the result out of staged operands.
+"""Lowering of tiled kernels: a block computes a tile of the result out of operands in shared
+memory.
 
 An axis of extent E has register tiles of R elements, T threads, and V places V·T·R apart (virtual
 threads): a block has B = V·T·R elements of it, or all.
@@ -9,9 +10,9 @@ threads): a block has B = V·T·R elements of it, or all.
         own = min(R·thread, T·R - R)
         acc[V·R, …] = 0
         for chunk of the reduction:
-          stage the operands' boxes;  barrier
+          copy the operands' boxes to shared memory;  barrier
           for the steps of the chunk:
-            registers = elements of the stages at own + T·R·v + r
+            registers = elements of the shared-memory tiles at own + T·R·v + r
             acc[v, r, …] ⊕= body                      unrolled
           barrier
         out[base + own + T·R·v + r, …] = epilogue(acc[v, r, …])
@@ -29,10 +30,10 @@ import numpy as np
 
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Index
-from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear
+from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.heuristics import GPU
-from loopwright.schedule.gpu.shared_tile import Stage
-from loopwright.schedule.gpu.software_pipeline import Pipeline, Values, product
+from loopwright.schedule.gpu.shared_tile import SharedTile
+from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values, product
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.kernel import Tiled
@@ -92,13 +93,13 @@ def levels(sketch: Tiled, values: Values) -> dict[Index, Level]:
     return found
 
 
-def lower_tiled(sketch: Tiled, values: Values, kernel: Kernel) -> list[Stmt]:
+def lower_tiled(sketch: Tiled, values: Values, kernel: KernelLowering) -> list[Stmt]:
     """The kernel of a reduction whose operands are used again."""
-    return _Tiled(sketch, values, kernel).lower()
+    return _TiledLowering(sketch, values, kernel).lower()
 
 
-class _Tiled(Pipeline):
-    def __init__(self, sketch: Tiled, values: Values, kernel: Kernel) -> None:
+class _TiledLowering(SoftwarePipeline):
+    def __init__(self, sketch: Tiled, values: Values, kernel: KernelLowering) -> None:
         self.sketch, self.levels = sketch, levels(sketch, values)
         names = (sketch.chunked, *sketch.windows)
         super().__init__(sketch.nest, names, sketch.pipeline, values, kernel)
@@ -139,19 +140,21 @@ class _Tiled(Pipeline):
     def _thread(self) -> list[Stmt]:
         start = identity(self.nest.reducer, self.acc.dtype)
         init = self._tile("init", self.sketch.tiled, lambda at, to: [Store(self.acc, to, start)])
-        allocate = [Allocate(s.buffer) for s in self.stages.values()]
+        allocate = [Allocate(s.buffer) for s in self.shared_tiles.values()]
         return [Allocate(self.acc), *allocate, *init, *self.chunks(), *self._write()]
 
     # The reduction
 
-    def stages_of(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
+    def shared_tiles_of(
+        self, chunk: Mapping[Index, Column], kernel: KernelLowering
+    ) -> dict[Read, SharedTile]:
         sizes = self.sizes_of(chunk)
         sources = {n.out: n for n in self.sketch.sources}
         return {
-            r: Stage(
+            r: SharedTile(
                 kernel, r, self.nest, sizes, self.sketch.tiled, self.slots, sources.get(r.tensor)
             )
-            for r in self.sketch.staged
+            for r in self.sketch.shared_reads
         }
 
     def sizes_of(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
@@ -181,10 +184,10 @@ class _Tiled(Pipeline):
                 steps[k] = linear((var, 1))
         stmts: list[Stmt] = []
         registers: dict[Read, tuple[Buffer, tuple[Index, ...]]] = {}
-        for read, stage in self.stages.items():
+        for read, shared_tile in self.shared_tiles.items():
             registers[read] = self._registers(read)
             held, used = registers[read]
-            stmts += [Allocate(held), *self._load(stage, held, used, steps, slot)]
+            stmts += [Allocate(held), *self._load(shared_tile, held, used, steps, slot)]
         stmts += self._update(registers, steps, bases)
         return wrapped(stmts, loops + inner)
 
@@ -196,28 +199,28 @@ class _Tiled(Pipeline):
 
     def _load(
         self,
-        stage: Stage,
+        shared_tile: SharedTile,
         held: Buffer,
         used: tuple[Index, ...],
         steps: Mapping[Index, Linear],
         slot: Linear,
     ) -> list[Stmt]:
-        """The elements of a stage that this thread needs, in vectors."""
+        """The elements of a shared-memory tile that this thread needs, in vectors."""
 
         def load(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
-            place = stage.place({**self._own(at), **steps}, slot)
-            return [Store(held, to or (Linear(),), Load(stage.buffer, place))]
+            place = shared_tile.place({**self._own(at), **steps}, slot)
+            return [Store(held, to or (Linear(),), Load(shared_tile.buffer, place))]
 
         lanes: Column | None = None
         if used:
             fast = self.levels[used[-1]]
             start = self._own({a: self._virtual(a) for a in used})
-            step = _slope(stage, used[-1])
+            step = _slope(shared_tile, used[-1])
             lanes = 1
             if step == 1:
-                place = stage.place({**start, **steps}, slot)
-                known = self.kernel.reach.step(flat(stage.buffer, place))
-                lanes = np.gcd(np.gcd(fast.register, min(stage.aligned, 8)), known)
+                place = shared_tile.place({**start, **steps}, slot)
+                known = self.kernel.analysis.step(flat(shared_tile.buffer, place))
+                lanes = np.gcd(np.gcd(fast.register, min(shared_tile.aligned, 8)), known)
         return self._tile("load", used, load, lanes)
 
     def _virtual(self, axis: Index) -> Linear:
@@ -314,12 +317,12 @@ class _Tiled(Pipeline):
         return wrapped(make(at, tuple(to)), loops)
 
 
-def _slope(stage: Stage, axis: Index) -> int:
-    """By how many elements of a stage's rows one step along an axis moves; 0 if it moves along
-    other axes too."""
-    last = stage.order[-1]
+def _slope(shared_tile: SharedTile, axis: Index) -> int:
+    """Elements of a shared-memory tile's rows by which one step along an axis moves; 0 if it moves
+    along other axes too."""
+    last = shared_tile.order[-1]
     slope = 0
-    for d, subscript in enumerate(stage.axes):
+    for d, subscript in enumerate(shared_tile.axes):
         for index, coefficient in subscript.terms:
             if index == axis:
                 slope = coefficient if d == last else 0

@@ -1,4 +1,5 @@
-"""Lowering of turned kernels: element-wise nests that read along one axis and write along another.
+"""Lowering of transpose kernels: element-wise nests that read along one axis and write along
+another.
 
 A block copies a tile of each operand that lies the other way into shared memory, in the order in
 which memory holds it; then its threads compute the tile's elements in the order of the result. So
@@ -13,12 +14,12 @@ import numpy as np
 
 from loopwright.dsl.expr import Expr, IndexValue, Read, walk
 from loopwright.dsl.index import Index
-from loopwright.schedule.gpu.context import Kernel, accesses, extents_of, linear
-from loopwright.schedule.gpu.shared_tile import Stage
+from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
+from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import Values
 from loopwright.schedule.loops.statements import leaves, wrapped
 from loopwright.schedule.program.nest import extent
-from loopwright.schedule.sketch.kernel import Turned
+from loopwright.schedule.sketch.kernel import Transpose
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Barrier,
@@ -32,7 +33,7 @@ from loopwright.schedule.tree.grammar import (
 )
 
 
-def lower_turned(sketch: Turned, values: Values, kernel: Kernel) -> list[Stmt]:
+def lower_transpose(sketch: Transpose, values: Values, kernel: KernelLowering) -> list[Stmt]:
     """The kernel of an element-wise nest."""
     nest, (slow, fast) = sketch.nest, sketch.tiled
     (threads,) = values["threads"]
@@ -51,42 +52,51 @@ def lower_turned(sketch: Turned, values: Values, kernel: Kernel) -> list[Stmt]:
         outer.append(let)
     thread = kernel.var("thread", threads)
     mine = linear((thread, 1))
-    stages = {r: Stage(kernel, r, nest, sizes, sketch.tiled, 1, None) for r in sketch.staged}
+    shared_tiles = {
+        r: SharedTile(kernel, r, nest, sizes, sketch.tiled, 1, None) for r in sketch.shared_reads
+    }
     body: list[Stmt] = []
-    for stage in stages.values():
-        body += [Allocate(stage.buffer), *stage.copy(sizes, bases, mine, threads, Linear())]
-    width = _width(sketch, kernel, bases, sizes, stages)
+    for shared_tile in shared_tiles.values():
+        body += [
+            Allocate(shared_tile.buffer),
+            *shared_tile.copy(sizes, bases, mine, threads, Linear()),
+        ]
+    width = _width(sketch, kernel, bases, sizes, shared_tiles)
     counts = [(f"{slow.name}.at", sizes[slow]), (f"{fast.name}.at", sizes[fast] // width)]
     total = sizes[slow] * (sizes[fast] // width)
     rounds = ceildiv(total, threads)
-    turn = kernel.var("turn", rounds)
-    clip, number = kernel.let("element", linear((turn, threads)) + mine, total - 1)
+    this_round = kernel.var("turn", rounds)
+    clip, number = kernel.let("element", linear((this_round, threads)) + mine, total - 1)
     lets, (down, across) = kernel.decode(number, counts)
     lane = kernel.var("lane", width)
     local = {slow: down, fast: across * width + linear((lane, 1))}
     at = {axis: base + local.get(axis, Linear()) for axis, base in bases.items()}
 
     def held(read: Read) -> Expr | None:
-        stage = stages.get(read)
-        return None if stage is None else Load(stage.buffer, stage.place(local, Linear()))
+        shared_tile = shared_tiles.get(read)
+        return (
+            None
+            if shared_tile is None
+            else Load(shared_tile.buffer, shared_tile.place(local, Linear()))
+        )
 
     value = kernel.value(nest.body, at, extents_of(nest, {}), held)
     write = kernel.store(nest.out, nest.index, at, value)
     element = [clip, *lets, *wrapped([write], [(lane, width, "vectorized")])]
-    body += [Barrier(), *wrapped(element, [(turn, rounds, "unrolled")])]
+    body += [Barrier(), *wrapped(element, [(this_round, rounds, "unrolled")])]
     return wrapped([*outer, *wrapped(body, [(thread, threads, "thread")])], blocks)
 
 
 def _width(
-    sketch: Turned,
-    kernel: Kernel,
+    sketch: Transpose,
+    kernel: KernelLowering,
     bases: Mapping[Index, Linear],
     sizes: Mapping[Index, Column],
-    stages: Mapping[Read, Stage],
+    shared_tiles: Mapping[Read, SharedTile],
 ) -> Column:
     """Neighbours along the result that are computed at once."""
     nest, (slow, fast) = sketch.nest, sketch.tiled
-    others = [(t, i) for t, i in accesses(nest, nest.body) if Read(t, i) not in stages]
+    others = [(t, i) for t, i in accesses(nest, nest.body) if Read(t, i) not in shared_tiles]
     extents = extents_of(nest, {})
     counts = any(isinstance(x, IndexValue) and fast in x.value.indices() for x in walk(nest.body))
     if counts or any(leaves(Read(t, i), extents) for t, i in others):
@@ -94,8 +104,8 @@ def _width(
     row = linear((kernel.var("any", sizes[slow]), 1))
     at = {**bases, slow: bases[slow] + row}
     width = kernel.lanes(sizes[fast], [(nest.out, nest.index), *others], fast, at, 4)
-    for stage in stages.values():
-        place = stage.place({slow: row, fast: Linear()}, Linear())
-        width = np.gcd(width, kernel.reach.step(flat(stage.buffer, place)))
-        width = np.gcd(width, stage.aligned)
+    for shared_tile in shared_tiles.values():
+        place = shared_tile.place({slow: row, fast: Linear()}, Linear())
+        width = np.gcd(width, kernel.analysis.step(flat(shared_tile.buffer, place)))
+        width = np.gcd(width, shared_tile.aligned)
     return width

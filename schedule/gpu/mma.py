@@ -12,8 +12,8 @@ from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.gpu.context import contiguous_axis
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.program.plan import Group
-from loopwright.schedule.sketch.kernel import Matrix
+from loopwright.schedule.program.plan import FusionGroup
+from loopwright.schedule.sketch.kernel import Mma
 from loopwright.schedule.sketch.sketch import Choice, Knob
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.grammar import MATRIX
@@ -23,7 +23,7 @@ _WIDE = 8  # elements of 16 bytes
 _CHUNKS = (16, 32, 64)
 
 
-def matrix_sketches(group: Group, gpu: Gpu) -> Iterator[Matrix]:
+def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
     """A sum of products of two matrices in float16 or bfloat16, added up in float32, by every
     pipeline."""
     (nest,) = group.nests
@@ -46,11 +46,11 @@ def matrix_sketches(group: Group, gpu: Gpu) -> Iterator[Matrix]:
         if gpu.async_copies and copied:
             pipelines.insert(0, "async")
         for pipeline in pipelines:
-            yield Matrix(group, left, right, m, n, k, pipeline)
+            yield Mma(group, left, right, m, n, k, pipeline)
         return
 
 
-def matrix_knobs(sketch: Matrix, gpu: Gpu) -> Iterator[Knob]:
+def mma_knobs(sketch: Mma, gpu: Gpu) -> Iterator[Knob]:
     """The knobs "tile" (warps of a block and accumulators of a warp, along m and n), "chunk" and,
     for asynchronous copies, "slots"."""
     yield Knob("tile", tuple(_tiles(sketch, gpu)))
@@ -60,9 +60,7 @@ def matrix_knobs(sketch: Matrix, gpu: Gpu) -> Iterator[Knob]:
         yield Knob("slots", ((2,), (3,), (4,)))
 
 
-def matrix_default(
-    sketch: Matrix, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu
-) -> dict[str, Choice]:
+def mma_default(sketch: Mma, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu) -> dict[str, Choice]:
     """Large tiles, as far as there are enough of them for all multiprocessors."""
 
     def score(tile: Choice) -> float:
@@ -85,7 +83,7 @@ def matrix_default(
     return chosen
 
 
-def _tiles(sketch: Matrix, gpu: Gpu) -> Iterator[Choice]:
+def _tiles(sketch: Mma, gpu: Gpu) -> Iterator[Choice]:
     for tile in itertools.product((1, 2, 4), (1, 2, 4), (1, 2, 3, 4), (1, 2, 3, 4)):
         wm, wn, fm, fn = tile
         fits = wm * fm * MATRIX <= extent(sketch.m) and wn * fn * MATRIX <= extent(sketch.n)

@@ -1,8 +1,8 @@
 """From a workload to the groups that become GPU kernels.
 
-Producers, consumers and zeros are fused as for processors (`plan.py`). Beyond that, a guarded copy
-(padding) is computed where it is read, if its readers use an element few times; groups whose rows
-do not fit shared memory run nest after nest, each over all threads.
+Producers, consumers and zeros are fused as for processors (`plan.py`). Beyond that, a predicated
+copy (padding) is computed where it is read, if its readers use an element few times; groups whose
+rows do not fit shared memory run nest after nest, each over all threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.gpu.context import walk_order
 from loopwright.schedule.gpu.heuristics import GPU
-from loopwright.schedule.gpu.mma import matrix_sketches
-from loopwright.schedule.gpu.rules import staged_reads
-from loopwright.schedule.gpu.shared_tile import stage_order, turned
+from loopwright.schedule.gpu.mma import mma_sketches
+from loopwright.schedule.gpu.rules import shared_reads
+from loopwright.schedule.gpu.shared_tile import is_transposed, shared_order
 from loopwright.schedule.gpu.tile_sizes import tiled_axes
 from loopwright.schedule.loops.statements import leaves
 from loopwright.schedule.program.canonical import (
@@ -32,7 +32,7 @@ from loopwright.schedule.program.canonical import (
 )
 from loopwright.schedule.program.fusion import can_inline, inline
 from loopwright.schedule.program.nest import Nest
-from loopwright.schedule.program.plan import Group, groups_of, has_reuse
+from loopwright.schedule.program.plan import FusionGroup, groups_of, has_reuse
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.target import Gpu
 
@@ -42,53 +42,54 @@ def gpu_program(source: Source) -> Program:
     return _pads_inlined(source.program, source.outputs)
 
 
-def gpu_plan(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> tuple[Group, ...]:
+def gpu_plan(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> tuple[FusionGroup, ...]:
     """The groups of a program, in an order in which they can run."""
     return tuple(_groups(program, outputs, gpu))
 
 
 def sources(
     program: Program,
-    groups: tuple[Group, ...],
+    groups: tuple[FusionGroup, ...],
     workload: Workload,
-    known_ahead: frozenset[str],
+    constants: frozenset[str],
     gpu: Gpu,
 ) -> tuple[Nest, ...]:
-    """The element-wise nests that need no kernel of their own, since all that read them stage
-    their results: padding, above all. Tensor cores take operands as they lie in memory."""
+    """The element-wise nests that need no kernel of their own, since all that read them copy to
+    shared memory their results: padding, above all. Tensor cores take operands as they lie in
+        memory."""
     found = []
-    alone = {g.nests[0].out.name for g in groups if len(g.nests) == 1 and not g.shared}
+    alone = {g.nests[0].out.name for g in groups if len(g.nests) == 1 and not g.outer}
     for nest in program:
         name = nest.out.name
         if nest.out in workload.outputs or not can_inline(program, nest):
             continue
-        if name in known_ahead or name not in alone:
+        if name in constants or name not in alone:
             continue
         readers = [g for g in groups if any(r.tensor.name == name for r in _reads(g))]
-        if readers and all(_stages(group, nest.out, gpu) for group in readers):
+        if readers and all(_keeps_in_shared(group, nest.out, gpu) for group in readers):
             found.append(nest)
     made = {n.out for n in found}
     return tuple(n for n in found if not any(r.tensor in made for r in n.reads()))
 
 
-def without(groups: tuple[Group, ...], gone: tuple[Nest, ...]) -> tuple[Group, ...]:
+def without(groups: tuple[FusionGroup, ...], gone: tuple[Nest, ...]) -> tuple[FusionGroup, ...]:
     """The groups but for those that make what is computed elsewhere."""
     names = {n.out.name for n in gone}
     return tuple(g for g in groups if not {n.out.name for n in g.nests} <= names)
 
 
-def apart(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+def apart(groups: tuple[FusionGroup, ...]) -> tuple[FusionGroup, ...]:
     """The groups with nests that share no loops each in a group of its own."""
     return tuple(
         part
         for group in groups
-        for part in ([group] if group.shared else [Group((), (n,)) for n in group.nests])
+        for part in ([group] if group.outer else [FusionGroup((), (n,)) for n in group.nests])
     )
 
 
-def relaid(
-    groups: tuple[Group, ...], workload: Workload, known_ahead: frozenset[str]
-) -> tuple[Group, ...]:
+def lay_out_operands(
+    groups: tuple[FusionGroup, ...], workload: Workload, constants: frozenset[str]
+) -> tuple[FusionGroup, ...]:
     """The groups with every constant that a tiled kernel would transpose re-laid out ahead.
 
     `C[i, j] += A[i, k] * W[j, k]
@@ -96,27 +97,33 @@ def relaid(
     """
     taken = {t.name for t in (*workload.inputs, *workload.stages)}
     taken |= {n.out.name for g in groups for n in g.nests}
-    done: list[Group] = []
+    done: list[FusionGroup] = []
     for group in groups:
-        if not group.shared and group.nests[0].out.name not in known_ahead:
-            copies, nest = _relaid(group.nests[0], known_ahead, taken)
-            done += [Group((), (copy,)) for copy in copies]
-            group = Group((), (nest,))
+        if not group.outer and group.nests[0].out.name not in constants:
+            copies, nest = _with_operands_laid_out(group.nests[0], constants, taken)
+            done += [FusionGroup((), (copy,)) for copy in copies]
+            group = FusionGroup((), (nest,))
         done.append(group)
     return tuple(done)
 
 
-def _relaid(nest: Nest, known_ahead: frozenset[str], taken: set[str]) -> tuple[list[Nest], Nest]:
+def _with_operands_laid_out(
+    nest: Nest, constants: frozenset[str], taken: set[str]
+) -> tuple[list[Nest], Nest]:
     tiled = tiled_axes(nest, walk_order(nest))
     copies: list[Nest] = []
     new: dict[Read, Read] = {}
     if not has_reuse(nest) or len(tiled) < 2:
         return [], nest
-    for read in staged_reads(nest, tiled):
-        known = read.tensor.name in known_ahead
-        if not known or not turned(read, tiled) or any(p.plain() is None for p in read.index):
+    for read in shared_reads(nest, tiled):
+        known = read.tensor.name in constants
+        if (
+            not known
+            or not is_transposed(read, tiled)
+            or any(p.plain() is None for p in read.index)
+        ):
             continue
-        order = stage_order(read, tiled)
+        order = shared_order(read, tiled)
         name = fresh(f"{read.tensor.name}_turned", taken)
         sizes = tensor_shape(read.tensor)
         axes = tuple(Index(f"d{d}", size) for d, size in enumerate(sizes))
@@ -128,47 +135,49 @@ def _relaid(nest: Nest, known_ahead: frozenset[str], taken: set[str]) -> tuple[l
     return copies, nest.map(nest.axes, nest.reduce, lambda r: new.get(r, r), lambda p: p)
 
 
-def _reads(group: Group) -> Iterator[Read]:
+def _reads(group: FusionGroup) -> Iterator[Read]:
     for nest in group.nests:
         yield from nest.reads()
 
 
-def _stages(group: Group, made: Tensor, gpu: Gpu) -> bool:
-    """Whether the group is a tiled kernel that stages every element of `made` that it reads."""
+def _keeps_in_shared(group: FusionGroup, made: Tensor, gpu: Gpu) -> bool:
+    """Return whether the group is a tiled kernel whose shared-memory tiles hold every element of
+    `made` that it reads."""
     nest = group.nests[0]
     tiled = tiled_axes(nest, walk_order(nest))
-    if group.shared or len(group.nests) != 1 or not has_reuse(nest) or len(tiled) < 2 or nest.also:
+    if group.outer or len(group.nests) != 1 or not has_reuse(nest) or len(tiled) < 2 or nest.also:
         return False
-    if any(matrix_sketches(group, gpu)):
+    if any(mma_sketches(group, gpu)):
         return False
     after = () if nest.epilogue is None else walk(nest.epilogue)
     if any(isinstance(x, Read) and x.tensor.name == made.name for x in after):
         return False
-    staged = staged_reads(nest, tiled)
+    shared = shared_reads(nest, tiled)
     reads = {r for r in nest.reads() if r.tensor.name == made.name}
-    return all(r.tensor is made and r in staged for r in reads)
+    return all(r.tensor is made and r in shared for r in reads)
 
 
-def _groups(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> Iterator[Group]:
+def _groups(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> Iterator[FusionGroup]:
     start = 0
     for group in groups_of(program, program, outputs):
         stop = start + len(group.nests)
         if fits(group, gpu):
             yield finished(group)
         else:
-            yield from (finished(Group((), (nest,))) for nest in program[start:stop])
+            yield from (finished(FusionGroup((), (nest,))) for nest in program[start:stop])
         start = stop
 
 
-def fits(group: Group, gpu: Gpu) -> bool:
-    """Whether one row of what the group keeps to itself fits shared memory, with room for more."""
-    size = sum(math.prod(tensor_shape(t)) * item_bytes(t.dtype) for t in group.local)
+def fits(group: FusionGroup, gpu: Gpu) -> bool:
+    """Return whether one row of the group's scratch tensors fits shared memory, with room for
+    more."""
+    size = sum(math.prod(tensor_shape(t)) * item_bytes(t.dtype) for t in group.scratch)
     return 2 * size <= gpu.shared_bytes
 
 
-def finished(group: Group) -> Group:
+def finished(group: FusionGroup) -> FusionGroup:
     """The group with its nests as simple as they can be written."""
-    return replace(group, parts=tuple(_finished(n) for n in group.nests))
+    return replace(group, body=tuple(_finished(n) for n in group.nests))
 
 
 def _finished(nest: Nest) -> Nest:

@@ -17,13 +17,20 @@ from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.gpu.context import contiguous_axis, walk_order
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.lower_elementwise import unrolled_axes
-from loopwright.schedule.gpu.mma import matrix_default, matrix_knobs, matrix_sketches
-from loopwright.schedule.gpu.shared_tile import stageable, turned
+from loopwright.schedule.gpu.mma import mma_default, mma_knobs, mma_sketches
+from loopwright.schedule.gpu.shared_tile import is_affine, is_transposed
 from loopwright.schedule.gpu.tile_sizes import tiled_axes, tiled_default, tiled_knobs
 from loopwright.schedule.loops.statements import leaves
-from loopwright.schedule.program.nest import Nest, extent, guarded_reads, stride
-from loopwright.schedule.program.plan import Group, has_reuse
-from loopwright.schedule.sketch.kernel import Flat, KernelSketch, Matrix, Rows, Tiled, Turned
+from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
+from loopwright.schedule.program.plan import FusionGroup, has_reuse
+from loopwright.schedule.sketch.kernel import (
+    Elementwise,
+    KernelSketch,
+    Mma,
+    RowReduction,
+    Tiled,
+    Transpose,
+)
 from loopwright.schedule.sketch.sketch import Choice, Knob, unrolls
 from loopwright.schedule.target import Gpu
 
@@ -32,24 +39,24 @@ _THREADS = (32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True)
 class KernelContext:
-    """What the rules need besides the group: the GPU, what follows from constants, and the
-    element-wise nests that are computed where their results are staged."""
+    """Context of the rules: the GPU, what follows from constants, and the element-wise nests that
+    are computed into shared-memory tiles."""
 
     gpu: Gpu
-    known_ahead: frozenset[str] = frozenset()
+    constants: frozenset[str] = frozenset()
     sources: tuple[Nest, ...] = ()
 
 
-def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch, ...]:
+def kernel_sketches(group: FusionGroup, context: KernelContext) -> tuple[KernelSketch, ...]:
     """The structures for one group, the most promising first."""
-    if group.shared:
-        return (Rows(group, group.shared),)
+    if group.outer:
+        return (RowReduction(group, group.outer),)
     (nest,) = group.nests
-    flat = _flat(group)
+    flat = _elementwise(group)
     if nest.reducer is None:
-        return (*_turned(group, context.gpu), flat)
+        return (*_transposes(group, context.gpu), flat)
     tiled: tuple[KernelSketch, ...] = (
-        *matrix_sketches(group, context.gpu),
+        *mma_sketches(group, context.gpu),
         *_tiled(group, context),
     )
     if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
@@ -57,7 +64,7 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
     steps = math.prod(map(extent, nest.reduce))
     if steps < GPU.team_steps:
         return (*tiled, flat) if _many_steps(nest) else (flat, *tiled)
-    rows = Rows(group, nest.axes)
+    rows = RowReduction(group, nest.axes)
     if _team_pays(nest, context.gpu):
         return (rows, *tiled, flat)
     return (*tiled, flat, rows) if _many_steps(nest) else (flat, *tiled, rows)
@@ -65,107 +72,107 @@ def kernel_sketches(group: Group, context: KernelContext) -> tuple[KernelSketch,
 
 def kernel_knobs(sketch: KernelSketch, context: KernelContext) -> Iterator[Knob]:
     """The knobs of one kernel."""
-    if isinstance(sketch, Flat):
+    if isinstance(sketch, Elementwise):
         yield Knob("threads", tuple((t,) for t in _THREADS if t <= context.gpu.most_threads))
         if sketch.tiled:
-            yield Knob("tile", tuple(_flat_tiles(sketch, context)))
+            yield Knob("tile", tuple(_elementwise_tiles(sketch, context)))
         if sketch.nest.reduce:
             axes = unrolled_axes(sketch.nest)
             yield Knob("unroll", tuple(unrolls([extent(k) for k in axes])))
     elif isinstance(sketch, Tiled):
         yield from tiled_knobs(sketch, context.gpu)
-    elif isinstance(sketch, Turned):
+    elif isinstance(sketch, Transpose):
         yield Knob("threads", tuple((t,) for t in (64, 128, 256) if t <= context.gpu.most_threads))
         yield Knob("tile", tuple(itertools.product((8, 16, 32, 64), repeat=2)))
-    elif isinstance(sketch, Matrix):
-        yield from matrix_knobs(sketch, context.gpu)
-    elif isinstance(sketch, Rows):
+    elif isinstance(sketch, Mma):
+        yield from mma_knobs(sketch, context.gpu)
+    elif isinstance(sketch, RowReduction):
         yield Knob("team", tuple(_teams(sketch, context.gpu)))
 
 
 def kernel_default(sketch: KernelSketch, context: KernelContext) -> dict[str, Choice]:
     """A choice for every knob by rules of thumb."""
     knobs = {k.name: k.choices for k in kernel_knobs(sketch, context)}
-    if isinstance(sketch, Flat):
-        return _flat_default(sketch, knobs, context.gpu)
+    if isinstance(sketch, Elementwise):
+        return _elementwise_default(sketch, knobs, context.gpu)
     if isinstance(sketch, Tiled):
         return tiled_default(sketch, knobs, context.gpu)
-    if isinstance(sketch, Turned):
-        return {"threads": knobs["threads"][-1], "tile": _turned_tile(sketch, context.gpu)}
-    if isinstance(sketch, Matrix):
-        return matrix_default(sketch, knobs, context.gpu)
-    assert isinstance(sketch, Rows)
+    if isinstance(sketch, Transpose):
+        return {"threads": knobs["threads"][-1], "tile": _transpose_tile(sketch, context.gpu)}
+    if isinstance(sketch, Mma):
+        return mma_default(sketch, knobs, context.gpu)
+    assert isinstance(sketch, RowReduction)
     return {"team": _usual_team(sketch, knobs["team"])}
 
 
-def _tiled(group: Group, context: KernelContext) -> Iterator[Tiled]:
-    """Blocks that stage all operands that are used again, by every pipeline."""
+def _tiled(group: FusionGroup, context: KernelContext) -> Iterator[Tiled]:
+    """Blocks that copy to shared memory all operands that are used again, by every pipeline."""
     (nest,) = group.nests
     axes = walk_order(nest)
     tiled = tiled_axes(nest, axes)
     if not has_reuse(nest) or len(tiled) < 2 or nest.also:
         return
-    staged = staged_reads(nest, tiled)
-    if not staged:
+    shared = shared_reads(nest, tiled)
+    if not shared:
         return
-    sources = tuple(n for n in context.sources if any(r.tensor is n.out for r in staged))
+    sources = tuple(n for n in context.sources if any(r.tensor is n.out for r in shared))
     chunked = max(nest.reduce, key=lambda k: (extent(k), -nest.reduce.index(k)))
     pipelines = ["double", "plain"]
-    copied = not sources and all(_copies(r, nest, tiled) for r in staged)
+    copied = not sources and all(_copies(r, nest, tiled) for r in shared)
     if context.gpu.async_copies and copied:
         # Elements of 4 bytes, one by one, cost more than vectors that go through registers.
-        slow = any(turned(r, tiled) for r in staged)
+        slow = any(is_transposed(r, tiled) for r in shared)
         pipelines.insert(1 if slow else 0, "async")
     for pipeline in pipelines:
-        yield Tiled(group, axes, tiled, chunked, staged, sources, pipeline)
+        yield Tiled(group, axes, tiled, chunked, shared, sources, pipeline)
 
 
 def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
-    """Whether a stage is made by copies of 4 bytes or more: of elements of 2, by pairs, which all
-    begin at even places."""
+    """Return whether a shared-memory tile is made by copies of 4 bytes or more. Elements of 2 are
+    copied by pairs, which all begin at even places."""
     if leaves(read, nest.extents) or item_bytes(read.dtype) not in (2, 4, 8):
         return False
     if item_bytes(read.dtype) >= 4:
         return True
     last = read.index[-1].plain() if read.index else None
     sizes = (extent(last), tensor_shape(read.tensor)[-1]) if last is not None else (1,)
-    return not turned(read, tiled) and all(size % 2 == 0 for size in sizes)
+    return not is_transposed(read, tiled) and all(size % 2 == 0 for size in sizes)
 
 
-def _turned(group: Group, gpu: Gpu) -> Iterator[Turned]:
+def _transposes(group: FusionGroup, gpu: Gpu) -> Iterator[Transpose]:
     """Tiles in shared memory, if operands are contiguous along another axis than the result."""
     (nest,) = group.nests
     fast = contiguous_axis(nest)
     if fast is None or nest.also or extent(fast) < GPU.line_elements:
         return
     found: dict[Index, list[Read]] = {}
-    for read in dict.fromkeys(r for r, _ in guarded_reads(nest.body)):
+    for read in dict.fromkeys(r for r, _ in predicated_reads(nest.body)):
         along = [a for a in nest.axes if stride(read.tensor, read.index, a) == 1]
         across = stride(read.tensor, read.index, fast) not in (0, 1)
-        if across and along and extent(along[0]) >= GPU.line_elements and stageable(read, nest):
+        if across and along and extent(along[0]) >= GPU.line_elements and is_affine(read, nest):
             found.setdefault(along[0], []).append(read)
     if found:
         slow = max(found, key=lambda a: len(found[a]))
-        yield Turned(group, (slow, fast), tuple(found[slow]))
+        yield Transpose(group, (slow, fast), tuple(found[slow]))
 
 
-def _turned_tile(sketch: Turned, gpu: Gpu) -> Choice:
-    """The largest square whose stages fit shared memory, at most 32 by 32; rows are 16 bytes
-    longer than need be."""
-    items = [item_bytes(r.dtype) for r in sketch.staged]
+def _transpose_tile(sketch: Transpose, gpu: Gpu) -> Choice:
+    """The largest square whose shared-memory tiles fit shared memory, at most 32 by 32; rows are
+    16 bytes longer than need be."""
+    items = [item_bytes(r.dtype) for r in sketch.shared_reads]
     fitting = (t for t in (32, 16) if t * sum(t * i + 16 for i in items) <= gpu.shared_bytes)
     size = next(fitting, 8)
     return size, size
 
 
-def staged_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
+def shared_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
     """The operands that go through shared memory: those that threads of a block share."""
-    reads = dict.fromkeys(r for r, _ in guarded_reads(nest.body) if stageable(r, nest))
+    reads = dict.fromkeys(r for r, _ in predicated_reads(nest.body) if is_affine(r, nest))
     return tuple(r for r in reads if not set(tiled) <= _indices(r) or _slides(r, nest, tiled))
 
 
 def _slides(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
-    """Whether a window of the read slides along the tile: neighbours' windows overlap."""
+    """Return whether a window of the read slides along the tile: neighbours' windows overlap."""
     for p in read.index:
         window = max((abs(c) * (extent(k) - 1) for k, c in p.terms if k in nest.reduce), default=0)
         if any(a in tiled and abs(c) <= window for a, c in p.terms):
@@ -177,22 +184,23 @@ def _indices(read: Read) -> set[Index]:
     return {i for p in read.index for i in p.indices()}
 
 
-def _flat(group: Group) -> Flat:
+def _elementwise(group: FusionGroup) -> Elementwise:
     (nest,) = group.nests
     fast = contiguous_axis(nest)
     axes = walk_order(nest)
     count = 1 if nest.reducer is None else 2
-    return Flat(group, axes, axes[-count:] if fast is not None else ())
+    return Elementwise(group, axes, axes[-count:] if fast is not None else ())
 
 
 def _team_pays(nest: Nest, gpu: Gpu) -> bool:
-    """Whether a team is better than a thread for each element: too few elements to keep the GPU
-    busy, or memory that only a team reads as it lies."""
+    """Return whether a team is better than a thread for each element. It is for too few elements
+    to keep the GPU busy, or memory that only a team reads as it lies."""
     return nest.size * 8 < gpu.multiprocessors * gpu.warp or reads_along(nest)
 
 
 def reads_along(nest: Nest) -> bool:
-    """Whether what a reduction reads most of is contiguous along it, and hardly used again."""
+    """Return whether what a reduction reads most of is contiguous along it, and hardly used
+    again."""
     read = _largest(nest)
     if read is None:
         return False
@@ -201,7 +209,7 @@ def reads_along(nest: Nest) -> bool:
 
 
 def _reads_again(nest: Nest, axis: Index) -> bool:
-    """Whether neighbours along an axis read the same elements of the largest operand."""
+    """Return whether neighbours along an axis read the same elements of the largest operand."""
     read = _largest(nest)
     return read is not None and (axis not in _indices(read) or _slides(read, nest, (axis,)))
 
@@ -212,29 +220,29 @@ def _largest(nest: Nest) -> Read | None:
     def size(read: Read) -> int:
         return math.prod(nest.extents.get(i, 1) for i in _indices(read))
 
-    return max((r for r, _ in guarded_reads(nest.body)), key=size, default=None)
+    return max((r for r, _ in predicated_reads(nest.body)), key=size, default=None)
 
 
 def _many_steps(nest: Nest) -> bool:
-    """Whether there is so much arithmetic for each element in memory that caches alone will not
-    do."""
+    """Return whether there is so much arithmetic for each element in memory that caches alone will
+    not do."""
     tensors = {r.tensor for r in nest.reads() if r.tensor is not nest.result}
     elements = nest.size + sum(math.prod(tensor_shape(t)) for t in tensors)
     return nest.steps > GPU.shared_tile_uses * elements
 
 
 def reuse(nest: Nest) -> int:
-    """How often a tile of the result that is as large as can be would use the elements of each
-    operand, at least."""
+    """Least number of uses of an operand's elements by a tile of the result, as large as can
+    be."""
     tiled = tiled_axes(nest, walk_order(nest))
     if not has_reuse(nest) or len(tiled) < 2:
         return 1
-    staged = staged_reads(nest, tiled)
-    again = (math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in staged)
+    shared = shared_reads(nest, tiled)
+    again = (math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in shared)
     return min(again, default=1)
 
 
-def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:
+def _elementwise_tiles(sketch: Elementwise, context: KernelContext) -> Iterator[Choice]:
     nest = sketch.nest
     widest = max(item_bytes(t) for t in (nest.out.dtype, nest.result.dtype))
     lanes = [n for n in (1, 2, 4, 8) if n * widest <= 2 * context.gpu.vector_bytes]
@@ -244,8 +252,8 @@ def _flat_tiles(sketch: Flat, context: KernelContext) -> Iterator[Choice]:
     yield from itertools.product(*spans)
 
 
-def _flat_default(
-    sketch: Flat, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu
+def _elementwise_default(
+    sketch: Elementwise, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu
 ) -> dict[str, Choice]:
     nest = sketch.nest
     chosen: dict[str, Choice] = {}
@@ -276,10 +284,10 @@ def _flat_default(
     return chosen
 
 
-def _teams(sketch: Rows, gpu: Gpu) -> Iterator[Choice]:
+def _teams(sketch: RowReduction, gpu: Gpu) -> Iterator[Choice]:
     """Rows of a block, whose own results fit its shared memory, and threads of a row."""
     rows = math.prod(map(extent, sketch.rows))
-    row = sum(map(tensor_bytes, sketch.group.local))
+    row = sum(map(tensor_bytes, sketch.group.scratch))
     for many in (1, 2, 4, 8, 16, 32):
         for threads in (1, 2, 4, 8, 16, *_THREADS):
             whole = gpu.warp <= many * threads <= gpu.most_threads
@@ -287,7 +295,7 @@ def _teams(sketch: Rows, gpu: Gpu) -> Iterator[Choice]:
                 yield many, threads
 
 
-def _usual_team(sketch: Rows, choices: tuple[Choice, ...]) -> Choice:
+def _usual_team(sketch: RowReduction, choices: tuple[Choice, ...]) -> Choice:
     """Four elements or more of the longest nest for each thread, and at least four warps to a
     block."""
     work = max(_row_work(n, sketch.rows) for n in sketch.group.nests)

@@ -1,15 +1,15 @@
-"""Stages: the part of an operand that a block uses, in shared memory.
+"""Shared-memory tiles: the part of an operand that a block keeps in shared memory.
 
 The operand is read at subscripts p_d = Σ coefficient · index + const. While a block computes a
 tile of B_i places along each index, p_d takes values in a box: from the *origin*, where all
 indices are at their bases (those with negative coefficients at their ends), over
 S_d = Σ |c|·(B_i - 1) + 1 places, in steps of g_d, the greatest common divisor of the
-coefficients. So windows that slide are staged once for all positions, and strides leave no gaps.
+coefficients. So windows that slide are copied once for all positions, and strides leave no gaps.
 
-The axes of a stage are those of the tensor, the one along which neighbouring threads compute last,
-so that registers are loaded from it in vectors; its rows begin at multiples of 16 bytes. Where
-that is not the axis along which the tensor is contiguous, the copy is a transposition: rows are
-padded, so that the threads that write a column write to different banks.
+The axes of a shared-memory tile are those of the tensor, the one along which neighbouring threads
+compute last, so that registers are loaded from it in vectors; its rows begin at multiples of 16
+bytes. Where that is not the axis along which the tensor is contiguous, the copy is a
+transposition: rows are padded, so that the threads that write a column write to different banks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from loopwright.dsl.dtypes import is_float, item_bytes
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Index
-from loopwright.schedule.gpu.context import At, Kernel, extents_of, linear, nothing
+from loopwright.schedule.gpu.context import At, KernelLowering, extents_of, linear, nothing
 from loopwright.schedule.loops.statements import leaves, wrapped
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.tree.grammar import (
@@ -54,14 +54,14 @@ class _Axis:
     step: int
 
     def size(self, sizes: Sizes) -> Column:
-        """Places of the stage."""
+        """Places of the shared-memory tile."""
         total: Column = 1
         for index, coefficient in self.terms:
             total = total + abs(coefficient) * (sizes[index] - 1)
         return total
 
     def low(self, sizes: Sizes) -> Column:
-        """By how many places the origin is before the place of all bases."""
+        """Places of the origin before the place of all bases."""
         total: Column = 0
         for index, coefficient in self.terms:
             if coefficient < 0:
@@ -76,7 +76,7 @@ class _Axis:
         return total
 
     def place(self, sizes: Sizes, local: At) -> Linear:
-        """Where an element stands in the stage, `local` from the bases."""
+        """Place of an element in the shared-memory tile, `local` from the bases."""
         total = Linear((), self.low(sizes) * -1)
         for index, coefficient in self.terms:
             if index in local:
@@ -84,23 +84,23 @@ class _Axis:
         return total
 
 
-def stageable(read: Read, nest: Nest) -> bool:
-    """Whether all subscripts are affine in the loops of the nest."""
+def is_affine(read: Read, nest: Nest) -> bool:
+    """Return whether all subscripts are affine in the loops of the nest."""
     known = set(nest.extents)
     return all(
         isinstance(atom, Index) and atom in known for p in read.index for atom, _ in p.terms
     )
 
 
-def turned(read: Read, fast: tuple[Index, ...]) -> bool:
-    """Whether a stage of an operand is a transposition; `fast` are the axes of the block's tile,
-    that of neighbouring threads last."""
-    order = stage_order(read, fast)
+def is_transposed(read: Read, fast: tuple[Index, ...]) -> bool:
+    """Return whether a shared-memory tile is a transposition of its operand. `fast` are the axes
+    of the block's tile, that of neighbouring threads last."""
+    order = shared_order(read, fast)
     return bool(order) and order[-1] != len(order) - 1
 
 
-def stage_order(read: Read, fast: tuple[Index, ...]) -> tuple[int, ...]:
-    """The axes of a tensor in the order of its stage."""
+def shared_order(read: Read, fast: tuple[Index, ...]) -> tuple[int, ...]:
+    """The axes of a tensor in the order of its shared-memory tile."""
     dims = range(len(read.index))
     for axis in reversed(fast):
         for d in reversed(dims):
@@ -109,20 +109,20 @@ def stage_order(read: Read, fast: tuple[Index, ...]) -> tuple[int, ...]:
     return tuple(dims)
 
 
-class Stage:
-    """The stage of one operand.
+class SharedTile:
+    """The shared-memory tile of one operand.
 
     Parameters
     ----------
     sizes: places of the block's tile along every index.
-    slots: copies of the stage, which take turns.
+    slots: copies of the shared-memory tile, which alternate.
     source: an element-wise nest that makes the operand, computed here instead.
     padded: whether rows are 16 bytes longer than need be, also if this is no transposition.
     """
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelLowering,
         read: Read,
         nest: Nest,
         sizes: Sizes,
@@ -133,25 +133,25 @@ class Stage:
     ) -> None:
         self.kernel, self.read, self.nest, self.source = kernel, read, nest, source
         self.axes = [_axis(read, d) for d in range(len(read.index))]
-        self.order, self.turned = stage_order(read, fast), turned(read, fast)
+        self.order, self.transposed = shared_order(read, fast), is_transposed(read, fast)
         self.sizes = sizes
         bytes_ = item_bytes(read.dtype)
         self.aligned = kernel.gpu.vector_bytes // bytes_
         counts = [self.axes[d].size(sizes) for d in self.order]
         if counts:
             counts[-1] = ceildiv(counts[-1], self.aligned) * self.aligned
-            counts[-1] = counts[-1] + (self.aligned if self.turned or padded else 0)
+            counts[-1] = counts[-1] + (self.aligned if self.transposed or padded else 0)
         self.slots = slots
         name = f"{read.tensor.name}_shared"
         self.buffer = kernel.own(name, (slots, *counts), read.dtype, "shared")
 
     @property
     def bytes(self) -> Column:
-        """Of all slots."""
+        """Bytes of all slots."""
         return self.buffer.size * item_bytes(self.buffer.dtype)
 
     def place(self, local: At, slot: Linear) -> tuple[Linear, ...]:
-        """Where an element of the operand stands."""
+        """Place of an element of the operand."""
         where = [axis.place(self.sizes, local) for axis in self.axes]
         return (slot, *(where[d] for d in self.order))
 
@@ -171,13 +171,13 @@ class Stage:
     ) -> list[Stmt]:
         """Copy what a tile of these `sizes` at these `bases` reads, by all threads together; zeros
         beyond the end of index `fill`."""
-        turn, rounds, lets, source, target, width = self._round(
+        this_round, rounds, lets, source, target, width = self._round(
             sizes, bases, thread, threads, None if fill is None else 1
         )
         kernel = self.kernel
         value = self._value if fill is None else functools.partial(self._filled, fill)
         lane = kernel.var("lane", width)
-        if self.turned:
+        if self.transposed:
             held = kernel.own("moved", (width,), self.buffer.dtype)
             here, back = linear((lane, 1)), kernel.var("lane", width)
             load = Store(held, (here,), value(source, here))
@@ -196,19 +196,19 @@ class Stage:
             place = (slot, *self._lane(target, here))
             move = Store(self.buffer, place, value(source, here))
             body = wrapped([move], [(lane, width, "vectorized")])
-        return wrapped([*lets, *body], [(turn, rounds, "unrolled")])
+        return wrapped([*lets, *body], [(this_round, rounds, "unrolled")])
 
     def fetch(
         self, sizes: Sizes, bases: At, thread: Linear, threads: Column
     ) -> tuple[Buffer, list[Stmt]]:
         """Load into registers what `put` will store: the registers, and the statements."""
-        turn, rounds, lets, source, _, width = self._round(sizes, bases, thread, threads)
+        this_round, rounds, lets, source, _, width = self._round(sizes, bases, thread, threads)
         held = self.kernel.own("fetched", (rounds, width), self.buffer.dtype)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
-        load = Store(held, (linear((turn, 1)), here), self._value(source, here))
+        load = Store(held, (linear((this_round, 1)), here), self._value(source, here))
         body = [*lets, *wrapped([load], [(lane, width, "vectorized")])]
-        return held, wrapped(body, [(turn, rounds, "unrolled")])
+        return held, wrapped(body, [(this_round, rounds, "unrolled")])
 
     def put(
         self,
@@ -220,26 +220,26 @@ class Stage:
         slot: Linear,
     ) -> list[Stmt]:
         """Store what was fetched."""
-        turn, rounds, lets, _, target, width = self._round(sizes, bases, thread, threads)
+        this_round, rounds, lets, _, target, width = self._round(sizes, bases, thread, threads)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
         place = (slot, *self._lane(target, here))
-        store = Store(self.buffer, place, Load(held, (linear((turn, 1)), here)))
-        kind = "unrolled" if self.turned else "vectorized"
+        store = Store(self.buffer, place, Load(held, (linear((this_round, 1)), here)))
+        kind = "unrolled" if self.transposed else "vectorized"
         body = [*lets, *wrapped([store], [(lane, width, kind)])]
-        return wrapped(body, [(turn, rounds, "unrolled")])
+        return wrapped(body, [(this_round, rounds, "unrolled")])
 
     def copy_async(
         self, sizes: Sizes, bases: At, thread: Linear, threads: Column, slot: Linear
     ) -> list[Stmt]:
         """Start to copy."""
-        wide = None if not self.turned else 1
-        turn, rounds, lets, source, target, width = self._round(
+        wide = None if not self.transposed else 1
+        this_round, rounds, lets, source, target, width = self._round(
             sizes, bases, thread, threads, wide
         )
         tensor = self.kernel.buffer(self.read.tensor)
         move = AsyncCopy(self.buffer, (slot, *target), tensor, tuple(source), width)
-        return wrapped([*lets, move], [(turn, rounds, "unrolled")])
+        return wrapped([*lets, move], [(this_round, rounds, "unrolled")])
 
     def _round(
         self,
@@ -250,7 +250,8 @@ class Stage:
         most: int | None = None,
     ) -> tuple[Var, Column, list[Stmt], list[Linear], list[Linear], Column]:
         """One round of the copy: its counter and how many there are; which element is this
-        thread's, in the tensor and in the stage; and how many of its neighbours are."""
+        thread's, in the tensor and in the shared-memory tile; and how many of its neighbours
+        are."""
         kernel = self.kernel
         counts = [axis.size(sizes) for axis in self.axes]
         width = self._width(sizes, bases, counts) if most is None else most
@@ -261,8 +262,8 @@ class Stage:
             named.append((f"{self.read.tensor.name}.{d}", whole))
             total = total * whole
         rounds = ceildiv(total, threads)
-        turn = kernel.var("round", rounds)
-        clip, number = kernel.let("copied", linear((turn, threads)) + thread, total - 1)
+        this_round = kernel.var("round", rounds)
+        clip, number = kernel.let("copied", linear((this_round, threads)) + thread, total - 1)
         lets, places = kernel.decode(number, named)
         if places:
             places[-1] = places[-1] * width
@@ -272,7 +273,7 @@ class Stage:
         ]
         # What a smaller tile reads stands where `place` looks for it.
         target = [places[d] + self._shift(d, sizes) for d in self.order]
-        return turn, rounds, [clip, *lets], source, target, width
+        return this_round, rounds, [clip, *lets], source, target, width
 
     def _width(self, sizes: Sizes, bases: At, counts: list[Column]) -> Column:
         """Neighbours that one thread copies at once."""
@@ -285,13 +286,13 @@ class Stage:
             for axis, count in zip(self.axes, counts, strict=True)
         ]
         where[-1] = self.axes[-1].origin(sizes, bases)
-        step = self.kernel.reach.step(flat(buffer, tuple(where)))
+        step = self.kernel.analysis.step(flat(buffer, tuple(where)))
         along = np.gcd(counts[-1], self._shift(-1, sizes))
         return np.gcd(np.gcd(self.aligned, along), step)
 
     def _shift(self, d: int, sizes: Sizes) -> Column:
-        """By how many places what a tile of these sizes reads stands further in than what a whole
-        one does: 0 but for negative coefficients."""
+        """Places by which what a tile of these sizes reads stands further in than what a whole one
+        does: 0 but for negative coefficients."""
         return self.axes[d].low(sizes) - self.axes[d].low(self.sizes)
 
     def _lane(self, places: list[Linear], lane: Linear) -> list[Linear]:

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loopwright.schedule.gpu.heuristics import GPU
-from loopwright.schedule.gpu.plan import apart, relaid, sources, without
+from loopwright.schedule.gpu.plan import apart, lay_out_operands, sources, without
 from loopwright.schedule.gpu.rules import (
     KernelContext,
     kernel_default,
     kernel_knobs,
     kernel_sketches,
 )
-from loopwright.schedule.program.constants import known_ahead
-from loopwright.schedule.program.plan import Group, has_reuse
+from loopwright.schedule.program.constants import constants_of
+from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.sketch.kernel import KernelSketch
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Knob, Sketch
@@ -24,12 +24,12 @@ from loopwright.schedule.target import Gpu
 
 
 def gpu_sketches(variant: Variant, gpu: Gpu) -> Iterator[Sketch]:
-    """The sketches of a program. Nests whose results are staged by all who read them get no
-    kernel, in the first of the sketches."""
+    """The sketches of a program. Nests whose results all readers compute into shared-memory tiles
+    get no kernel, in the first of the sketches."""
     workload, groups, program = variant.workload, apart(variant.groups), variant.program
-    known = known_ahead(workload, groups)
-    groups = relaid(groups, workload, known)
-    known = known_ahead(workload, groups)
+    known = constants_of(workload, groups)
+    groups = lay_out_operands(groups, workload, known)
+    known = constants_of(workload, groups)
     inside = sources(program, groups, workload, known, gpu)
     for gone in dict.fromkeys((inside, ())):
         context = KernelContext(gpu, known, gone)
@@ -37,11 +37,11 @@ def gpu_sketches(variant: Variant, gpu: Gpu) -> Iterator[Sketch]:
 
 
 def _sketches(
-    variant: Variant, groups: tuple[Group, ...], context: KernelContext
+    variant: Variant, groups: tuple[FusionGroup, ...], context: KernelContext
 ) -> Iterator[Sketch]:
     options = [kernel_sketches(group, context) for group in groups]
     options = [
-        found[:1] if group.nests[0].out.name in context.known_ahead else found
+        found[:1] if group.nests[0].out.name in context.constants else found
         for group, found in zip(groups, options, strict=True)
     ]
     leaders = _leaders(options)
@@ -54,16 +54,16 @@ def _sketches(
 
 
 def _leaders(options: Sequence[tuple[KernelSketch, ...]]) -> tuple[int, ...]:
-    """For each kernel the first one that is like it, which chooses for both: many phases or
-    layers have a space as small as that of one."""
+    """Number of the kernel that chooses for each, the first one that is like it: many components
+    or layers have a space as small as that of one."""
     leaders: list[int] = []
     for number, found in enumerate(options):
         earlier = (n for n in range(number) if leaders[n] == n)
-        leaders.append(next((n for n in earlier if _alike(options[n], found)), number))
+        leaders.append(next((n for n in earlier if _equivalent(options[n], found)), number))
     return tuple(leaders)
 
 
-def _alike(first: tuple[KernelSketch, ...], second: tuple[KernelSketch, ...]) -> bool:
+def _equivalent(first: tuple[KernelSketch, ...], second: tuple[KernelSketch, ...]) -> bool:
     if list(map(str, first)) != list(map(str, second)):
         return False
     one, other = first[0].group, second[0].group
@@ -75,7 +75,7 @@ def _alike(first: tuple[KernelSketch, ...], second: tuple[KernelSketch, ...]) ->
 
 def _sketch(
     variant: Variant,
-    groups: tuple[Group, ...],
+    groups: tuple[FusionGroup, ...],
     kernels: tuple[KernelSketch, ...],
     context: KernelContext,
     leaders: tuple[int, ...],
@@ -91,7 +91,7 @@ def _sketch(
     for number in sorted(set(knobs_of)):
         chosen = kernel_default(kernels[number], context)
         for knob in all_knobs[number]:
-            if kernels[number].group.nests[0].out.name in context.known_ahead:
+            if kernels[number].group.nests[0].out.name in context.constants:
                 knob = Knob(knob.name, (chosen[knob.name],))  # its speed does not matter
             knobs.append(replace(knob, name=f"{knob.name}{number}"))
             default.append(knob.number(chosen[knob.name]))

@@ -1,8 +1,9 @@
-"""Pipelines: the chunks of a reduction, each of which is staged and then used by a whole block.
+"""Pipelines: the chunks of a reduction, each of which is copied to shared memory and then used by
+a whole block.
 
 "plain" copies a chunk, waits, and uses it. "double" loads the next chunk into registers while one
-is used, and puts it into the other of two slots of each stage then. "async" has the next chunks
-copied while one is used, into as many slots as the "slots" knob says.
+is used, and puts it into the other of two slots of each shared-memory tile then. "async" has the
+next chunks copied while one is used, into as many slots as the "slots" knob says.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
-from loopwright.schedule.gpu.context import Kernel, linear
-from loopwright.schedule.gpu.shared_tile import Stage
+from loopwright.schedule.gpu.context import KernelLowering, linear
+from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.loops.statements import wrapped
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.tree.grammar import (
@@ -35,7 +36,7 @@ Values = Mapping[str, tuple[Column, ...]]
 _HALVINGS = 6  # of a chunk that does not fit shared memory
 
 
-class Pipeline(ABC):
+class SoftwarePipeline(ABC):
     """A reduction in chunks: of the first axis of `names` in pieces that need not divide it, of
     the others at divisors. The pieces are multiples of `least`; what is left is filled up with
     zeros to one, where `least` is more than 1."""
@@ -48,24 +49,26 @@ class Pipeline(ABC):
         names: tuple[Index, ...],
         pipeline: str,
         values: Values,
-        kernel: Kernel,
+        kernel: KernelLowering,
     ) -> None:
         self.nest, self.kernel, self.values, self.pipeline = nest, kernel, values, pipeline
         self.chunked, self.windows = names[0], names[1:]
         (self.slots,) = values.get("slots", (2 if pipeline == "double" else 1,))
         self.chunk = self._fitting(dict(zip(names, values["chunk"], strict=True)))
-        self.stages = self.stages_of(self.chunk, kernel)
+        self.shared_tiles = self.shared_tiles_of(self.chunk, kernel)
         self.bases: dict[Index, Linear] = {}
         self.thread = Linear()
         self.threads: Column = 1
 
     @abstractmethod
-    def stages_of(self, chunk: Mapping[Index, Column], kernel: Kernel) -> dict[Read, Stage]:
-        """The stages of a chunk."""
+    def shared_tiles_of(
+        self, chunk: Mapping[Index, Column], kernel: KernelLowering
+    ) -> dict[Read, SharedTile]:
+        """The shared-memory tiles of a chunk."""
 
     @abstractmethod
     def sizes_of(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
-        """How many places a block has along every index."""
+        """Number of places of a block along every index."""
 
     @abstractmethod
     def compute(
@@ -74,16 +77,16 @@ class Pipeline(ABC):
         """Use one chunk."""
 
     def spare(self) -> Column:
-        """Shared bytes that are taken by other things than stages."""
+        """Shared bytes that are taken by other things than shared-memory tiles."""
         return 0
 
     def _fitting(self, chunk: dict[Index, Column]) -> dict[Index, Column]:
-        """The extents of a chunk, halved until its stages fit shared memory."""
+        """The extents of a chunk, halved until its shared-memory tiles fit shared memory."""
         for _ in range(_HALVINGS):
-            scratch = Kernel(self.kernel.storage, self.kernel.part, self.kernel.gpu)
+            scratch = KernelLowering(self.kernel.storage, self.kernel.part, self.kernel.gpu)
             size = self.spare()
-            for stage in self.stages_of(chunk, scratch).values():
-                size = size + stage.bytes
+            for shared_tile in self.shared_tiles_of(chunk, scratch).values():
+                size = size + shared_tile.bytes
             large = np.greater(size, self.kernel.gpu.shared_bytes) * 1
             wide = chunk[self.chunked]
             smaller = np.maximum(wide // (2 * self.least), 1) * self.least
@@ -113,7 +116,7 @@ class Pipeline(ABC):
         counts: Sequence[tuple[Index, Column]],
         start: Linear,
     ) -> tuple[list[Stmt], dict[Index, Linear]]:
-        """Where chunk number `step` begins."""
+        """Tile origins of chunk number `step`."""
         lets, numbers = self.kernel.decode(step, [(f"{k.name}.chunk", n) for k, n in counts])
         bases = dict(self.bases)
         for (k, _), number in zip(counts, numbers, strict=True):
@@ -133,9 +136,9 @@ class Pipeline(ABC):
         lets, bases = self._bases_of(linear((step, 1)), chunk, counts, start)
         sizes = self.sizes_of(chunk)
         copies: list[Stmt] = []
-        for stage in self.stages.values():
-            copies += stage.copy(sizes, bases, self.thread, self.threads, slot, fill)
-        wait: list[Stmt] = [Barrier()] if self.stages else []
+        for shared_tile in self.shared_tiles.values():
+            copies += shared_tile.copy(sizes, bases, self.thread, self.threads, slot, fill)
+        wait: list[Stmt] = [Barrier()] if self.shared_tiles else []
         body = [*lets, *copies, *wait, *self.compute(chunk, bases, slot), *wait]
         return wrapped(body, [(step, total, "serial")])
 
@@ -149,18 +152,18 @@ class Pipeline(ABC):
         team = self.thread, self.threads
         lets, bases = self._bases_of(Linear(), chunk, counts, start)
         stmts: list[Stmt] = list(lets)
-        for stage in self.stages.values():
-            stmts += stage.copy(sizes, bases, *team, Linear())
+        for shared_tile in self.shared_tiles.values():
+            stmts += shared_tile.copy(sizes, bases, *team, Linear())
         step = self.kernel.var("step", total)
         now, then = (Linear(((Remainder(Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
         clip, after = self.kernel.let("next", Linear(((step, 1),), 1), total - 1)
         lets, bases = self._bases_of(after, chunk, counts, start)
         loads: list[Stmt] = []
         puts: list[Stmt] = []
-        for stage in self.stages.values():
-            held, load = stage.fetch(sizes, bases, *team)
+        for shared_tile in self.shared_tiles.values():
+            held, load = shared_tile.fetch(sizes, bases, *team)
             loads += [Allocate(held), *load]
-            puts += stage.put(held, sizes, bases, *team, then)
+            puts += shared_tile.put(held, sizes, bases, *team, then)
         here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
         body = [clip, *lets, *loads, *here_lets, *self.compute(chunk, here, now), *puts]
         return [*stmts, Barrier(), *wrapped([*body, Barrier()], [(step, total, "serial")])]
@@ -177,8 +180,8 @@ class Pipeline(ABC):
         def copies(number: Linear, slot: Linear) -> list[Stmt]:
             lets, bases = self._bases_of(number, chunk, counts, start)
             made: list[Stmt] = list(lets)
-            for stage in self.stages.values():
-                made += stage.copy_async(sizes, bases, self.thread, self.threads, slot)
+            for shared_tile in self.shared_tiles.values():
+                made += shared_tile.copy_async(sizes, bases, self.thread, self.threads, slot)
             return made
 
         def slot(number: Linear) -> Linear:
@@ -204,7 +207,7 @@ class Pipeline(ABC):
 
 
 def product(numbers: Iterable[Column]) -> Column:
-    """Of columns."""
+    """Product of columns."""
     total: Column = 1
     for number in numbers:
         total = total * number

@@ -50,7 +50,7 @@ def tiled_default(
 ) -> dict[str, Choice]:
     """The block and thread tiles that a model of the multiprocessor rates best, then a chunk that
     leaves room for more blocks."""
-    found = _best(sketch.nest, sketch.axes, sketch.tiled, sketch.staged, gpu)
+    found = _best(sketch.nest, sketch.axes, sketch.tiled, sketch.shared_reads, gpu)
     chosen = dict(zip(("tile", "threads", "virtual"), found, strict=True))
     spans = (math.prod(levels) for levels in zip(*found, strict=True))
     sizes = {a: min(extent(a), n) for a, n in zip(sketch.tiled, spans, strict=True)}
@@ -68,7 +68,7 @@ def _best(
     nest: Nest,
     axes: tuple[Index, ...],
     tiled: tuple[Index, ...],
-    staged: tuple[Read, ...],
+    operands: tuple[Read, ...],
     gpu: Gpu,
 ) -> tuple[Choice, Choice, Choice]:
     """The best register tile, threads and virtual threads."""
@@ -76,7 +76,7 @@ def _best(
     choices = (tuple(_tiles(extents)), tuple(_teams(extents, gpu)), tuple(_virtuals(extents)))
     grid: Array = np.indices([len(c) for c in choices]).reshape(3, -1)
     r, t, v = (np.array(c, np.int64)[at] for c, at in zip(choices, grid, strict=True))
-    scores = _scores(nest, axes, tiled, staged, (r, t, v), gpu)
+    scores = _scores(nest, axes, tiled, operands, (r, t, v), gpu)
     best = int(np.argmax(scores))
     tile, threads, virtual = (c[int(at)] for c, at in zip(choices, grid[:, best], strict=True))
     return tile, threads, virtual
@@ -128,7 +128,7 @@ def _scores(
     nest: Nest,
     axes: tuple[Index, ...],
     tiled: tuple[Index, ...],
-    staged: tuple[Read, ...],
+    operands: tuple[Read, ...],
     sizes: tuple[Array, Array, Array],
     gpu: Gpu,
 ) -> Array:
@@ -150,7 +150,7 @@ def _scores(
     elements = np.zeros(len(r))  # for one step of a thread's tile
     instructions = np.zeros(len(r))
     bytes_ = np.zeros(len(r))
-    for read in staged:
+    for read in operands:
         used = np.array([a in _indices(read) for a in tiled])
         count = own[:, used].prod(1)
         fast = int(np.flatnonzero(used)[-1]) if used.any() else 0
@@ -184,20 +184,21 @@ def _scores(
 
 
 def _moves_alone(read: Read, axis: Index) -> bool:
-    """Whether a subscript is this axis alone, so that neighbours along it are neighbours in the
-    stage, wherever the window is."""
+    """Return whether a subscript is this axis alone, so that neighbours along it are neighbours in
+    the shared-memory tile, wherever the window is."""
     return any(p.plain() == axis for p in read.index)
 
 
 def _usual_chunk(
     sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int], gpu: Gpu
 ) -> Choice:
-    """A chunk of about as many steps as usual with whole windows, whose stages are small."""
+    """A chunk of about as many steps as usual with whole windows, whose shared-memory tiles are
+    small."""
     most = min(GPU.usual_chunk_bytes, gpu.shared_bytes // 3)
 
     def cost(choice: Choice) -> tuple[bool, float]:
         chunk = dict(zip((sketch.chunked, *sketch.windows), choice, strict=True))
-        large = _stage_bytes(sketch, {**sizes, **chunk}) > most
+        large = _shared_bytes(sketch, {**sizes, **chunk}) > most
         whole = all(chunk[k] == extent(k) for k in sketch.windows)
         divides = extent(sketch.chunked) % choice[0] == 0
         far = abs(math.log2(math.prod(choice) / GPU.usual_chunk_steps))
@@ -206,9 +207,9 @@ def _usual_chunk(
     return min(choices, key=cost)
 
 
-def _stage_bytes(sketch: Tiled, sizes: dict[Index, int]) -> int:
+def _shared_bytes(sketch: Tiled, sizes: dict[Index, int]) -> int:
     total = 0
-    for read in sketch.staged:
+    for read in sketch.shared_reads:
         count = item_bytes(read.dtype)
         for p in read.index:
             count *= 1 + sum(

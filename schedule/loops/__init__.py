@@ -1,1 +1,1 @@
-"""What both lowerings share: subscripts, storage, and the assembly of a tree."""
+"""Common parts of both lowerings: subscripts, storage, and the assembly of a tree."""

@@ -23,10 +23,10 @@ def assembled(
     statement that copies a buffer: "main" is given no constant that "prepare" is given, but a
     copy of those that both read."""
     used = storage.used
-    prepared = [b for b in storage.ahead.values() if b.name in used["body"]]
-    ahead = used["prepare"] if prepared else set()
+    prepared = [b for b in storage.prepacked.values() if b.name in used["body"]]
+    prepacked = used["prepare"] if prepared else set()
     for constant in workload.constants:
-        if constant.name in ahead & used["body"]:
+        if constant.name in prepacked & used["body"]:
             source = storage.buffer(constant)
             kept = replace(source, name=storage.unused(f"{constant.name}_kept"))
             prepared.append(kept)
@@ -35,13 +35,13 @@ def assembled(
     return Tree(
         n=n,
         inputs=tuple(
-            storage.buffer(t) for t in workload.inputs if not (t.constant and t.name in ahead)
+            storage.buffer(t) for t in workload.inputs if not (t.constant and t.name in prepacked)
         ),
         prepared=tuple(prepared),
         outputs=tuple(storage.buffer(t) for t in workload.outputs),
-        constants=tuple(storage.buffer(t) for t in workload.constants if t.name in ahead),
-        prepare=(*storage.scratch("prepare", prepared), *prepare) if prepared else (),
-        body=(*storage.scratch("body", prepared), *body),
+        constants=tuple(storage.buffer(t) for t in workload.constants if t.name in prepacked),
+        prepare=(*storage.allocations("prepare", prepared), *prepare) if prepared else (),
+        body=(*storage.allocations("body", prepared), *body),
     )
 
 

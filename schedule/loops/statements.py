@@ -15,14 +15,14 @@ COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def identity(reducer: str | None, dtype: str) -> Const:
-    """What a reduction starts from."""
+    """Identity of a reduction."""
     low, high = limits(dtype)
     value = {"sum": 0, "prod": 1, "max": low, "min": high}[reducer or "sum"]
     return Const(float(value) if isinstance(low, float) else value, dtype)
 
 
 def leaves(read: Read, extents: Mapping[Index, int]) -> bool:
-    """Whether a read may leave its tensor, under a guard."""
+    """Return whether a read may leave its tensor, under a predicate."""
     for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
         low, high = position.bounds(extents)
         if low < 0 or high >= size:

@@ -1,4 +1,4 @@
-"""Where each tensor of a workload lives while it is lowered: argument, heap, or ahead of time."""
+"""Storage of each tensor of a workload while it is lowered: argument, heap, or prepared."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from loopwright.schedule.tree.grammar import Allocate, Buffer, Column, ceildiv
 class Storage:
     """Buffers by name, filled in as lowering meets them.
 
-    `ahead` holds what the "prepare" part makes and the "body" part may read; `used` tells which
-    names each part touches.
+    `prepacked` holds what the "prepare" part makes and the "body" part may read; `used` tells
+    which names each part touches.
     """
 
     workload: Workload
-    known_ahead: frozenset[str]
-    ahead: dict[str, Buffer] = field(default_factory=dict)
+    constants: frozenset[str]
+    prepacked: dict[str, Buffer] = field(default_factory=dict)
     packed: dict[tuple[Packed, int], Buffer] = field(default_factory=dict)
-    local: set[str] = field(default_factory=set)
+    scratch: set[str] = field(default_factory=set)
     in_body: dict[str, Buffer] = field(default_factory=dict)
     used: dict[str, set[str]] = field(default_factory=lambda: {"prepare": set(), "body": set()})
 
@@ -40,7 +40,7 @@ class Storage:
         if tensor.name in self._arguments:
             scope = "argument"
         elif (
-            tensor.name in self.local
+            tensor.name in self.scratch
             and math.prod(shape) * item_bytes(tensor.dtype) <= PROGRAM.stack_tensor_bytes
         ):
             scope = "register"  # on the stack: the run-time's workspaces cost a call for every row
@@ -49,18 +49,18 @@ class Storage:
     def touch(self, tensor: Tensor, part: str) -> Buffer:
         """The buffer of a tensor that a part of the program reads or writes."""
         name = tensor.name
-        if name not in self._arguments | self.local:
-            made = self.ahead if name in self.known_ahead else self.in_body
+        if name not in self._arguments | self.scratch:
+            made = self.prepacked if name in self.constants else self.in_body
             made.setdefault(name, self.buffer(self._stages.get(name, tensor)))
         self.used[part].add(name)
         return self.buffer(tensor)
 
-    def add_local(self, tensor: Tensor) -> Buffer:
+    def add_scratch(self, tensor: Tensor) -> Buffer:
         """A tensor that lives inside a group's rows only."""
-        self.local.add(tensor.name)
+        self.scratch.add(tensor.name)
         return self.buffer(tensor)
 
-    def add_packed(self, packed: Packed, number: int, tile: Column, ahead: bool) -> Buffer:
+    def add_packed(self, packed: Packed, number: int, tile: Column, prepacked: bool) -> Buffer:
         """The re-laid copy of an operand, for register tiles of `tile` elements."""
         shape: tuple[Column, ...] = (*(extent(a) for a in packed.inner), tile)
         if not packed.local:
@@ -74,7 +74,7 @@ class Storage:
         if packed.local:
             return buffer
         self.used["body"].add(name)
-        (self.ahead if ahead else self.in_body)[name] = buffer
+        (self.prepacked if prepacked else self.in_body)[name] = buffer
         return buffer
 
     def unused(self, name: str) -> str:
@@ -85,12 +85,12 @@ class Storage:
             name += "_"
         return name
 
-    def scratch(self, part: str, prepared: list[Buffer]) -> list[Allocate]:
+    def allocations(self, part: str, prepared: list[Buffer]) -> list[Allocate]:
         """Allocations for what a part makes that is neither an argument, nor handed over by
         `prepare`, nor local to a group."""
         names = {b.name for b in prepared}
         if part == "prepare":
-            made = [b for b in self.ahead.values() if b.name not in names]
+            made = [b for b in self.prepacked.values() if b.name not in names]
         else:
             made = list(self.in_body.values())
         return [Allocate(b) for b in made]

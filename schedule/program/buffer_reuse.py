@@ -20,33 +20,33 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.program.canonical import substitute_axes
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 
 _LONG = 1 << 15  # bytes of a row that is too long for the first-level cache
 _TILE = 64  # elements, of which a tile has a divisor
 _FEW = 16  # times as many elements are long enough for slow ones at the end
 
 
-def settled(group: Group) -> Group:
+def settled(group: FusionGroup) -> FusionGroup:
     """The group with a long local row in the place of the result that is made of it, if there is
     such a row."""
-    if group.bases or not group.local:
+    if group.tile_origins or not group.scratch:
         return group
     rows = _Rows(group)
-    local = next(filter(rows.stands, group.local), None)
+    local = next(filter(rows.stands, group.scratch), None)
     return group if local is None else rows.with_result_for(local)
 
 
 class _Rows:
     """The rows of a group, and what its last nest makes of them."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: FusionGroup) -> None:
         self.group, self.last = group, group.nests[-1]
         self.inner = [d for d, p in enumerate(self.last.index) if p.plain() in self.last.axes]
 
     def stands(self, local: Tensor) -> bool:
-        """Whether a local tensor can stand where the last nest writes: an element of one is made
-        of the same element of the other."""
+        """Return whether a local tensor can stand where the last nest writes: an element of one is
+        made of the same element of the other."""
         last, out = self.last, self.last.out
         writers = [n for n in self.group.nests if n.out is local]
         touched = [t for n in self.group.nests for t in (n.out, *(r.tensor for r in n.reads()))]
@@ -63,20 +63,20 @@ class _Rows:
             and tuple(extent(a) for a in last.axes) == shape
             and reads == {tuple(last.index[d] for d in self.inner)}
             and all(n.reducer is None and not n.also for n in (*writers, last))
-            and out not in self.group.local
+            and out not in self.group.scratch
             and not any(
                 n.out is out or any(r.tensor is out for r in n.reads())
                 for n in self.group.nests[:-1]
             )
         )
 
-    def with_result_for(self, local: Tensor) -> Group:
+    def with_result_for(self, local: Tensor) -> FusionGroup:
         """The group with the result in the place of a local tensor."""
         *before, last = (self._moved(nest, local) for nest in self.group.nests)
         # Reads of a nest's `result` are those of an accumulator; here none is meant.
         last = replace(last, result=Tensor(last.out.name, tensor_shape(last.out), last.out.dtype))
-        kept = tuple(t for t in self.group.local if t is not local)
-        return replace(self.group, parts=(*before, *_in_whole_tiles(last)), local=kept)
+        kept = tuple(t for t in self.group.scratch if t is not local)
+        return replace(self.group, body=(*before, *_in_whole_tiles(last)), scratch=kept)
 
     def _moved(self, nest: Nest, local: Tensor) -> Nest:
         out = self.last.out

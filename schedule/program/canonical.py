@@ -44,7 +44,7 @@ def moved(read: Read, values: Mapping[Index, IndexExpr]) -> Read:
 def written(
     nest: Nest, value: Expr, values: Mapping[Index, IndexExpr]
 ) -> tuple[tuple[Affine, ...], Expr]:
-    """Where a nest writes a result whose axes have some values, and what it makes of it."""
+    """Place where a nest writes a result whose axes have some values, and the value."""
 
     def read(r: Read) -> Expr:
         return value if r.tensor is nest.result else moved(r, values)
@@ -167,7 +167,7 @@ def _merge(nest: Nest, first: Index, second: Index) -> Nest | None:
 
 
 def _pair(t: Tensor, index: tuple[Affine, ...], first: Index, second: Index) -> int | None:
-    """Where `first, second` stand side by side, the second over a whole axis: a position, -1 for
+    """Position where `first, second` stand side by side, the second over a whole axis. -1 is for
     nowhere, None if they cannot be merged in this access."""
     used = [d for d, p in enumerate(index) if {first, second} & set(p.indices())]
     if not used:

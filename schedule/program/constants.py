@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import reads_of
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 
 
-def known_ahead(workload: Workload, groups: tuple[Group, ...]) -> frozenset[str]:
+def constants_of(workload: Workload, groups: tuple[FusionGroup, ...]) -> frozenset[str]:
     """The constants, and every tensor that follows from constants alone, outputs excepted."""
     known = {t.name for t in workload.constants}
     outputs = {t.name for t in workload.outputs}

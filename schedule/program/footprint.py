@@ -1,4 +1,4 @@
-"""What the rules for processors ask of a nest: how much it touches, and how often."""
+"""Footprints of a nest: how much it touches, and how often."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LINE = 64  # bytes of a line of the caches
 
 @dataclass(frozen=True)
 class NestContext:
-    """What the rules need besides the nest: the machine, and what stands around."""
+    """Context of the rules: the machine, and what stands around the nest."""
 
     target: Target
     rows: tuple[Index, ...] = ()
-    known_ahead: frozenset[str] = frozenset()
+    constants: frozenset[str] = frozenset()
 
     def lanes(self, nest: Nest) -> int:
         """Elements of a vector."""
@@ -35,7 +35,7 @@ def indices(read: Read) -> set[Index]:
 
 
 def uses(nest: Nest, read: Read) -> float:
-    """How often an element that a read touches is used."""
+    """Number of uses of an element that a read touches."""
     return nest.steps / math.prod(extent(i) for i in indices(read) if i in nest.extents)
 
 
@@ -47,7 +47,7 @@ def touched(nest: Nest, read: Read) -> int:
 
 
 def mostly_written(nest: Nest) -> bool:
-    """Whether the result is larger than all that it is made of by so much that it had better be
-    written in its own order."""
+    """Return whether the result is much larger than all that it is made of, so that it had better
+    be written in its own order."""
     read = sum(touched(nest, r) for r in dict.fromkeys(nest.reads()))
     return nest.size * item_bytes(nest.out.dtype) > PROGRAM.large_result_ratio * read

@@ -25,7 +25,7 @@ def inline(program: Program, producer: Nest) -> Program:
 
 
 def inlined(read: Read, producer: Nest) -> Expr:
-    """What an element-wise producer writes where that is read."""
+    """Expression of an element-wise producer where its result is read."""
     values = {
         axis: at
         for where, at in zip(producer.index, read.index, strict=True)
@@ -35,8 +35,8 @@ def inlined(read: Read, producer: Nest) -> Expr:
 
 
 def can_inline(program: Program, producer: Nest) -> bool:
-    """Whether `inline` keeps the meaning: an element-wise producer, written by one nest over
-    its whole tensor, whose readers never leave it."""
+    """Return whether `inline` keeps the meaning. It takes an element-wise producer, written by one
+    nest over its whole tensor, whose readers never leave it."""
     if producer.reducer is not None or producer.epilogue is not None:
         return False
     if sum(n.out is producer.out for n in program) != 1:

@@ -83,7 +83,7 @@ class Nest:
 
     @functools.cached_property
     def _reads(self) -> tuple[Read, ...]:
-        every = (read for x in self.expressions() for read, _ in guarded_reads(x))
+        every = (read for x in self.expressions() for read, _ in predicated_reads(x))
         return tuple(read for read in every if read.tensor is not self.result)
 
     def map(
@@ -115,7 +115,7 @@ class Nest:
 
 
 def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
-    """What stands for a read that remains one."""
+    """Expression for a read that remains one."""
     if old is None:
         return None
     new = read(old)
@@ -153,21 +153,22 @@ def extent(index: Index) -> int:
     return index.extent
 
 
-def guarded_reads(expr: Expr, guarded: bool = False) -> Iterator[tuple[Read, bool]]:
+def predicated_reads(expr: Expr, predicated: bool = False) -> Iterator[tuple[Read, bool]]:
     """Every read, and whether a `where` stands over it, so that it may leave its tensor."""
     if isinstance(expr, Read):
-        yield expr, guarded
+        yield expr, predicated
     for part, child in enumerate(children(expr)):
-        yield from guarded_reads(child, guarded or (isinstance(expr, Select) and part > 0))
+        yield from predicated_reads(child, predicated or (isinstance(expr, Select) and part > 0))
 
 
 def in_place(nest: Nest) -> bool:
-    """Whether an element-wise nest changes what it writes."""
+    """Return whether an element-wise nest changes what it writes."""
     return nest.reducer is None and any(r.tensor is nest.out for r in nest.reads())
 
 
 def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
-    """What each tensor is made from, by name: all that any of the nests that write it reads."""
+    """Reads from which each tensor is made, by name: all that any of the nests that write it
+    reads."""
     found: dict[str, set[str]] = {}
     for nest in nests:
         found.setdefault(nest.out.name, set()).update(r.tensor.name for r in nest.reads())
@@ -217,7 +218,7 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def stride(tensor: Tensor, index: tuple[Affine, ...], axis: Index) -> int | None:
-    """By how many elements an access moves when `axis` grows by one; None if that varies."""
+    """Elements by which an access moves when `axis` grows by one; None if that varies."""
     total = 0
     for position, step in zip(index, strides(tensor_shape(tensor)), strict=True):
         for atom, coefficient in position.terms:
@@ -256,7 +257,7 @@ def _positions(value: Expr) -> Iterator[Affine]:
 
 
 def _fuses(value: Expr) -> bool:
-    """Whether a sum takes a product with it."""
+    """Return whether a sum takes a product with it."""
     if not isinstance(value, Binary) or value.op not in ("add", "sub"):
         return False
     return _is_product(value.x) or _is_product(value.y)

@@ -1,4 +1,4 @@
-"""Padding and joining as rewrites: guarded copies become copies without a guard."""
+"""Padding and joining as rewrites: predicated copies become copies without a predicate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loopwright.schedule.program.nest import Nest, extent
 
 
 def split_fill(nest: Nest, frame: bool = False) -> Program:
-    """A guarded copy becomes a fill and a copy of the box that the guard describes.
+    """A predicated copy becomes a fill and a copy of the box that the predicate describes.
 
     `for i < 9: P[i] = where((i >= 1) & (i < 8), X[i - 1], 0)
      ↦  for i < 9: P[i] = 0;  for i < 7: P[i + 1] = X[i]`
@@ -95,7 +95,7 @@ def _part(nest: Nest, starts: Mapping[Index, int], sizes: Mapping[Index, int]) -
 
 @dataclass(frozen=True)
 class Span:
-    """The values start, start + step, … below stop that an axis takes where a guard holds."""
+    """The values start, start + step, … below stop that an axis takes where a predicate holds."""
 
     start: int
     stop: int
@@ -129,7 +129,7 @@ class Span:
 
 
 def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
-    """Where a condition holds, as a span of every axis; None if that is no box."""
+    """Box where a condition holds, as a span of every axis; None if that is no box."""
     spans = {axis: Span(0, extent(axis)) for axis in nest.axes}
     tests = [cond]
     while tests:
@@ -148,7 +148,8 @@ def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
 
 
 def _always(test: Expr) -> bool:
-    """Whether a comparison of numbers holds, as is left where a loop that ran once is gone."""
+    """Return whether a comparison of numbers holds, as is left where a loop that ran once is
+    gone."""
     gap = _gap(test)
     if not isinstance(test, Binary) or gap is None or gap.terms:
         return False
@@ -156,7 +157,7 @@ def _always(test: Expr) -> bool:
 
 
 def _gap(test: Expr) -> Affine | None:
-    """By how much the left side is more than the right one."""
+    """Difference of the left side and the right one."""
     if not isinstance(test, Binary):
         return None
     x, y = _index_value(test.x), _index_value(test.y)

@@ -25,28 +25,28 @@ from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, nests, stride
 from loopwright.schedule.program.padding import split_fill
-from loopwright.schedule.program.polyphase import is_spread, skip_zeros
+from loopwright.schedule.program.polyphase import decompose, is_spread
 
 
 @dataclass(frozen=True)
-class Group:
+class FusionGroup:
     """Nests that run one after the other inside common outer loops.
 
     Attributes
     ----------
-    shared: the common loops, outermost first; none for a nest on its own.
-    parts: what runs inside, nests or groups of them; the `axes` of nests do not include the
+    outer: the common loops, outermost first; none for a nest on its own.
+    body: what runs inside, nests or groups of them; the `axes` of nests do not include the
         loops around them.
-    local: tensors that only this group touches; one slice of each exists at a time.
-    bases: where the tiles that common loops count begin.
-    ahead: what the next iteration of the common loops reads, which the last nest asks for.
+    scratch: tensors that only this group touches; one slice of each exists at a time.
+    tile_origins: where the tiles that common loops count begin.
+    prefetch: what the next iteration of the common loops reads, which the last nest asks for.
     """
 
-    shared: tuple[Index, ...]
-    parts: tuple[Nest | Group, ...]
-    local: tuple[Tensor, ...] = ()
-    bases: tuple[Base, ...] = ()
-    ahead: tuple[Ahead, ...] = ()
+    outer: tuple[Index, ...]
+    body: tuple[Nest | FusionGroup, ...]
+    scratch: tuple[Tensor, ...] = ()
+    tile_origins: tuple[TileOrigin, ...] = ()
+    prefetch: tuple[Prefetch, ...] = ()
 
     @property
     def nests(self) -> tuple[Nest, ...]:
@@ -54,25 +54,25 @@ class Group:
         return tuple(nest for nest, _ in self.placed())
 
     @property
-    def every_local(self) -> tuple[Tensor, ...]:
+    def all_scratch(self) -> tuple[Tensor, ...]:
         """The local tensors of this group and those of the groups inside."""
-        inner = (t for p in self.parts if isinstance(p, Group) for t in p.every_local)
-        return (*self.local, *inner)
+        inner = (t for p in self.body if isinstance(p, FusionGroup) for t in p.all_scratch)
+        return (*self.scratch, *inner)
 
     def placed(self, outside: tuple[Index, ...] = ()) -> Iterator[tuple[Nest, tuple[Index, ...]]]:
         """All nests, each with the common loops around it, outermost first."""
-        around = (*outside, *self.shared)
-        for part in self.parts:
-            if isinstance(part, Group):
+        around = (*outside, *self.outer)
+        for part in self.body:
+            if isinstance(part, FusionGroup):
                 yield from part.placed(around)
             else:
                 yield part, around
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """What an iteration of common loops reads of a tensor, `size` elements, the piece of this
-    `number`: the iteration after it reads the next piece."""
+class Prefetch:
+    """Prefetch of the piece of this `number` of a tensor, `size` elements. An iteration of common
+    loops reads one piece, the iteration after it the next."""
 
     tensor: Tensor
     size: int
@@ -80,7 +80,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Base:
+class TileOrigin:
     """`index = min(size * number, extent(index) - 1)`: the last tile overlaps the one before it.
     `number` is of indices of this group and of those around it."""
 
@@ -89,33 +89,34 @@ class Base:
     size: int
 
     @staticmethod
-    def of_blocks(name: str, count: int, rows: int) -> tuple[Index, Base]:
+    def of_blocks(name: str, count: int, rows: int) -> tuple[Index, TileOrigin]:
         """The loop over blocks of so many of `count` rows, and where they begin."""
         block = Index(f"{name}.block", -(-count // rows))
-        return block, Base(Index(f"{name}.first", count - rows + 1), block.affine(), rows)
+        return block, TileOrigin(Index(f"{name}.first", count - rows + 1), block.affine(), rows)
 
 
 def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
-    """For how many of an image's rows at a time all threads are as busy as with single rows."""
+    """Numbers of an image's rows at a time for which all threads are as busy as with single
+    rows."""
 
-    def turns(rows: int) -> int:
+    def rounds(rows: int) -> int:
         return -(-images * -(-count // rows) // threads) * rows
 
-    least = turns(1)  # and so a multiple of them
+    least = rounds(1)  # and so a multiple of them
     small = [d for d in range(1, math.isqrt(least) + 1) if least % d == 0]
     divisors = sorted({*small, *(least // d for d in small)})
-    yield from (d for d in divisors if d < count + (images > 1) and turns(d) == least)
+    yield from (d for d in divisors if d < count + (images > 1) and rounds(d) == least)
 
 
-def plan(workload: Workload) -> tuple[Group, ...]:
+def plan(workload: Workload) -> tuple[FusionGroup, ...]:
     """The groups of a workload, in an order in which they can run."""
     program = fused(workload)
     return grouped(program, program, workload.outputs)
 
 
 def fused(workload: Workload) -> Program:
-    """The nests of a workload, producers and consumers fused, products with zeros left out."""
-    return without_zeros(combined(workload), workload)
+    """The nests of a workload, producers and consumers fused, products with zeros skipped."""
+    return decomposed(combined(workload), workload)
 
 
 def combined(workload: Workload) -> Program:
@@ -124,26 +125,28 @@ def combined(workload: Workload) -> Program:
     return _fuse_all(_inline_all(program, workload.outputs), workload.outputs)
 
 
-def without_zeros(program: Program, workload: Workload) -> Program:
-    """The program of a workload with products with zeros left out."""
+def decomposed(program: Program, workload: Workload) -> Program:
+    """The program of a workload with products with zeros skipped."""
     names = {t.name for t in (*workload.inputs, *workload.stages, *(n.out for n in program))}
-    return skip_zeros(program, workload.outputs, names)
+    return decompose(program, workload.outputs, names)
 
 
-def grouped(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> tuple[Group, ...]:
+def grouped(
+    run: Program, program: Program, outputs: tuple[Tensor, ...]
+) -> tuple[FusionGroup, ...]:
     """The groups of a run of nests of a program, ready to be scheduled."""
     return tuple(finished(group) for group in groups_of(run, program, outputs))
 
 
 def with_groups(
     program: Program,
-    made: Mapping[int, Sequence[Group]],
+    made: Mapping[int, Sequence[FusionGroup]],
     gone: Collection[Tensor],
     outputs: tuple[Tensor, ...],
-) -> tuple[Group, ...]:
+) -> tuple[FusionGroup, ...]:
     """The groups of a program in which some nests, by `id`, have been made into groups already,
     and those that write the tensors `gone` are left out."""
-    done: list[Group] = []
+    done: list[FusionGroup] = []
     run: list[Nest] = []
     for nest in program:
         if id(nest) in made:
@@ -163,24 +166,24 @@ def names_of(program: Program, workload: Workload) -> set[str]:
 
 
 def has_reuse(nest: Nest) -> bool:
-    """Whether a reduction reads some operand again for another element of the result, so that
-    register tiles pay."""
+    """Return whether a reduction reads some operand again for another element of the result, so
+    that register tiles pay."""
     if nest.reducer is None:
         return False
     within = {k for k in nest.axes if extent(k) > 1}
     return any(within - _used(r) for r in nest.reads() if r.tensor is not nest.result)
 
 
-def finished(group: Group) -> Group:
+def finished(group: FusionGroup) -> FusionGroup:
     """The group with its nests as simple as they can be written."""
-    done: list[Nest | Group] = []
-    for part in group.parts:
-        if isinstance(part, Group):
+    done: list[Nest | FusionGroup] = []
+    for part in group.body:
+        if isinstance(part, FusionGroup):
             done.append(finished(part))
             continue
-        filled = split_fill(part, frame=bool(group.shared))
+        filled = split_fill(part, frame=bool(group.outer))
         done += [merge_axes(split_divisions(drop_units(nest))) for nest in filled]
-    return replace(group, parts=tuple(done))
+    return replace(group, body=tuple(done))
 
 
 def _used(read: Read) -> set[Index]:
@@ -200,7 +203,7 @@ def _inline_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
 def _pays(program: Program, producer: Nest) -> bool:
     """Inline what costs nothing to recompute, and what is computed once either way."""
     if any(_leaves(r, producer) for r in producer.reads()):
-        return False  # a guard that cannot be dropped would stand in the innermost loop
+        return False  # a predicate that cannot be dropped would stand in the innermost loop
     if not any(isinstance(x, (Unary, Binary, Select)) for x in walk(producer.body)):
         return True
     uses = [(n, r) for n in program for r in n.reads() if r.tensor is producer.out]
@@ -236,7 +239,9 @@ def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
     return program
 
 
-def groups_of(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+def groups_of(
+    nests: Program, program: Program, outputs: tuple[Tensor, ...]
+) -> Iterator[FusionGroup]:
     """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
     start = 0
     while start < len(nests):
@@ -250,18 +255,18 @@ def groups_of(nests: Program, program: Program, outputs: tuple[Tensor, ...]) -> 
         start += run
 
 
-def _alone(nest: Nest) -> Group:
-    return Group((), (nest,))
+def _alone(nest: Nest) -> FusionGroup:
+    return FusionGroup((), (nest,))
 
 
-def _rows(group: Group) -> int:
+def _rows(group: FusionGroup) -> int:
     total = 1
-    for axis in group.shared:
+    for axis in group.outer:
         total *= extent(axis)
     return total
 
 
-def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group | None:
+def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> FusionGroup | None:
     """The run under the axes that all of it shares; None if there are none worth it."""
     made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
     read = {r.tensor for n in run for r in n.reads()}
@@ -280,20 +285,19 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Group
     elsewhere = {r.tensor for n in others for r in n.reads()}
     parts = {n.out.name for n in others}  # of what several nests write: phases, say
     local = {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
-    return Group(*localized(shared, inner, local))
+    return FusionGroup(*with_scratch(shared, inner, local))
 
 
-def _reuses_much(nest: Nest, shared: set[Index]) -> bool:
-    """Whether a row uses some operand again that is more than a few elements: then packing and
-    larger tiles pay more than what the rows keep in cache."""
+def _reuses_much(nest: Nest, outer: set[Index]) -> bool:
+    """Return whether a row uses some operand again that is more than a few elements. Packing and
+    larger tiles pay more then than what the rows keep in cache."""
     if not has_reuse(nest):
         return False
     within = {k for k in nest.axes if extent(k) > 1}
     again = [_used(r) for r in nest.reads() if r.tensor is not nest.result and within - _used(r)]
     extents = nest.extents
     return any(
-        not shared <= used
-        or math.prod(extents[i] for i in used - shared) > PROGRAM.window_elements
+        not outer <= used or math.prod(extents[i] for i in used - outer) > PROGRAM.window_elements
         for used in again
     )
 
@@ -333,8 +337,8 @@ def _position_of(axis: Index, nest: Nest) -> int:
 
 
 def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program) -> bool:
-    """Whether this shared axis is the contiguous one and the reductions run across it: then it
-    is better left inside, as the vector axis."""
+    """Return whether this common axis is the contiguous one and the reductions run across it. It
+    is better left inside then, as the vector axis."""
     for axis, nest in zip(axes, run, strict=True):
         if nest.reducer is None:
             continue
@@ -363,8 +367,8 @@ def under(
     return shared, tuple(inner)
 
 
-def localized(
-    shared: tuple[Index, ...], inner: tuple[Nest, ...], local: set[Tensor]
+def with_scratch(
+    outer: tuple[Index, ...], inner: tuple[Nest, ...], scratch: set[Tensor]
 ) -> tuple[tuple[Index, ...], tuple[Nest, ...], tuple[Tensor, ...]]:
     """Keep one slice of each local tensor: its shared axes go.
 
@@ -373,10 +377,10 @@ def localized(
     slices: dict[Tensor, Tensor] = {}
 
     def dims(index: tuple[Affine, ...]) -> list[int]:
-        return [d for d, p in enumerate(index) if p.plain() not in shared]
+        return [d for d, p in enumerate(index) if p.plain() not in outer]
 
     def sliced(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
-        if t not in local:
+        if t not in scratch:
             return t, index
         kept = dims(index)
         shape = tuple(tensor_shape(t)[d] for d in kept)
@@ -392,7 +396,7 @@ def localized(
         result = out if nest.result is nest.out else nest.result
         moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
         done.append(replace(moved, out=out, index=index, result=result))
-    return shared, tuple(done), tuple(slices.values())
+    return outer, tuple(done), tuple(slices.values())
 
 
-__all__ = ["Group", "groups_of", "has_reuse", "plan"]
+__all__ = ["FusionGroup", "groups_of", "has_reuse", "plan"]

@@ -30,7 +30,7 @@ from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.padding import Span, box
 
 
-def skip_zeros(program: Program, outputs: tuple[Tensor, ...], taken: set[str]) -> Program:
+def decompose(program: Program, outputs: tuple[Tensor, ...], taken: set[str]) -> Program:
     """The program with every sum of products over a spread tensor in phases.
 
     `S[u] = where(u % 2 == 0, X[u // 2], 0);  O[y] = sum over r < 4 of S[y + r] * W[r]
@@ -57,7 +57,7 @@ def skip_zeros(program: Program, outputs: tuple[Tensor, ...], taken: set[str]) -
 
 
 def is_spread(nest: Nest) -> bool:
-    """Whether a nest writes zeros between the elements of something."""
+    """Return whether a nest writes zeros between the elements of something."""
     spans = spans_of(nest)
     return spans is not None and any(span.step > 1 for span in spans)
 
@@ -95,7 +95,8 @@ class _Spread:
         return found if found._splits() else None
 
     def split(self, name: str) -> tuple[Program, Program]:
-        """What makes the elements that are not zero, if any are read, and the phases."""
+        """Nests that make the elements that are not zero, if any are read, and the polyphase
+        components."""
         chosen = itertools.product(*(walk.phases() for walk in self._walks()))
         parts = [drop_units(self._part(phases)) for phases in chosen]
         reads = [(part, self._dense_index(r)) for part in parts for r in self._uses(part)]
@@ -115,7 +116,8 @@ class _Spread:
         return (dense,), tuple(n.map(n.axes, n.reduce, read, lambda p: p) for n in parts)
 
     def _splits(self) -> bool:
-        """Whether one index of the result and one tap at most decide what each axis meets."""
+        """Return whether one index of the result and one tap at most decide what each axis
+        meets."""
         walks = list(self._walks())
         used = [i for walk in walks for i in (walk.axis, walk.tap) if i is not None]
         return (
@@ -152,7 +154,7 @@ class _Spread:
         return [r for r in part.reads() if r.tensor is self.read.tensor]
 
     def _dense_index(self, read: Read) -> tuple[Affine, ...]:
-        """Which element that is not zero a phase reads: `S[s*y + s*r + a]  ↦  y + r`."""
+        """Element that is not zero which a phase reads: `S[s*y + s*r + a]  ↦  y + r`."""
         places = zip(read.index, self.spans, strict=True)
         return tuple((p - s.start) // s.step if s.step > 1 else p for p, s in places)
 
@@ -206,7 +208,7 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Walk:
-    """How the sum walks a strided axis.
+    """Walk of the sum along a strided axis.
 
     Attributes
     ----------
@@ -250,8 +252,8 @@ class _Walk:
 
 
 def spans_of(producer: Nest) -> tuple[Span, ...] | None:
-    """Where an element-wise nest writes other than zeros, for each axis of its tensor; None if
-    that is no box."""
+    """Spans where an element-wise nest writes other than zeros, for each axis of its tensor; None
+    if that is no box."""
     body = producer.body
     if producer.reducer is not None or not isinstance(body, Select):
         return None
@@ -278,7 +280,7 @@ def _empty(nest: Nest) -> Nest:
 
 
 def factors(x: Expr) -> Iterator[Expr]:
-    """What an expression is the product of."""
+    """Factors of an expression."""
     if isinstance(x, Binary) and x.op == "mul":
         yield from factors(x.x)
         yield from factors(x.y)

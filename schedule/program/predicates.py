@@ -1,4 +1,4 @@
-"""Guards of sums: terms that are 0 where a test fails are left out, and not added as zeros.
+"""Predicates of sums: terms that are 0 where a test fails are left out, and not added as zeros.
 
     acc[x] += where(y + r >= 1, X[y + r - 1, x], 0) * W[r]    for the x of a tile
      ↦  if y + r >= 1: acc[x] += X[y + r - 1, x] * W[r]    for the x of a tile
@@ -23,8 +23,8 @@ from loopwright.schedule.program.nest import Nest, extent, sliding
 
 
 @dataclass(frozen=True)
-class Guards:
-    """The body of a sum without guards, and the tests that stood there.
+class Predicates:
+    """The body of a sum without predicates, and the tests that stood there.
 
     Attributes
     ----------
@@ -40,8 +40,8 @@ class Guards:
     body: Expr
 
 
-def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards:
-    """The guards of the factors of a sum's terms that its vectors have in common."""
+def predicates(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Predicates:
+    """The predicates of the factors of a sum's terms that its vectors have in common."""
     tile, lanes = set(tiled), {vector, *sliding(nest, vector, tiled)}
     whole: list[Affine] = []
     places: list[Affine] = []
@@ -68,13 +68,13 @@ def guards(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> Guards
         return x
 
     if nest.reducer != "sum" or vector in nest.reduce:
-        return Guards((), (), frozenset(), nest.body)
+        return Predicates((), (), frozenset(), nest.body)
     body = bare(nest.body)
-    return Guards(tuple(whole), tuple(places), _taps(nest, places), body)
+    return Predicates(tuple(whole), tuple(places), _taps(nest, places), body)
 
 
 def tested(nest: Nest) -> frozenset[Index]:
-    """The axes of a sum that tests of its guards depend on; none of another nest."""
+    """The axes of a sum that tests of its predicates depend on; none of another nest."""
     if nest.reducer != "sum":
         return frozenset()
     conditions = (x.cond for x in walk(nest.body) if isinstance(x, Select))
@@ -106,7 +106,7 @@ def share(nest: Nest, tests: tuple[Affine, ...]) -> float:
 
 
 def _tests(cond: Expr) -> tuple[Affine, ...]:
-    """What is more than 0 where each part of a condition holds; none if it has others."""
+    """Terms that are more than 0 where each part of a condition holds; none if it has others."""
     if not isinstance(cond, Binary):
         return ()
     if cond.op == "and":

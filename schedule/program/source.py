@@ -10,7 +10,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import Program
 from loopwright.schedule.program.nest import Nest
-from loopwright.schedule.program.plan import combined, names_of, without_zeros
+from loopwright.schedule.program.plan import combined, decomposed, names_of
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Source:
     def of(workload: Workload) -> Source:
         """The source of a workload."""
         nests = combined(workload)
-        return Source(workload, nests, without_zeros(nests, workload))
+        return Source(workload, nests, decomposed(nests, workload))
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """What the workload computes."""
+        """Outputs of the workload."""
         return self.workload.outputs
 
     def names(self) -> set[str]:
@@ -44,14 +44,14 @@ class Source:
 
     @property
     def numerics(self) -> Numerics:
-        """What the program keeps: it is strict if it multiplies every zero that the definition
+        """Numerics of the program. It is strict if it multiplies every zero that the definition
         multiplies, since zero times infinity is NaN."""
         dense = self.program == self.combined and not any(map(multiplies_padding, self.program))
         return Numerics.STRICT if dense else Numerics.STANDARD
 
 
 def multiplies_padding(nest: Nest) -> bool:
-    """Whether a factor of a sum's terms is 0 where a test fails."""
+    """Return whether a factor of a sum's terms is 0 where a test fails."""
 
     def padded(x: Expr) -> bool:
         if isinstance(x, Binary) and x.op == "mul":

@@ -5,7 +5,7 @@
         S[i, j] += sum over k in block b, X[i, k] ≠ 0, of …           for each block but the last
         O[i, j] = E(S[i, j] + sum over k in the last one, …)
 
-where W is known ahead of time. Behind a ReLU about half of X are zeros, which is known only when
+where W is constant. Behind a ReLU about half of X are zeros, which is known only when
 the program runs: a bit for each k of a block tells where X is not 0, and the innermost loop goes
 from bit to bit. (That activations are worth it: Kurtz et al. 2020, *Inducing and Exploiting
 Activation Sparsity for Fast Inference on Deep Neural Networks*.) Only what is 0 for all rows of a
@@ -30,12 +30,18 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.program.canonical import fresh, substitute_axes
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, stride
-from loopwright.schedule.program.plan import Base, Group, even_blocks, finished, names_of
+from loopwright.schedule.program.plan import (
+    FusionGroup,
+    TileOrigin,
+    even_blocks,
+    finished,
+    names_of,
+)
 from loopwright.schedule.rewrites.cache_read import factors
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
@@ -44,52 +50,54 @@ _BITS = 8
 """Steps that one instruction makes bits of."""
 _VECTOR = 32  # bytes, at least: AVX
 _DEPTHS = (32, 64)
-"""Of blocks, at most: as many bits as a register has, and half of them for wider tiles."""
+"""Depth of blocks, at most: as many bits as a register has, and half of them for wider tiles."""
 
 
-def depths(workload: Workload, groups: tuple[Group, ...], target: Target) -> list[int]:
-    """For which depths of blocks that may pay."""
+def depths(workload: Workload, groups: tuple[FusionGroup, ...], target: Target) -> list[int]:
+    """Depths of blocks that may pay."""
     products = list(_products(groups, workload, target))
     if not products:
         return []
     return max(products, key=lambda product: product.nest.steps).depths()
 
 
-def sparse(
-    groups: tuple[Group, ...], workload: Workload, target: Target, depth: int
-) -> tuple[Group, ...] | None:
+def skip_zeros(
+    groups: tuple[FusionGroup, ...], workload: Workload, target: Target, depth: int
+) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each product whose depth is a multiple of this in steps that
-    leave zeros out; None if there is none."""
+    skip zeros; None if there is none."""
     found = {id(p.nest): p for p in _products(groups, workload, target) if depth in p.depths()}
     if not found:
         return None
     names = names_of(tuple(n for group in groups for n in group.nests), workload)
 
-    def skipping(group: Group, inside: bool) -> Group:
-        parts: list[Nest | Group] = []
-        local = list(group.local)
-        for part in group.parts:
-            if isinstance(part, Group):
+    def skipping(group: FusionGroup, inside: bool) -> FusionGroup:
+        parts: list[Nest | FusionGroup] = []
+        local = list(group.scratch)
+        for part in group.body:
+            if isinstance(part, FusionGroup):
                 parts.append(skipping(part, True))
             elif id(part) not in found:
                 parts.append(part)
-            elif inside or group.shared or not found[id(part)].rows:
+            elif inside or group.outer or not found[id(part)].rows:
                 made = found[id(part)].group(depth, names)
-                parts += made.parts
-                local += made.local
+                parts += made.body
+                local += made.scratch
             else:
                 return found[id(part)].in_blocks(depth, names, target)
-        return replace(group, parts=tuple(parts), local=tuple(local))
+        return replace(group, body=tuple(parts), scratch=tuple(local))
 
     return tuple(finished(skipping(group, False)) for group in groups)
 
 
-def _products(groups: tuple[Group, ...], workload: Workload, target: Target) -> Iterator[_Product]:
-    ahead = known_ahead(workload, groups)
+def _products(
+    groups: tuple[FusionGroup, ...], workload: Workload, target: Target
+) -> Iterator[_Product]:
+    constants = constants_of(workload, groups)
     for group in groups:
         for nest in group.nests:
-            product = _Product.of(nest, ahead, target)
-            if product is not None and (group.shared or len(group.parts) == 1):
+            product = _Product.of(nest, constants, target)
+            if product is not None and (group.outer or len(group.body) == 1):
                 yield product
 
 
@@ -101,15 +109,15 @@ class _Product:
     data: Read
 
     @staticmethod
-    def of(nest: Nest, ahead: frozenset[str], target: Target) -> _Product | None:
-        """The product of a nest, if leaving zeros out may pay."""
+    def of(nest: Nest, constants: frozenset[str], target: Target) -> _Product | None:
+        """The product of a nest, if skipping zeros may pay."""
         sides = factors(nest)
         if not target.triple.startswith("x86_64") or target.vector_bytes < _VECTOR:
             return None
         if len(sides) != 2 or {nest.result.dtype, *(r.dtype for r in sides)} != {"float32"}:
             return None
         for weights, data in (sides, sides[::-1]):
-            if weights.tensor.name not in ahead or data.tensor.name in ahead:
+            if weights.tensor.name not in constants or data.tensor.name in constants:
                 continue
             rows = [a for a in nest.axes if a not in indices(weights)]
             columns = [a for a in nest.axes if a not in indices(data)]
@@ -138,11 +146,11 @@ class _Product:
         """The axes along which weights are used again."""
         return tuple(a for a in self.nest.axes if a in indices(self.data))
 
-    def group(self, depth: int, names: set[str]) -> Group:
+    def group(self, depth: int, names: set[str]) -> FusionGroup:
         """Its parts, inside of other loops."""
         nest, (k,) = self.nest, self.nest.reduce
         if not self.rows:
-            return Group((), (self._whole(depth),))
+            return FusionGroup((), (self._whole(depth),))
         count = extent(k) // depth
         within = Index(f"{k.name}.within", depth)
         name = fresh(f"{nest.result.name}_sums", names)
@@ -158,13 +166,13 @@ class _Product:
             return replace(moved, out=sums, index=place.index, result=sums, epilogue=None)
 
         if count == 1:
-            return Group((), (part(Affine((), 0), False, True),))
-        parts: list[Nest | Group] = [part(Affine((), 0), False, False)]
+            return FusionGroup((), (part(Affine((), 0), False, True),))
+        parts: list[Nest | FusionGroup] = [part(Affine((), 0), False, False)]
         if count > 2:
             middle = Index(f"{k.name}.block", count - 2)
-            parts.append(Group((middle,), (part(middle * depth + depth, True, False),)))
+            parts.append(FusionGroup((middle,), (part(middle * depth + depth, True, False),)))
         parts.append(part(Affine((), (count - 1) * depth), True, True))
-        return Group((), tuple(parts), (sums,))
+        return FusionGroup((), tuple(parts), (sums,))
 
     def _whole(self, depth: int) -> Nest:
         """All of a single row: each weight is used once, and no sum has to wait."""
@@ -174,7 +182,7 @@ class _Product:
         marked, at = replace(self.nest, sparse=self.data), {k: block * depth + within}
         return substitute_axes(marked, self.nest.axes, (block, within), at)
 
-    def in_blocks(self, depth: int, names: set[str], target: Target) -> Group:
+    def in_blocks(self, depth: int, names: set[str], target: Target) -> FusionGroup:
         """All of it, a block of rows at a time, all threads being busy."""
         nest = self.nest
         row = max(self.rows, key=extent)
@@ -185,14 +193,14 @@ class _Product:
             rows for rows in even if rows * size <= REWRITE.sparse_block_l2_share * target.l2_bytes
         ]
         rows = fitting[-1] if fitting else 1
-        block, base = Base.of_blocks(row.name, count, rows)
+        block, base = TileOrigin.of_blocks(row.name, count, rows)
         within = Index(f"{row.name}.within", rows)
         axes = tuple(within if a == row else a for a in nest.axes)
         marked, at = replace(nest, sparse=self.data), {row: base.index + within}
         moved = substitute_axes(marked, axes, nest.reduce, at)
         assert moved.sparse is not None
         made = _Product(moved, moved.sparse).group(depth, names)
-        return replace(made, shared=(block,), bases=(base,))
+        return replace(made, outer=(block,), tile_origins=(base,))
 
 
 class ActivationSparsity(Rewrite):
@@ -212,6 +220,6 @@ class ActivationSparsity(Rewrite):
         for depth in depths(base.workload, base.groups, target):
             yield {"depth": depth}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = sparse(base.groups, base.workload, target, parameters["depth"])
-        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = skip_zeros(base.groups, base.workload, target, parameters["depth"])
+        return None if groups is None else Rewritten(groups, numerics=Numerics.STANDARD)

@@ -10,8 +10,8 @@ padded copy is a good part of the work: where each channel, or plane, is a sum o
 
 With channels last, common loops go over the rows of the result, all channels of a row together,
 and the columns alone are in parts: which taps a row meets is a condition on the terms of the sum,
-tested once for all of a register tile (`guard`). Where rows are too few for the threads, the loops
-go over slices of the channels too.
+tested once for all of a register tile (`predicates`). Where rows are too few for the threads, the
+loops go over slices of the channels too.
 
 A maximum needs no parts there: at the edges the window reads the nearest element, which it reads
 anyway (`clamped`).
@@ -34,18 +34,18 @@ from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, drop_units, substitute_axes
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import inline
-from loopwright.schedule.program.nest import Nest, extent, guarded_reads, lanes
+from loopwright.schedule.program.nest import Nest, extent, lanes, predicated_reads
 from loopwright.schedule.program.padding import Span, box
-from loopwright.schedule.program.plan import Group, finished, grouped, under, with_groups
+from loopwright.schedule.program.plan import FusionGroup, finished, grouped, under, with_groups
 from loopwright.schedule.program.polyphase import factors
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def edges(source: Source, target: Target) -> tuple[Group, ...] | None:
+def peel_boundaries(source: Source, target: Target) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each window over a padded plane in parts that need no
     padding; None if there is none for which that may pay."""
     program = source.program
@@ -55,19 +55,19 @@ def edges(source: Source, target: Target) -> tuple[Group, ...] | None:
 
 def in_parts(
     program: Program, outputs: tuple[Tensor, ...], target: Target
-) -> tuple[dict[int, list[Group]], set[Tensor]]:
+) -> tuple[dict[int, list[FusionGroup]], set[Tensor]]:
     """The groups of each window of a program for which parts may pay, by `id` of its nest, and the
     padded tensors that go."""
-    split = [w for w in windows(program, outputs) if w.pays(target)]
+    split = [w for w in padded_windows(program, outputs) if w.pays(target)]
     return {id(w.nest): [w.group(target)] for w in split}, {w.producer.out for w in split}
 
 
-def clamped(source: Source) -> tuple[Group, ...] | None:
+def clamp_padding(source: Source) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each maximum, or minimum, over a padded image with channels
     last reading the image itself; None if there is none."""
     program = source.program
     found = False
-    for window in windows(program, source.outputs):
+    for window in padded_windows(program, source.outputs):
         if window.repeats:
             found = True
             producer = next(n for n in program if n.out is window.producer.out)
@@ -77,10 +77,10 @@ def clamped(source: Source) -> tuple[Group, ...] | None:
     return grouped(program, program, source.outputs) if found else None
 
 
-def windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[Window]:
+def padded_windows(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[PaddedWindow]:
     """The windows over padded tensors of a program."""
     for nest in program:
-        window = Window.of(nest, program, outputs)
+        window = PaddedWindow.of(nest, program, outputs)
         if window is not None:
             yield window
 
@@ -96,7 +96,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Window:
+class PaddedWindow:
     """A reduction over a padded tensor.
 
     Attributes
@@ -113,7 +113,7 @@ class Window:
     walks: Mapping[Index, tuple[Index, tuple[_Part, ...]]]
 
     @staticmethod
-    def of(nest: Nest, program: Program, outputs: tuple[Tensor, ...]) -> Window | None:
+    def of(nest: Nest, program: Program, outputs: tuple[Tensor, ...]) -> PaddedWindow | None:
         """The window of a nest, if it has one."""
         made = {n.out: n for n in program if n.out not in outputs}
         padded = [r for r in nest.reads() if r.tensor in made and _fills(made[r.tensor], nest)]
@@ -125,7 +125,7 @@ class Window:
         uses = [r for n in program for r in n.reads() if r.tensor is read.tensor]
         if len(uses) != 1 or sum(n.out is read.tensor for n in program) != 1:
             return None
-        found = Window(made[read.tensor], nest, read, {})
+        found = PaddedWindow(made[read.tensor], nest, read, {})
         walks = found._walked()
         return replace(found, walks=walks) if walks else None
 
@@ -150,7 +150,7 @@ class Window:
 
     @property
     def _inner(self) -> tuple[Index, ...]:
-        """With channels last, the columns and the channels of a row; else nothing."""
+        """Columns and channels of a row with channels last; else nothing."""
         if self.nest.index[-1].plain() not in self.planes:
             return ()
         placed = (p.plain() for p in self.nest.index)
@@ -168,7 +168,7 @@ class Window:
         copy = replace(self.producer, body=self.tested(self.rows))
         return sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
 
-    def group(self, target: Target) -> Group:
+    def group(self, target: Target) -> FusionGroup:
         """The parts in the common loops, and those over slices of channels where these are
         last."""
         run, common = self.parts(), self.common
@@ -176,7 +176,7 @@ class Window:
             high, run = sliced(run, self._inner[-1], self._slice(target))
             common.append(high)
         shared, inner = under(run, [[axis] * len(run) for axis in common if extent(axis) > 1])
-        return finished(Group(shared, tuple(drop_units(n) for n in inner)))
+        return finished(FusionGroup(shared, tuple(drop_units(n) for n in inner)))
 
     def tested(self, walked: Collection[Index]) -> Expr:
         """An element of what is padded, or 0 outside of it along some of the axes: one test for
@@ -202,7 +202,7 @@ class Window:
         return substitute_axes(self.nest, axes, reduce, values)
 
     def _walked(self) -> dict[Index, tuple[Index, tuple[_Part, ...]]] | None:
-        """How each padded axis is walked; None if one is not by a plain window."""
+        """Walk of each padded axis; None if one is not by a plain window."""
         assert isinstance(self.producer.body, Select)
         spans = box(self.producer.body.cond, self.producer)
         walks: dict[Index, tuple[Index, tuple[_Part, ...]]] = {}
@@ -226,7 +226,7 @@ class Window:
 
     @property
     def repeats(self) -> bool:
-        """Whether the nearest element of the image, in place of any of the padding, changes
+        """Return whether the nearest element of the image, in place of any of the padding, changes
         nothing, and vectors stand along another axis."""
         steps = [dict(p.terms) for p in self.read.index]
         whole = all(
@@ -238,7 +238,7 @@ class Window:
         return self._ends_with_image()
 
     def _ends_with_image(self) -> bool:
-        """Whether what is not padding is all of the image, axis by axis."""
+        """Return whether what is not padding is all of the image, axis by axis."""
         assert isinstance(self.producer.body, Select)
         image = self.producer.body.x
         spans = box(self.producer.body.cond, self.producer)
@@ -254,9 +254,10 @@ class Window:
         return padded <= ends and all(inside.count(a) == 1 for a in padded)
 
     def pays(self, target: Target) -> bool:
-        """Whether planes are sums of their own, rows of a part are long, and parts are few."""
+        """Return whether planes are sums of their own, rows of a part are long, and parts are
+        few."""
         planes = set(self.planes)
-        others = [r for r, _ in guarded_reads(self.nest.body) if r is not self.read]
+        others = [r for r, _ in predicated_reads(self.nest.body) if r is not self.read]
         return (
             bool(planes)
             and planes <= indices(self.read)
@@ -306,9 +307,9 @@ def sliced(run: list[Nest], axis: Index, size: int) -> tuple[Index, list[Nest]]:
 
 
 def _fills(producer: Nest, nest: Nest) -> bool:
-    """Whether a nest copies something into a box and fills the rest with what a reduction leaves
-    out: zeros of a sum, the least number of a maximum. That may be the least finite one, as models
-    have it: only among nothing but infinities it is another."""
+    """Return whether a nest copies something into a box and fills the rest with the identity of a
+    reduction. That is zeros of a sum, the least number of a maximum. That may be the least finite
+    one, as models have it: only among nothing but infinities it is another."""
     body = producer.body
     if producer.reducer is not None or producer.also or not isinstance(body, Select):
         return False
@@ -348,9 +349,9 @@ class BoundaryPeeling(Rewrite):
     prior = 0.6  # it spares the nearest caches, whose time no estimate has
     minor = 0.3
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = edges(base.source, target)
-        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = peel_boundaries(base.source, target)
+        return None if groups is None else Rewritten(groups, numerics=Numerics.STANDARD)
 
 
 class ClampedPadding(Rewrite):
@@ -359,6 +360,6 @@ class ClampedPadding(Rewrite):
     name = "clamped_padding"
     needs = "a maximum or minimum over a padded image with channels last"
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = clamped(base.source)
-        return None if groups is None else Made(groups, numerics=base.source.numerics)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = clamp_padding(base.source)
+        return None if groups is None else Rewritten(groups, numerics=base.source.numerics)

@@ -1,4 +1,4 @@
-"""What rewrites share that read an operand from a copy in another order."""
+"""Copies of operands in another order, for the rewrites that read from them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.schedule.program.canonical import fresh
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.program.plan import Group, grouped
+from loopwright.schedule.program.plan import FusionGroup, grouped
 from loopwright.schedule.program.source import Source
 
 Choose = Callable[[Nest], tuple[Read, tuple[Index, ...]] | None]
 """The operand of a nest that is worth copying, and the loops of the axes of the copy."""
 
 
-def with_copies(source: Source, suffix: str, choose: Choose) -> tuple[Group, ...] | None:
+def with_copies(source: Source, suffix: str, choose: Choose) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload in which each sum of products reads the operand that is chosen for
     it from a copy, named after it; None if none is chosen.
 

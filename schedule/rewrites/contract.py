@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import Program
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a rewrite makes of a program.
+class Rewritten:
+    """Program that a rewrite makes of another.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Made:
     prior: times the estimate that it is taken for, where that is known to be wrong.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     error_growth: float = 1.0
     numerics: Numerics = Numerics.STRICT
     workload: Workload | None = None
@@ -69,7 +69,7 @@ class Rewrite(ABC):
         yield {}
 
     @abstractmethod
-    def make(self, base: Variant, target: Target, **parameters: Any) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: Any) -> Rewritten | None:
         """The program for some parameters; None where nothing of the base gains by it."""
 
     def variant(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from loopwright.dsl.numerics import Numerics
 from loopwright.schedule.program.plan import grouped
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
@@ -23,8 +23,8 @@ class ExplicitZeros(Rewrite):
     name = "explicit_zeros"
     needs = "strict numerics, and a product with zeros that other programs skip"
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         if base.source.numerics == Numerics.STRICT:
             return None  # its own program has them
         program = tuple(replace(nest, keeps_zeros=True) for nest in base.source.combined)
-        return Made(grouped(program, program, base.source.outputs))
+        return Rewritten(grouped(program, program, base.source.outputs))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RewriteHeuristics:
-    """When a rewrite is worth a try; measured, not derived."""
+    """Thresholds of when a rewrite is worth a try; measured, not derived."""
 
     copy_uses: int = 32
     """Uses of each copied element that repay the copy."""
@@ -32,13 +32,13 @@ class RewriteHeuristics:
     rfactor_few_results: int = 256
     """So few results are not enough parallel work."""
     rfactor_results_per_thread: int = 32
-    """So many results for each thread are parallel work enough."""
+    """Results for each thread that are parallel work enough."""
     rfactor_deep_steps: int = 1 << 12
     """Panels of so many steps leave no cache for anything else."""
     rfactor_long_steps: int = 1 << 15
     """A reduction of so many steps is worth splitting."""
     rfactor_prior: float = 0.64
-    """Of the estimate, which does not see threads without work."""
+    """Factor on the estimate, which does not see threads without work."""
     gpu_busy_results: int = 4096
     """Results that keep a multiprocessor busy: a tile of 64×64."""
     gpu_idle_threads: int = 256
@@ -61,18 +61,19 @@ class RewriteHeuristics:
 
 @dataclass(frozen=True)
 class BilinearHeuristics:
-    """When bilinear algorithms (Winograd, Strassen) are worth a try."""
+    """Thresholds of when bilinear algorithms (Winograd, Strassen) are worth a try."""
 
     window_axes: int = 2
     """Axes that one algorithm slides along."""
     products_per_axis: int = 7
     """More need more registers, and round more."""
     products_for_odd_results: int = 6
-    """With fewer, the next even number of results serves as well."""
+    """Products for an odd number of results, at least. With fewer, the next even number serves as
+    well."""
     channels: int = 8
     """Fewer channels, in or out, do not repay the transforms."""
     vector_channels: int = 8
-    """With fewer channels, phases are put beside them for a full vector."""
+    """Channels of a vector. With fewer, components are put beside them for a full vector."""
     winograd_block_l2_caches: int = 2
     """Second-level caches that a block of tiles may fill."""
     winograd_imbalance: float = 1.03

@@ -17,17 +17,17 @@ from dataclasses import replace
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
-from loopwright.schedule.program.nest import Nest, extent, guarded_reads
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.nest import Nest, extent, predicated_reads
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.cache_read import factors, with_copies
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def im2col(source: Source, target: Target) -> tuple[Group, ...] | None:
+def im2col(source: Source, target: Target) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each sum of products that gains reading a copy of its windows;
     None if there is none."""
     return with_copies(source, "columns", lambda nest: _windows(nest, target))
@@ -43,7 +43,7 @@ def _windows(nest: Nest, target: Target) -> tuple[Read, tuple[Index, ...]] | Non
             continue
         size = math.prod(map(extent, used))
         small = size * item_bytes(read.dtype) <= 2 * target.l2_bytes
-        if small and nest.steps >= REWRITE.copy_uses * size and not _guarded(nest, read):
+        if small and nest.steps >= REWRITE.copy_uses * size and not _predicated(nest, read):
             return read, tuple(i for i in (*nest.reduce, *nest.axes) if i in used)
     return None
 
@@ -52,8 +52,8 @@ def _plain(p: Affine) -> bool:
     return not p.terms or p.plain() is not None
 
 
-def _guarded(nest: Nest, read: Read) -> bool:
-    return any(guarded for other, guarded in guarded_reads(nest.body) if other == read)
+def _predicated(nest: Nest, read: Read) -> bool:
+    return any(predicated for other, predicated in predicated_reads(nest.body) if other == read)
 
 
 class Im2col(Rewrite):
@@ -63,8 +63,8 @@ class Im2col(Rewrite):
     needs = "a product whose windows slide or stride over few data, each used 32 times or more"
     gpu = True
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         if target.gpu is not None:
             target = replace(target, l2_bytes=REWRITE.gpu_columns_l2_bytes)
         groups = im2col(base.source, target)
-        return None if groups is None else Made(groups, numerics=base.source.numerics)
+        return None if groups is None else Rewritten(groups, numerics=base.source.numerics)

@@ -7,7 +7,7 @@
         O[i, j] = S[j] / 2⁸ * Σ over q of X[i, K - Q + q] * 2⁸ * V[q, j]
                                           + Σ over g of X[i, g * Q + q] * P_g[q, j]
 
-where W is known ahead of time, and B_g are the three bytes of V, which is what the lowest bytes of
+where W is constant, and B_g are the three bytes of V, which is what the lowest bytes of
 the P_g are for: each is an integer of 32 bits whose upper 24 are a weight. Such a product takes as
 long as its weights take to be read, and these have three quarters of the bytes; three of four are
 made a float by one instruction. The lowest byte is no error, as the upper ones are chosen knowing
@@ -42,18 +42,19 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.program.canonical import fresh, moved, placed
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import indices, uses
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.program.plan import Group, finished, names_of
+from loopwright.schedule.program.plan import FusionGroup, finished, names_of
 from loopwright.schedule.rewrites.cache_read import factors
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
-GROWTH = 2.0
-"""Of rounding errors: a weight is rounded once more, by as much as the largest one of its sum."""
+ERROR_GROWTH = 2.0
+"""Factor of rounding errors: a weight is rounded once more, by as much as the largest one of its
+sum."""
 
 _PARTS = 3  # that are whole integers; the weights of a fourth one are in their lowest bytes
 _BYTE = 256
@@ -63,29 +64,29 @@ _LEAST = 2.0**-126  # of a scale, the least with all digits: a row of zeros has 
 _SMALL = 2.0**-16
 
 
-def fixed_point(
-    groups: tuple[Group, ...], workload: Workload, target: Target
-) -> tuple[Group, ...] | None:
+def compress_weights(
+    groups: tuple[FusionGroup, ...], workload: Workload, target: Target
+) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each product with large weights, more than a second-level
     cache holds, with weights of three bytes; None if there is none."""
-    ahead = known_ahead(workload, groups)
+    constants = constants_of(workload, groups)
     names = names_of(tuple(n for group in groups for n in group.nests), workload)
-    done: list[Group] = []
+    done: list[FusionGroup] = []
 
-    def smaller(group: Group) -> Group:
-        parts: list[Nest | Group] = []
-        for part in group.parts:
-            if isinstance(part, Group):
+    def smaller(group: FusionGroup) -> FusionGroup:
+        parts: list[Nest | FusionGroup] = []
+        for part in group.body:
+            if isinstance(part, FusionGroup):
                 parts.append(smaller(part))
                 continue
-            product = _Product.of(part, ahead, target)
+            product = _Product.of(part, constants, target)
             if product is None:
                 parts.append(part)
                 continue
             *made_ahead, nest = product.nests(names)
-            done.extend(finished(Group((), (each,))) for each in made_ahead)
+            done.extend(finished(FusionGroup((), (each,))) for each in made_ahead)
             parts.append(nest)
-        return replace(group, parts=tuple(parts))
+        return replace(group, body=tuple(parts))
 
     for group in groups:
         made = smaller(group)  # puts what comes before it where it belongs
@@ -101,14 +102,14 @@ class _Product:
     weights: Read
 
     @staticmethod
-    def of(nest: Nest, ahead: frozenset[str], target: Target) -> _Product | None:
+    def of(nest: Nest, constants: frozenset[str], target: Target) -> _Product | None:
         """The product of a nest, if it is one that may gain."""
         sides = factors(nest)
         types = {nest.result.dtype, *(r.dtype for r in sides)}
         if len(sides) != 2 or types != {"float32"}:
             return None
         for weights, other in (sides, sides[::-1]):
-            if weights.tensor.name not in ahead or other.tensor.name in ahead:
+            if weights.tensor.name not in constants or other.tensor.name in constants:
                 continue
             moving = [p for p in weights.index if p.terms]
             axes = [p.plain() for p in moving]
@@ -251,6 +252,6 @@ class Int24Weights(Rewrite):
     numerics = Numerics.FAST
     minor = 0.3
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = fixed_point(base.groups, base.workload, target)
-        return None if groups is None else Made(groups, GROWTH, Numerics.FAST)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = compress_weights(base.groups, base.workload, target)
+        return None if groups is None else Rewritten(groups, ERROR_GROWTH, Numerics.FAST)

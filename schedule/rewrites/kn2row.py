@@ -25,16 +25,16 @@ from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh, indices_in, unused
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, positions
-from loopwright.schedule.program.plan import Group, grouped, without_zeros
+from loopwright.schedule.program.plan import FusionGroup, decomposed, grouped
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _DEEP = 32  # terms of a sum that repay storing it
 
 
-def kn2row(source: Source) -> tuple[Group, ...] | None:
+def kn2row(source: Source) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each convolution for which it may pay as a product for all
     taps and sums over them; None if there is none."""
     program = source.combined
@@ -50,7 +50,7 @@ def kn2row(source: Source) -> tuple[Group, ...] | None:
             done += found[nest.out].parts(taken)
         elif nest.out not in fills:
             done.append(nest)
-    program = without_zeros(tuple(done), source.workload)
+    program = decomposed(tuple(done), source.workload)
     return grouped(program, program, source.outputs)
 
 
@@ -124,8 +124,8 @@ class _Convolution:
         return (*made, replace(self.nest, body=Read(read, tuple(where)), reduce=left))
 
     def _source(self) -> tuple[Read, tuple[Affine, ...]]:
-        """What is multiplied, without the fill, and its subscripts, those of the sum in the sum's
-        own indices."""
+        """Factor without the fill, and its subscripts, those of the sum in the sum's own
+        indices."""
         if self.fill is None:
             return self.data, self.data.index
         assert isinstance(self.fill.body, Select)
@@ -150,7 +150,8 @@ class _Convolution:
         return Tensor(name, tuple(map(extent, axes)), self.data.dtype)
 
     def _is_one(self) -> bool:
-        """Whether every tap is an axis of the weights, and nothing but the sum joins the two."""
+        """Return whether every tap is an axis of the weights, and nothing but the sum joins the
+        two."""
         taps, fill = set(self.nest.reduce) - self.deep, self.fill
         if not taps or math.prod(map(extent, self.deep)) < _DEEP:
             return False
@@ -172,8 +173,8 @@ class _Convolution:
         return not inner & tests and _apart(self._source()[1], self.deep)
 
     def _pays(self) -> bool:
-        """Whether the product has no more elements than what is read and written anyway, and takes
-        no more multiply-adds: a window that strides would leave some unused."""
+        """Return whether the product has no more elements than what is read and written anyway,
+        and takes no more multiply-adds: a window that strides would leave some unused."""
         source, inner = self._source()
         shapes = [tensor_shape(self.weights.tensor), tensor_shape(source.tensor)]
         kept = [self._kept(self.weights.index), self._kept(inner)]
@@ -212,7 +213,7 @@ def _fill_of(data: Read, program: Program, outputs: tuple[Tensor, ...]) -> Nest 
 
 
 def _walks(position: Affine, size: int) -> bool:
-    """Whether a subscript is one index over all of a dimension, forwards or backwards."""
+    """Return whether a subscript is one index over all of a dimension, forwards or backwards."""
     if not position.terms:
         return True
     (atom, step), *others = position.terms
@@ -222,7 +223,7 @@ def _walks(position: Affine, size: int) -> bool:
 
 
 def _apart(index: tuple[Affine, ...], deep: set[Index]) -> bool:
-    """Whether each of some indices is a subscript by itself, once, and in no other."""
+    """Return whether each of some indices is a subscript by itself, once, and in no other."""
     found = [i for p in index for i in p.indices() if i in deep]
     return len(found) == len(deep) and all(
         p.plain() in deep for p in index if deep & set(p.indices())
@@ -245,6 +246,6 @@ class Kn2row(Rewrite):
     needs = "a convolution of few results, or of small images with large weights"
     numerics = Numerics.STANDARD
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         groups = kn2row(base.source)
-        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)
+        return None if groups is None else Rewritten(groups, numerics=Numerics.STANDARD)

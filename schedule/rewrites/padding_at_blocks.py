@@ -27,21 +27,21 @@ from loopwright.schedule.program.fusion import can_inline
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.padding import Span, box
 from loopwright.schedule.program.plan import (
-    Base,
-    Group,
+    FusionGroup,
+    TileOrigin,
     even_blocks,
     finished,
     has_reuse,
     with_groups,
 )
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def blocked(source: Source, rows: int) -> tuple[Group, ...] | None:
+def pad_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each sum over a padded image in blocks of so many rows, each
     with its own padding; None if there is none with more rows."""
     program = source.program
@@ -54,9 +54,10 @@ def blocked(source: Source, rows: int) -> tuple[Group, ...] | None:
     return with_groups(program, made, gone, source.outputs)
 
 
-def rows_of_blocks(source: Source, target: Target) -> tuple[int, ...]:
-    """For how many rows at a time `blocked` may pay: the fewest that copy not much twice, and the
-    most that fit a cache, all threads being as busy as with single rows."""
+def block_row_choices(source: Source, target: Target) -> tuple[int, ...]:
+    """Numbers of rows at a time for which `pad_at_blocks` may pay. They are the fewest that copy
+    not much twice, and the most that fit a cache, all threads being as busy as with single
+    rows."""
     found = list(_padded(source.program, source))
     if not found or target.threads == 1:  # one core's caches hold the whole image as well
         return ()
@@ -142,7 +143,7 @@ class _Padded:
 
     @property
     def row_bytes(self) -> int:
-        """Of the padded tensor, of one image."""
+        """Bytes of a row of the padded tensor, of one image."""
         shape = tensor_shape(self.padding.out)
         kept = [n for d, n in enumerate(shape) if d != self.at and d not in self._images]
         return math.prod(kept) * item_bytes(self.padding.out.dtype)
@@ -163,9 +164,9 @@ class _Padded:
         others = {i: extent(i) for i in self.read.index[self.at].indices()} | {self.row: rows}
         return self.read.index[self.at].bounds(others)[1] + 1
 
-    def group(self, rows: int, names: set[str]) -> Group:
+    def group(self, rows: int, names: set[str]) -> FusionGroup:
         """The padding and the sum of one block, in the loop over blocks."""
-        block, base = Base.of_blocks(self.row.name, self.count, rows)
+        block, base = TileOrigin.of_blocks(self.row.name, self.count, rows)
         begin, within = base.index, Index(f"{self.row.name}.within", rows)
         shape = list(tensor_shape(self.padding.out))
         shape[self.at] = self.span(rows)
@@ -190,7 +191,7 @@ class _Padded:
             *self._filled(local, begin, kept),
             nest.map(nest.axes, nest.reduce, read, lambda p: p),
         )
-        return finished(Group((*self.batch, block), parts, (local,), (base,)))
+        return finished(FusionGroup((*self.batch, block), parts, (local,), (base,)))
 
     def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:
         """The padding's constant, and over it what is padded: all of it but for the rows, of which
@@ -236,9 +237,9 @@ class PaddingAtBlocks(Rewrite):
     prior = 0.8  # the simplest and the most exact of all beside the definition's own loops
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
-        for rows in rows_of_blocks(base.source, target):
+        for rows in block_row_choices(base.source, target):
             yield {"rows": rows}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = blocked(base.source, parameters["rows"])
-        return None if groups is None else Made(groups, numerics=base.source.numerics)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = pad_at_blocks(base.source, parameters["rows"])
+        return None if groups is None else Rewritten(groups, numerics=base.source.numerics)

@@ -8,7 +8,7 @@
 Between the two there is little to compute and much to move. What a core has computed of the one it
 reads for the other, out of its own cache and into the same place for each block, where two nests
 would write the whole of D and wait for other cores to give up what they hold of it. Windows are in
-parts, as of `edges`.
+parts, as of `peel_boundaries`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import (
-    Ahead,
-    Group,
+    FusionGroup,
+    Prefetch,
     even_blocks,
     finished,
-    localized,
     under,
     with_groups,
+    with_scratch,
 )
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.boundary_peeling import Window, sliced, windows
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.boundary_peeling import PaddedWindow, padded_windows, sliced
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def through(source: Source, target: Target, rows: int) -> tuple[Group, ...] | None:
+def fuse_at_blocks(source: Source, target: Target, rows: int) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each window and the sum behind it in blocks of so many rows;
     None if there is none whose rows are a multiple of that."""
     program = source.program
@@ -55,9 +55,9 @@ def through(source: Source, target: Target, rows: int) -> tuple[Group, ...] | No
     return with_groups(program, made, gone, source.outputs)
 
 
-def rows_through(source: Source, target: Target) -> tuple[int, ...]:
-    """For how many rows at a time that may pay: the most whose results fit a cache, all threads
-    being as busy as with single rows."""
+def fused_row_choices(source: Source, target: Target) -> tuple[int, ...]:
+    """Numbers of rows at a time for which that may pay: the most whose results fit a cache, all
+    threads being as busy as with single rows."""
     chains = list(_chains(source.program, source, target))
     if not chains:
         return ()
@@ -72,9 +72,9 @@ def rows_through(source: Source, target: Target) -> tuple[int, ...]:
 
 
 def _chains(program: Program, source: Source, target: Target) -> Iterator[_Chain]:
-    """Those that have no nest in common, the first ones first."""
+    """Chains that have no nest in common, the first ones first."""
     taken: set[Tensor] = set()
-    for window in windows(program, source.outputs):
+    for window in padded_windows(program, source.outputs):
         chain = _Chain.of(window, program, source) if window.pays(target) else None
         if chain is not None and not taken & {window.nest.out, chain.consumer.out}:
             taken |= {window.nest.out, chain.consumer.out}
@@ -91,13 +91,13 @@ class _Chain:
     read: the consumer's, of the results.
     """
 
-    window: Window
+    window: PaddedWindow
     consumer: Nest
     read: Read
     at: int
 
     @staticmethod
-    def of(window: Window, program: Program, source: Source) -> _Chain | None:
+    def of(window: PaddedWindow, program: Program, source: Source) -> _Chain | None:
         out = window.nest.out
         uses = [(n, r) for n in program for r in n.reads() if r.tensor is out]
         if len(uses) != 1 or out in source.outputs or len(window.rows) != 1:
@@ -128,16 +128,16 @@ class _Chain:
 
     @property
     def images(self) -> int:
-        """In all."""
+        """Number of images in all."""
         return math.prod(tensor_shape(self.window.nest.out)[: self.at])
 
     @property
     def row_bytes(self) -> int:
-        """Of the window's results."""
+        """Bytes of a row of the window's results."""
         out = self.window.nest.out
         return math.prod(tensor_shape(out)[self.at + 1 :]) * item_bytes(out.dtype)
 
-    def group(self, rows: int, names: set[str], target: Target) -> Group:
+    def group(self, rows: int, names: set[str], target: Target) -> FusionGroup:
         """The parts of the window and the sum, of one block, in the loops over blocks."""
         out, at = self.window.nest.out, self.at
         shape = tensor_shape(out)
@@ -157,8 +157,8 @@ class _Chain:
         parts = [_halved(nest, out, local, at, high * rows) for nest in parts]
         run = [*parts, _halved(consumer, out, local, at, last * rows)]
         shared, inner = under(run, [*classes, [high] * len(parts) + [last]])
-        group = Group(*localized(shared, inner, {local}))
-        return finished(replace(group, ahead=_ahead(group, target)))
+        group = FusionGroup(*with_scratch(shared, inner, {local}))
+        return finished(replace(group, prefetch=_prefetch(group, target)))
 
 
 def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -> Nest:
@@ -180,13 +180,13 @@ def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -
     return replace(moved, out=local, index=halves(nest.index), result=result)
 
 
-def _ahead(group: Group, target: Target) -> tuple[Ahead, ...]:
+def _prefetch(group: FusionGroup, target: Target) -> tuple[Prefetch, ...]:
     """The rows that the next block of a thread reads of a tensor that the second-level caches do
     not hold: they are there when it begins, where windows would wait for them."""
-    *images, block = group.shared
-    if math.prod(map(extent, group.shared)) <= target.threads:
+    *images, block = group.outer
+    if math.prod(map(extent, group.outer)) <= target.threads:
         return ()
-    found: dict[Tensor, Ahead] = {}
+    found: dict[Tensor, Prefetch] = {}
     for read in (r for nest in group.nests[:-1] for r in nest.reads()):
         shape, steps = tensor_shape(read.tensor), [dict(p.terms).get(block, 0) for p in read.index]
         d = next((d for d, step in enumerate(steps) if step > 0), None)
@@ -197,7 +197,7 @@ def _ahead(group: Group, target: Target) -> tuple[Ahead, ...]:
         for p, size in zip(read.index[:d], shape):
             number = number * size + (p if p.plain() in images else 0)
         number = number * (shape[d] // steps[d]) + block
-        found[read.tensor] = Ahead(read.tensor, steps[d] * math.prod(shape[d + 1 :]), number)
+        found[read.tensor] = Prefetch(read.tensor, steps[d] * math.prod(shape[d + 1 :]), number)
     return tuple(found.values())
 
 
@@ -211,9 +211,9 @@ class ProducerAtBlocks(Rewrite):
     minor = 0.3
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
-        for rows in rows_through(base.source, target):
+        for rows in fused_row_choices(base.source, target):
             yield {"rows": rows}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = through(base.source, target, parameters["rows"])
-        return None if groups is None else Made(groups, numerics=Numerics.STANDARD)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = fuse_at_blocks(base.source, target, parameters["rows"])
+        return None if groups is None else Rewritten(groups, numerics=Numerics.STANDARD)

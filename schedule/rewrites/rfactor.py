@@ -15,7 +15,7 @@ from loopwright.schedule.program.canonical import Program, fresh, unused
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Gpu, Target
@@ -41,7 +41,7 @@ class Rfactor(Rewrite):
                     if parts > 1:
                         yield {"stage": number, "parts": parts}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         number, parts = parameters["stage"], parameters["parts"]
         form = split_reduction(base.workload, number, parts)
         if form is None:
@@ -51,11 +51,11 @@ class Rfactor(Rewrite):
             program = gpu_program(source)
             groups = gpu_plan(program, source.outputs, target.gpu)
             prior = REWRITE.rfactor_prior if _leaves_idle(stage, base.program, target.gpu) else 1.0
-            return Made(groups, 1.0, source.numerics, form, program, prior)
+            return Rewritten(groups, 1.0, source.numerics, form, program, prior)
         groups = grouped(source.program, source.program, source.outputs)
         # Many elements are parallel work as they are, and rows of their own.
         prior = 1.0 if _enough(stage, target) else REWRITE.rfactor_prior
-        return Made(groups, 1.0, source.numerics, form, prior=prior)
+        return Rewritten(groups, 1.0, source.numerics, form, prior=prior)
 
 
 def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mapping[str, int]]:
@@ -74,7 +74,8 @@ def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mappi
 
 
 def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
-    """Whether the threads that compute a stage are much too few, each of them for long."""
+    """Return whether the threads that compute a definition are much too few, each of them for
+    long."""
     d = defined(stage)
     size = math.prod(map(extent, d.axes))
     steps = math.prod(map(extent, d.reduce))

@@ -17,17 +17,17 @@ from collections.abc import Sequence
 
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
-from loopwright.schedule.program.nest import Nest, extent, guarded_reads
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.nest import Nest, extent, predicated_reads
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.cache_read import factors, with_copies
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def matrix(source: Source) -> tuple[Group, ...] | None:
+def transpose_operand(source: Source) -> tuple[FusionGroup, ...] | None:
     """The groups of a workload with each contraction that gains reading one factor as a matrix;
     None if there is none."""
     return with_copies(source, "matrix", _operand)
@@ -41,7 +41,7 @@ def _operand(nest: Nest) -> tuple[Read, tuple[Index, ...]] | None:
     if len(sides) != 2 or not all(map(_axes, sides)):
         return None
     order = _loops(nest.index)
-    epilogue = () if nest.epilogue is None else guarded_reads(nest.epilogue)
+    epilogue = () if nest.epilogue is None else predicated_reads(nest.epilogue)
     after = [_loops(r.index) for r, _ in epilogue if r.tensor is not nest.result]
     found: Read | None = None
     best: tuple[Index, ...] = ()
@@ -83,6 +83,6 @@ class Ttgt(Rewrite):
     needs = "a contraction of two tensors of which more axes merge once one of them is transposed"
     prior = 0.8  # copies that make axes merge leave all else as it is
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
-        groups = matrix(base.source)
-        return None if groups is None else Made(groups, numerics=base.source.numerics)
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
+        groups = transpose_operand(base.source)
+        return None if groups is None else Rewritten(groups, numerics=base.source.numerics)

@@ -1,10 +1,10 @@
 """Structures of GPU kernels: how one nest, or one group of nests, becomes a kernel.
 
-A `KernelSketch` says what is chosen before any number; the sizes are left to knobs. `Flat` kernels
-give each thread a few elements of the result. `Rows` kernels give a team of threads a row, which
-they work on together, nest after nest. `Tiled` kernels give each block a tile of the result, and
-stage the operands of a reduction in shared memory. `Matrix` kernels are tiled for tensor cores,
-`Turned` ones for operands that lie another way than the result.
+A `KernelSketch` says what is chosen before any number; the sizes are left to knobs. `Elementwise`
+kernels give each thread a few elements of the result. `RowReduction` kernels give a team of
+threads a row, which they work on together, nest after nest. `Tiled` kernels give each block a tile
+of the result, and copy the operands of a reduction to shared memory. `Mma` kernels are tiled for
+tensor cores, `Transpose` ones for operands that lie another way than the result.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.program.nest import Nest
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 
 PIPELINES = ("plain", "double", "async")
 
 
 @dataclass(frozen=True)
-class Flat:
+class Elementwise:
     """Each thread computes a small tile of the result, alone.
 
     Attributes
@@ -29,7 +29,7 @@ class Flat:
     tiled: the last of `axes`, of which a thread has more than one element.
     """
 
-    group: Group
+    group: FusionGroup
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
 
@@ -42,12 +42,12 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowReduction:
     """A team of threads computes a row of every nest of a group, results of one nest kept in
     shared memory for the next. `rows` are the group's shared loops, or the axes of a nest on its
     own whose reduction the team shares."""
 
-    group: Group
+    group: FusionGroup
     rows: tuple[Index, ...]
 
     def __str__(self) -> str:
@@ -64,17 +64,17 @@ class Tiled:
     axes: the axes of the result, the one of neighbouring threads last.
     tiled: those of which a block has more than one element.
     chunked: the reduction axis that is cut into chunks, which need not divide it.
-    staged: operands that go through shared memory.
-    sources: element-wise nests that are computed while their results are staged.
+    shared_reads: operands that go through shared memory.
+    sources: element-wise nests that are computed into shared-memory tiles.
     pipeline: "plain": copy, wait, compute; "double": the next chunk is loaded into registers while
         this one is used; "async": the next chunks are copied while this one is used.
     """
 
-    group: Group
+    group: FusionGroup
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
     chunked: Index
-    staged: tuple[Read, ...]
+    shared_reads: tuple[Read, ...]
     sources: tuple[Nest, ...] = ()
     pipeline: str = "plain"
 
@@ -89,7 +89,7 @@ class Tiled:
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(self.nest.reads()))
-        staged = ".".join(str(names.index(r)) for r in self.staged)
+        staged = ".".join(str(names.index(r)) for r in self.shared_reads)
         inline = " inline" * bool(self.sources)
         tile = _numbers("tile", self.nest, self.tiled)
         chunk = _numbers("chunk", self.nest, (self.chunked,))
@@ -97,14 +97,14 @@ class Tiled:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class Mma:
     """A tiled matrix product on tensor cores.
 
     `m` and `n` are the axes of the two factors in the result, `k` the reduction axis; the other
     axes are batches.
     """
 
-    group: Group
+    group: FusionGroup
     left: Read
     right: Read
     m: Index
@@ -121,16 +121,16 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Turned:
+class Transpose:
     """An element-wise nest whose operands lie along another axis than its result: a block copies
     tiles of them to shared memory first.
 
     `tiled` are the axis along which the operands are contiguous, and that of the result.
     """
 
-    group: Group
+    group: FusionGroup
     tiled: tuple[Index, Index]
-    staged: tuple[Read, ...]
+    shared_reads: tuple[Read, ...]
 
     @property
     def nest(self) -> Nest:
@@ -140,7 +140,7 @@ class Turned:
         return f"turned {_numbers('tile', self.nest, self.tiled)}"
 
 
-KernelSketch = Flat | Rows | Tiled | Matrix | Turned
+KernelSketch = Elementwise | RowReduction | Tiled | Mma | Transpose
 
 
 def _numbers(label: str, nest: Nest, axes: tuple[Index, ...]) -> str:

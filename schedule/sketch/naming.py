@@ -55,7 +55,7 @@ class Derivation:
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> Derivation:
-        """What `to_json` wrote. Raises `ConfigError` for anything else."""
+        """Read what `to_json` wrote. Raises `ConfigError` for anything else."""
         try:
             steps = ((str(name), dict(parameters)) for name, parameters in data)
             return Derivation(

@@ -17,8 +17,8 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import Nest
-from loopwright.schedule.program.plan import Group
-from loopwright.schedule.program.predicates import Guards, guards
+from loopwright.schedule.program.plan import FusionGroup
+from loopwright.schedule.program.predicates import Predicates, predicates
 from loopwright.schedule.sketch.kernel import KernelSketch
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.tree.grammar import Column
@@ -36,7 +36,7 @@ class Knob:
     choices: tuple[Choice, ...]
 
     def number(self, value: object) -> int:
-        """Which choice a value is; an integer stands for a tuple of one."""
+        """Number of the choice that a value is; an integer stands for a tuple of one."""
         choice = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         if choice not in self.choices:
             shown = ", ".join(map(_plain, self.choices[:12]))
@@ -74,7 +74,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class NestSketch:
-    """How one nest becomes loops; the sizes are left to knobs.
+    """Structure of the loops of one nest; the sizes are left to knobs.
 
     Attributes
     ----------
@@ -105,12 +105,12 @@ class NestSketch:
         if self.nest.sparse is not None:
             return ()
         last = [k for k in self.reduce if k != self.vector][-2:]
-        return tuple(k for k in last if k not in self.guards.taps)
+        return tuple(k for k in last if k not in self.predicates.taps)
 
     @functools.cached_property
-    def guards(self) -> Guards:
-        """The guards of its sum."""
-        return guards(self.nest, self.vector, self.tiled)
+    def predicates(self) -> Predicates:
+        """The predicates of its sum."""
+        return predicates(self.nest, self.vector, self.tiled)
 
     def __str__(self) -> str:
         names = [*self.nest.axes, *self.nest.reduce]
@@ -136,15 +136,16 @@ class Sketch:
 
     name: SketchName
     workload: Workload
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     nests: tuple[NestSketch, ...]
     """For processors, how each nest becomes loops."""
     knobs: tuple[Knob, ...]
     default: tuple[int, ...]
     error_growth: float = 1.0
-    """How many times the rounding errors of the definition's own sums are to be expected."""
+    """Factor by which rounding errors are expected to exceed those of the definition's own
+    sums."""
     numerics: Numerics = Numerics.STRICT
-    """What it keeps of the definition's numerics."""
+    """Numerics that it keeps of the definition's."""
     knobs_of: tuple[int, ...] = ()
     """For every nest the number of the one whose knobs it has: its own, or one that is alike."""
     kernels: tuple[KernelSketch, ...] = ()
@@ -152,7 +153,7 @@ class Sketch:
 
     @property
     def has_loops(self) -> bool:
-        """Whether it can be lowered; a table of known costs cannot."""
+        """Return whether it can be lowered; a table of known costs cannot."""
         return bool(self.nests or self.kernels)
 
     @property
@@ -227,7 +228,7 @@ class Config:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Config:
-        """What `to_json` wrote; whether it fits a space is checked when it is used there."""
+        """Read what `to_json` wrote; whether it fits a space is checked when it is used there."""
         try:
             values = tuple((str(k), tuple(int(n) for n in v)) for k, v in data["values"].items())
             derivation = Derivation.from_json(data["derivation"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import Program
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.sketch.naming import Derivation
 
@@ -23,13 +23,13 @@ class Variant:
     minor: nests with less than this share of the work of the largest one that writes the same
         tensor have one structure each.
     data_dependent: whether its time depends on values.
-    error_growth, numerics, program, prior: as in `rewrites.contract.Made`.
+    error_growth, numerics, program, prior: as in `rewrites.contract.Rewritten`.
     """
 
     derivation: Derivation
     source: Source
     workload: Workload
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     error_growth: float = 1.0
     numerics: Numerics = Numerics.STRICT
     program: Program = ()

@@ -1,4 +1,4 @@
-"""What the loop trees of GPU programs must satisfy beside the rules for all trees.
+"""Rules that the loop trees of GPU programs satisfy beside those for all trees.
 
 1. every top-level statement is an allocation or a kernel: a chain of block loops, in it `Let`s and
    one chain of thread loops; no block or thread loop stands elsewhere, and no parallel one at all;
@@ -50,8 +50,8 @@ from loopwright.schedule.tree.grammar import (
     statements,
     variables,
 )
-from loopwright.schedule.tree.index_analysis import Reach
-from loopwright.schedule.tree.race_check import Access, Races
+from loopwright.schedule.tree.index_analysis import IndexAnalysis
+from loopwright.schedule.tree.race_check import Access, RaceCheck
 
 Problem = tuple[Any, Callable[[int], str]]
 """A boolean column of the configs that have it, and what to say about config i."""
@@ -65,7 +65,7 @@ SPARE_REGISTERS = 24  # for addresses and counters
 
 
 def gpu_problems(tree: Tree, gpu: Gpu) -> list[Problem]:
-    """What is wrong with any config of the batch."""
+    """Problems of any config of the batch."""
     checker = _GpuChecker(tree, gpu)
     for stmt in (*tree.prepare, *tree.body):
         checker.top(stmt)
@@ -77,14 +77,14 @@ class _GpuChecker:
     tree: Tree
     gpu: Gpu
     found: list[Problem] = field(default_factory=list)
-    reach: Reach = field(default_factory=Reach)
+    analysis: IndexAnalysis = field(default_factory=IndexAnalysis)
     runs: Any = True  # the configs in which the statement at hand is reached at all
     private: set[Var] = field(default_factory=set)  # differ between the threads of a block
     in_warp: set[Var] = field(default_factory=set)  # differ between the lanes of a warp
     threads: Column = 1
     lanes: Column = 1  # of the innermost thread loop
     shared: Column = 0  # bytes
-    races: Races = field(default_factory=Races)
+    race_check: RaceCheck = field(default_factory=RaceCheck)
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
         if bad is not False and np.any(bad & self.runs):
@@ -100,8 +100,8 @@ class _GpuChecker:
                 stmt.buffer.scope != "heap", lambda i: "only heap buffers outside of kernels"
             )
             return
-        self.reach, self.private, self.in_warp = Reach(), set(), set()
-        self.shared, self.races = 0, Races()
+        self.analysis, self.private, self.in_warp = IndexAnalysis(), set(), set()
+        self.shared, self.race_check = 0, RaceCheck()
         if not isinstance(stmt, Loop) or stmt.kind != "block":
             self._add(True, lambda i: "a statement stands outside of all blocks")
             return
@@ -124,7 +124,7 @@ class _GpuChecker:
         name = loop.var.name
         self._add(loop.bound is not None, lambda i: f"{loop.kind} loop {name} has a bound")
         self.runs = self.runs & np.greater(loop.extent, 0)
-        self.reach.loop(loop.var, loop.extent)
+        self.analysis.loop(loop.var, loop.extent)
 
     def _threads(self, stmt: Loop) -> None:
         if stmt.kind != "thread":
@@ -158,7 +158,7 @@ class _GpuChecker:
 
     def _touch(self, reads: list[Access], write: Access | None, copied: bool = False) -> None:
         """Reads and one write of a statement, or of an asynchronous copy."""
-        for bad, name, what in self.races.touch(reads, write, self.runs, copied):
+        for bad, name, what in self.race_check.touch(reads, write, self.runs, copied):
             self._conflict(bad, name, what)
 
     def _conflict(self, bad: Any, name: str, what: str) -> None:
@@ -176,11 +176,11 @@ class _GpuChecker:
             elif isinstance(stmt, Store):
                 self._store(stmt)
             elif isinstance(stmt, Barrier):
-                self.races.barrier(self.runs)
+                self.race_check.barrier(self.runs)
             elif isinstance(stmt, AsyncCopy):
                 self._async_copy(stmt)
             elif isinstance(stmt, AsyncWait):
-                self.races.wait()
+                self.race_check.wait()
             elif not isinstance(stmt, AsyncCommit):
                 self._matrix(stmt)
 
@@ -212,7 +212,7 @@ class _GpuChecker:
         )
 
     def _let(self, let: Let) -> None:
-        self.reach.let(let.var, let.value, let.limit)
+        self.analysis.let(let.var, let.value, let.limit)
         self._depends(let.var, let.value)
 
     def _depends(self, var: Var, value: Linear) -> None:
@@ -231,7 +231,7 @@ class _GpuChecker:
             bool(diverges and together),
             lambda i: f"loop {name} differs between threads that must do a statement together",
         )
-        self.reach.loop(loop.var, loop.extent)
+        self.analysis.loop(loop.var, loop.extent)
         if loop.bound is not None:
             self._depends(loop.var, loop.bound)
         if loop.kind == "vectorized":
@@ -240,7 +240,7 @@ class _GpuChecker:
         if any(isinstance(s, Barrier) for s in together):
             # Again, as the next iteration, in which slots are others than now.
             self.runs = self.runs & np.greater(loop.extent, 1)
-            self.races.next_iteration()
+            self.race_check.next_iteration()
             self._block(loop.body, registers)
         self.runs = outside
 
@@ -292,7 +292,7 @@ class _GpuChecker:
         self._aligned(buffer, Linear(tuple(rest), place.const), loop.extent, many & moves)
 
     def _aligned(self, buffer: Buffer, place: Linear, count: Column, where: Any) -> None:
-        step = self.reach.step(place)
+        step = self.analysis.step(place)
         self._add(
             where & np.not_equal(step % np.maximum(count, 1), 0),
             lambda i: (

@@ -1,4 +1,5 @@
-"""What is known of index expressions: the range of their values, and what divides them."""
+"""Interval and congruence analysis of index expressions: the range of their values, and what
+divides them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from loopwright.schedule.tree.grammar import Column, Linear, Remainder, Term, Va
 
 
 @dataclass(frozen=True)
-class Values:
+class ValueRange:
     """The values of a variable: from `low` to `high`, all of them multiples of `step` (of a
     variable that is always 0, `step` is 0)."""
 
@@ -20,22 +21,22 @@ class Values:
 
 
 @dataclass
-class Reach:
+class IndexAnalysis:
     """The values of the variables that are bound so far, for a batch of configs."""
 
-    known: dict[Var, Values] = field(default_factory=dict)
+    known: dict[Var, ValueRange] = field(default_factory=dict)
 
     def loop(self, var: Var, extent: Column) -> None:
         """Bind a loop's counter."""
         last = np.maximum(extent, 1) - 1
-        self.known[var] = Values(0, last, np.minimum(last, 1))
+        self.known[var] = ValueRange(0, last, np.minimum(last, 1))
 
     def let(self, var: Var, value: Linear, limit: Column) -> None:
         """Bind `var = min(value, limit)`."""
         low, high = self.range(value)
         clips = np.greater(high, limit) * 1
         step = np.gcd(self.step(value), np.multiply(limit, clips))
-        self.known[var] = Values(np.minimum(low, limit), np.minimum(high, limit), step)
+        self.known[var] = ValueRange(np.minimum(low, limit), np.minimum(high, limit), step)
 
     def range(self, x: Linear) -> tuple[Column, Column]:
         """The least and the greatest value."""

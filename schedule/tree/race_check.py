@@ -1,6 +1,6 @@
 """Races: accesses of a block's threads to shared buffers with no barrier between them.
 
-A buffer may have several *slots*, copies that take turns: its first subscript is then a remainder.
+A buffer may have several *slots*, copies that alternate: its first subscript is then a remainder.
 Two accesses to slots whose numbers differ by a constant that the count of slots does not divide
 meet never.
 """
@@ -29,8 +29,8 @@ class _Pending:
 
 
 @dataclass
-class Races:
-    """What has been read and written since the last barrier, statement by statement."""
+class RaceCheck:
+    """Reads and writes since the last barrier, statement by statement."""
 
     writes: dict[str, list[_Pending]] = field(default_factory=dict)
     reads: dict[str, list[_Pending]] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class Races:
             entry.copied = False
 
     def barrier(self, runs: Any) -> None:
-        """Nothing but copies without a wait is pending any more where `runs` holds."""
+        """Drop what is pending where `runs` holds, but for copies without a wait."""
         for entry in self._entries():
             if not entry.copied:
                 entry.where = entry.where & ~np.asarray(runs)
 
     def next_iteration(self) -> None:
-        """What is pending happened in the iteration before: its slot may be any."""
+        """Carry what is pending over from the iteration before: its slot may be any."""
         for entry in self._entries():
             entry.slot = None
 
@@ -82,7 +82,7 @@ def _conflicts(
 
 
 def _slot(index: tuple[Linear, ...]) -> Linear | None:
-    """The copy of a shared buffer that is reached, if it has several that take turns."""
+    """The copy of a shared buffer that is reached, if it has several that alternate."""
     first = index[0] if index else Linear()
     one = len(first.terms) == 1 and isinstance(first.terms[0][0], Remainder)
     return first if one else None

@@ -65,7 +65,7 @@ def verify(tree: Tree, gpu: Gpu | None = None) -> None:
 
 
 def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which configs of the batch satisfy every rule; shape (n,)."""
+    """Mask of the configs of the batch that satisfy every rule; shape (n,)."""
     good = np.ones(tree.n, bool)
     for bad, _ in _problems(tree, gpu):
         good &= ~np.broadcast_to(bad, (tree.n,))

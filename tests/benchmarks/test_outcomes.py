@@ -4,7 +4,7 @@ import math
 import sys
 from pathlib import Path
 
-from loopwright.measure.roofline import Peak
+from loopwright.measure.roofline import Roofline
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -14,7 +14,7 @@ from suites.row import Row
 
 def measured(**samples):
     row = Row("row", "suite", "relu", ("x=16",))
-    return outcome(row, 2, 32, samples, {}, {}, Peak(1e9, 1e9, 2))
+    return outcome(row, 2, 32, samples, {}, {}, Roofline(1e9, 1e9, 2))
 
 
 def test_a_disturbance_that_slows_a_round_does_not_change_the_ratio():

@@ -14,7 +14,7 @@ from loopwright.costmodel.features.representation import (
     ContextRelation,
     make_representation,
 )
-from loopwright.measure.tabular import ReplayedDevice
+from loopwright.measure.tabular import TabularDevice
 from loopwright.schedule.registry import REWRITES
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -154,7 +154,7 @@ def test_places_are_the_inverse_of_numbers(small):
 def test_only_what_is_in_the_table_is_legal(small):
     costs = invented(small)
     known = dict(list(costs.items())[::3])
-    device = ReplayedDevice(small, known)
+    device = TabularDevice(small, known)
     legal = Legal(device)
     for number, sketch in enumerate(small.sketches):
         numbers = every_number(sketch)

@@ -19,7 +19,7 @@ from loopwright.codegen.build import compile_program, program
 from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
-from loopwright.explore.strategies.encoded_space import Domain, Seen
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Seen
 from loopwright.explore.strategies.legality import legal_points
 from loopwright.measure.checking import difference
 from loopwright.schedule.space import space
@@ -73,7 +73,7 @@ def random_config(number: int):
     names = list(WORKLOADS)
     name = names[number % len(names)]
     points = space(WORKLOADS[name](), opencl())
-    domain = Domain(points, legal_points(points))
+    domain = EncodedSpace(points, legal_points(points))
     rng = np.random.default_rng(number + zlib.crc32(name.encode()))
     found = domain.fresh(1, Seen(), rng)
     return name, domain.configs(found)[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loopwright.costmodel.features.batch_arithmetic import rows
-from loopwright.costmodel.features.inner_loop import Inner, inner, inner_names
+from loopwright.costmodel.features.inner_loop import InnerLoop, inner_loop, inner_loop_names
 from loopwright.costmodel.features.summary import totals
 from loopwright.costmodel.features.walk import contexts
 from loopwright.schedule.tree.grammar import Var
@@ -14,9 +14,9 @@ from tests.costmodel.trees import TARGET, buffer, copy, multiply_add, nest, tree
 def of(t):
     """The columns by name, the logarithms undone."""
     nodes = contexts(t, TARGET)
-    found = rows(inner([Inner.of(node, totals(node, TARGET)) for node in nodes]), t.n)
-    assert found.shape == (len(inner_names()), t.n)
-    return {name: 2.0**row - 1 for name, row in zip(inner_names(), found)}
+    found = rows(inner_loop([InnerLoop.of(node, totals(node, TARGET)) for node in nodes]), t.n)
+    assert found.shape == (len(inner_loop_names()), t.n)
+    return {name: 2.0**row - 1 for name, row in zip(inner_loop_names(), found)}
 
 
 def tiled(rows=3, steps=10, taps=2, width=16, outer=5):

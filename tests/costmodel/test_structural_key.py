@@ -7,10 +7,10 @@ import pytest
 
 import loopwright as lw
 from loopwright.costmodel.features.batch_arithmetic import rows
-from loopwright.costmodel.features.inner_loop import Inner, inner
+from loopwright.costmodel.features.inner_loop import InnerLoop, inner_loop
 from loopwright.costmodel.features.relation import relations
 from loopwright.costmodel.features.representation import ContextRelation
-from loopwright.costmodel.features.structural_key import likeness
+from loopwright.costmodel.features.structural_key import structural_key
 from loopwright.costmodel.features.summary import summary, totals
 from loopwright.costmodel.features.walk import contexts
 from loopwright.dsl import ops
@@ -27,7 +27,7 @@ def copied(extent=8, kind="serial", name="i", scope="argument", dtype="float32",
 
 
 def test_names_do_not_matter():
-    assert likeness(copied(name="i")) == likeness(copied(name="j"))
+    assert structural_key(copied(name="i")) == structural_key(copied(name="j"))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_names_do_not_matter():
     ],
 )
 def test_what_features_see_matters(other):
-    assert likeness(copied()) != likeness(copied(**other))
+    assert structural_key(copied()) != structural_key(copied(**other))
 
 
 def test_bounds_matter():
@@ -55,7 +55,7 @@ def test_bounds_matter():
     from loopwright.schedule.tree.grammar import Linear
 
     bounded = within(Linear(((outer, -8),), 30))
-    assert likeness(within(None)) != likeness(bounded)
+    assert structural_key(within(None)) != structural_key(bounded)
 
 
 def test_features_by_statements_are_those_of_the_whole_tree():
@@ -66,7 +66,7 @@ def test_features_by_statements_are_those_of_the_whole_tree():
         tree = lower(sketch, TARGET, np.array([sketch.default]))
         nodes = contexts(tree, TARGET)
         nests = [totals(node, TARGET) for node in nodes]
-        inside = list(map(Inner.of, nodes, nests))
-        whole = [*relations(nodes), *summary(nests, tree, TARGET, 1000), *inner(inside)]
+        inside = list(map(InnerLoop.of, nodes, nests))
+        whole = [*relations(nodes), *summary(nests, tree, TARGET, 1000), *inner_loop(inside)]
         got = ContextRelation().of_tree(tree, TARGET, 1000)
         np.testing.assert_array_equal(got, np.ascontiguousarray(rows(whole, 1).T))

@@ -10,7 +10,7 @@ from loopwright.costmodel.features.representation import resized
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.metrics import pairwise_accuracy
-from loopwright.costmodel.models.tree_batch import Forest
+from loopwright.costmodel.models.tree_batch import TreeBatch
 from loopwright.costmodel.models.treegru import TreeGRU
 from tests.costmodel.records import LOOPS, data
 
@@ -109,7 +109,7 @@ def test_the_network_is_that_of_the_paper():
         h[k] = network.cell(z[None], state[None])[0]
         slots += torch.softmax(network.scatter.weight @ h[k], 0)[:, None] * h[k]
     expected = (network.linear.weight * slots).sum() + network.bias
-    got = network(Batch(Forest.of(rows, names()), "cpu"))
+    got = network(Batch(TreeBatch.of(rows, names()), "cpu"))
     assert torch.allclose(got, expected, atol=1e-5)
 
 

@@ -7,15 +7,15 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl.errors import ConfigError
-from loopwright.explore.strategies.encoded_space import Domain, Seen, distinct, hashes
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Seen, distinct, hashes
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, matmul, matmul_space, tiny
 from tests.targets import HERE
 
 
 @pytest.fixture
-def domain():
-    return Domain(matmul_space())
+def encoded():
+    return EncodedSpace(matmul_space())
 
 
 @pytest.fixture
@@ -23,96 +23,96 @@ def rng():
     return np.random.default_rng(0)
 
 
-def in_range(domain, points):
-    counts = domain.tables.counts[points[:, 0]]
+def in_range(encoded, points):
+    counts = encoded.tables.counts[points[:, 0]]
     return (points >= 0).all() and (points[:, 1:] < counts).all()
 
 
-def test_configs_become_points_and_back(domain, rng):
-    points = domain.sample(200, rng)
-    configs = domain.configs(points)
-    assert np.array_equal(domain.points(configs), points)
-    assert domain.points([]).shape == (0, domain.width)
+def test_configs_become_points_and_back(encoded, rng):
+    points = encoded.sample(200, rng)
+    configs = encoded.configs(points)
+    assert np.array_equal(encoded.points(configs), points)
+    assert encoded.points([]).shape == (0, encoded.width)
 
 
-def test_the_default_is_the_spaces(domain):
-    assert domain.configs(domain.default) == [domain.space.default]
+def test_the_default_is_the_spaces(encoded):
+    assert encoded.configs(encoded.default) == [encoded.space.default]
 
 
-def test_a_config_of_another_space_has_no_point(domain):
+def test_a_config_of_another_space_has_no_point(encoded):
     other = space(tiny(), TARGET).default
     with pytest.raises(ConfigError, match="no sketch"):
-        domain.points([other])
+        encoded.points([other])
 
 
-def test_samples_cover_all_sketches_and_stay_in_range(domain, rng):
-    points = domain.sample(2000, rng)
-    assert in_range(domain, points)
-    assert set(points[:, 0]) == set(range(len(domain.space.sketches)))
+def test_samples_cover_all_sketches_and_stay_in_range(encoded, rng):
+    points = encoded.sample(2000, rng)
+    assert in_range(encoded, points)
+    assert set(points[:, 0]) == set(range(len(encoded.space.sketches)))
 
 
-def test_neighbours_differ_in_one_knob_or_in_the_sketch(domain, rng):
-    points = domain.sample(2000, rng)
-    moved = domain.neighbours(points, rng)
-    assert in_range(domain, moved)
+def test_neighbours_differ_in_one_knob_or_in_the_sketch(encoded, rng):
+    points = encoded.sample(2000, rng)
+    moved = encoded.neighbours(points, rng)
+    assert in_range(encoded, moved)
     stayed = moved[:, 0] == points[:, 0]
     assert 0.8 < stayed.mean() < 0.97
     assert ((moved != points).sum(axis=1)[stayed] == 1).all()
 
 
-def test_neighbours_prefer_near_values(domain, rng):
-    sketch = domain.space.sketches[0]
+def test_neighbours_prefer_near_values(encoded, rng):
+    sketch = encoded.space.sketches[0]
     block = next(i for i, k in enumerate(sketch.knobs) if k.name.startswith("block"))
-    start = np.repeat(domain.default, 4000, axis=0)
+    start = np.repeat(encoded.default, 4000, axis=0)
     start[:, 1 + block] = 0
-    moved = domain.neighbours(start, rng, hop=0.0)[:, 1 + block]
+    moved = encoded.neighbours(start, rng, hop=0.0)[:, 1 + block]
     moved = moved[moved > 0]
     assert (moved <= 4).mean() > 0.5
     assert moved.max() == len(sketch.knobs[block].choices) - 1
 
 
-def test_every_choice_is_reached_from_any_other(domain, rng):
-    points = np.repeat(domain.default, 500, axis=0)
+def test_every_choice_is_reached_from_any_other(encoded, rng):
+    points = np.repeat(encoded.default, 500, axis=0)
     reached = Seen()
     for _ in range(30):
-        points = domain.neighbours(points, rng)
+        points = encoded.neighbours(points, rng)
         reached.add(points)
     assert len(reached) > 5000
 
 
-def test_moving_to_another_sketch_keeps_values_where_it_can(domain, rng):
-    points = domain.sample(300, rng)
-    target = rng.integers(len(domain.space.sketches), size=300)
-    moved = domain.moved(points, target)
-    assert in_range(domain, moved)
-    for old, new in zip(domain.configs(points), domain.configs(moved), strict=True):
+def test_moving_to_another_sketch_keeps_values_where_it_can(encoded, rng):
+    points = encoded.sample(300, rng)
+    target = rng.integers(len(encoded.space.sketches), size=300)
+    moved = encoded.moved(points, target)
+    assert in_range(encoded, moved)
+    for old, new in zip(encoded.configs(points), encoded.configs(moved), strict=True):
         before = dict(old.values)
-        knobs = {k.name: k for k in domain.space.sketch(new.sketch).knobs}
+        knobs = {k.name: k for k in encoded.space.sketch(new.sketch).knobs}
         for name, value in new.values:
             if before.get(name) in knobs[name].choices:
                 assert value == before[name]
 
 
-def test_moving_to_the_same_sketch_changes_nothing(domain, rng):
-    points = domain.sample(100, rng)
-    assert np.array_equal(domain.moved(points, points[:, 0]), points)
+def test_moving_to_the_same_sketch_changes_nothing(encoded, rng):
+    points = encoded.sample(100, rng)
+    assert np.array_equal(encoded.moved(points, points[:, 0]), points)
 
 
-def test_children_take_every_knob_from_a_parent(domain, rng):
-    one = domain.sample(200, rng)
-    other = domain.sample(200, rng)
+def test_children_take_every_knob_from_a_parent(encoded, rng):
+    one = encoded.sample(200, rng)
+    other = encoded.sample(200, rng)
     other[:, 0] = one[:, 0]
-    other[:, 1:] = rng.integers(domain.tables.counts[one[:, 0]])
-    child = domain.crossed(one, other, rng)
+    other[:, 1:] = rng.integers(encoded.tables.counts[one[:, 0]])
+    child = encoded.crossed(one, other, rng)
     assert ((child == one) | (child == other)).all()
     assert (child != one).any()
     assert (child != other).any()
 
 
-def test_values_are_equal_for_equal_values_of_any_sketch(domain, rng):
-    points = domain.sample(100, rng)
-    values = domain.values(points)
-    configs = domain.configs(points)
+def test_values_are_equal_for_equal_values_of_any_sketch(encoded, rng):
+    points = encoded.sample(100, rng)
+    values = encoded.values(points)
+    configs = encoded.configs(points)
     for a, b in zip(range(99), range(1, 100), strict=True):
         x, y = dict(configs[a].values), dict(configs[b].values)
         same = sum(x[name] == y.get(name) for name in x)
@@ -121,30 +121,30 @@ def test_values_are_equal_for_equal_values_of_any_sketch(domain, rng):
 
 
 def test_a_range_is_the_whole_space_in_order():
-    domain = Domain(space(tiny(), TARGET))
-    points = domain.range(0, domain.space.size)
-    assert len(distinct(points)) == domain.space.size
-    assert np.array_equal(points, np.concatenate([domain.range(0, 1), domain.range(1, 1 << 40)]))
+    encoded = EncodedSpace(space(tiny(), TARGET))
+    points = encoded.range(0, encoded.space.size)
+    assert len(distinct(points)) == encoded.space.size
+    assert np.array_equal(points, np.concatenate([encoded.range(0, 1), encoded.range(1, 1 << 40)]))
 
 
 def test_fresh_points_are_new_and_run_out():
-    domain = Domain(space(tiny(), TARGET))
+    encoded = EncodedSpace(space(tiny(), TARGET))
     seen = Seen()
-    seen.add(domain.default)
-    fresh = domain.fresh(1 << 12, seen, np.random.default_rng(0))
-    assert len(fresh) == domain.space.size - 1
+    seen.add(encoded.default)
+    fresh = encoded.fresh(1 << 12, seen, np.random.default_rng(0))
+    assert len(fresh) == encoded.space.size - 1
     assert not seen.has(fresh).any()
 
 
 def test_fresh_points_are_legal(rng):
-    domain = Domain(matmul_space(), lambda points: points[:, 1] == 2)
-    fresh = domain.fresh(50, Seen(), rng)
+    encoded = EncodedSpace(matmul_space(), lambda points: points[:, 1] == 2)
+    fresh = encoded.fresh(50, Seen(), rng)
     assert len(fresh) == 50
     assert (fresh[:, 1] == 2).all()
 
 
-def test_a_set_of_points_knows_its_own(domain, rng):
-    points = distinct(domain.sample(500, rng))
+def test_a_set_of_points_knows_its_own(encoded, rng):
+    points = distinct(encoded.sample(500, rng))
     seen = Seen()
     seen.add(points[:100])
     assert seen.has(points[:100]).all()
@@ -158,10 +158,10 @@ def test_a_set_of_points_knows_its_own(domain, rng):
 def test_a_workload_without_knobs_has_one_point(rng):
     X, Y = lw.tensor("X", ()), lw.tensor("Y")
     Y[()] = X[()] * 2.0
-    domain = Domain(space(lw.workload(Y), TARGET))
-    assert domain.space.size == 1
-    assert in_range(domain, domain.sample(4, rng))
-    assert np.array_equal(domain.neighbours(domain.default, rng), domain.default)
+    encoded = EncodedSpace(space(lw.workload(Y), TARGET))
+    assert encoded.space.size == 1
+    assert in_range(encoded, encoded.sample(4, rng))
+    assert np.array_equal(encoded.neighbours(encoded.default, rng), encoded.default)
 
 
 def test_the_first_defaults_are_of_different_algorithms():
@@ -169,39 +169,39 @@ def test_the_first_defaults_are_of_different_algorithms():
     space = lw.space(lw.workload(lw.ops.conv2d(x, w, padding=1)), HERE, numerics="fast")
     algorithms = list(dict.fromkeys(s.algorithm for s in space.sketches))
     assert {"direct", "winograd(results=2)", "winograd(results=4)"} <= set(map(str, algorithms))
-    domain = Domain(space)
-    chosen = [space.sketches[number] for number in domain.defaults(len(algorithms))[:, 0]]
+    encoded = EncodedSpace(space)
+    chosen = [space.sketches[number] for number in encoded.defaults(len(algorithms))[:, 0]]
     assert [s.algorithm for s in chosen] == algorithms
-    looked_at = {space.sketches[n].algorithm for n in domain.some(2 * len(algorithms))}
+    looked_at = {space.sketches[n].algorithm for n in encoded.some(2 * len(algorithms))}
     assert looked_at == set(algorithms)
     variants = {s.derivation for s in space.sketches}
-    assert {space.sketches[n].derivation for n in domain.leaders} == variants
+    assert {space.sketches[n].derivation for n in encoded.leaders} == variants
 
 
 def test_algorithms_of_which_nothing_is_known_have_their_defaults_untried():
     x, w = lw.tensor("x", (1, 16, 14, 14)), lw.tensor("w", (32, 16, 3, 3), constant=True)
-    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
-    algorithms = [s.derivation.names for s in domain.space.sketches]
-    every = {algorithms[n] for n in domain.untried(np.zeros((0, domain.width), np.int64))[:, 0]}
+    encoded = EncodedSpace(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET))
+    algorithms = [s.derivation.names for s in encoded.space.sketches]
+    every = {algorithms[n] for n in encoded.untried(np.zeros((0, encoded.width), np.int64))[:, 0]}
     assert every == set(algorithms)
-    known = domain.points([s.at(s.default) for s in domain.space.sketches if s.derivation])
-    own = next(s for s in domain.space.sketches if not s.derivation)
-    assert domain.configs(domain.untried(known)) == [own.at(own.default)]
+    known = encoded.points([s.at(s.default) for s in encoded.space.sketches if s.derivation])
+    own = next(s for s in encoded.space.sketches if not s.derivation)
+    assert encoded.configs(encoded.untried(known)) == [own.at(own.default)]
 
 
 def test_an_algorithm_with_weights_of_three_bytes_is_another_one():
     x, w = lw.tensor("x", (1, 256, 14, 14)), lw.tensor("w", (256, 256, 3, 3), constant=True)
-    domain = Domain(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET, "fast"))
-    every = domain.space.sketches
-    known = domain.points(
+    encoded = EncodedSpace(space(lw.workload(lw.ops.conv2d(x, w, padding=1)), TARGET, "fast"))
+    every = encoded.space.sketches
+    known = encoded.points(
         [s.at(s.default) for s in every if "int24_weights" not in s.derivation.names]
     )
-    found = [every[n].derivation.names for n in domain.untried(known)[:, 0]]
+    found = [every[n].derivation.names for n in encoded.untried(known)[:, 0]]
     assert sorted(found) == [("int24_weights",), ("winograd", "int24_weights")]
 
 
 def test_rare_legal_points_are_found_in_a_large_space(rng):
     large = space(matmul(240, 360, 480), TARGET)
     assert large.size > 1 << 18  # of smaller ones all points are listed
-    domain = Domain(large, lambda points: hashes(points) % 500 == 0)
-    assert len(domain.fresh(64, Seen(), rng)) == 64
+    encoded = EncodedSpace(large, lambda points: hashes(points) % 500 == 0)
+    assert len(encoded.fresh(64, Seen(), rng)) == 64

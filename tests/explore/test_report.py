@@ -10,7 +10,7 @@ import pytest
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.plot import curve, roofline
 from loopwright.explore.tune import tune
-from loopwright.measure.roofline import Peak
+from loopwright.measure.roofline import Roofline
 from tests.explore.synthetic import MadeUp, matmul
 
 
@@ -21,7 +21,9 @@ def tuned():
 
 
 def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr("loopwright.measure.roofline.peak", lambda target: Peak(1e12, 1e10, 2))
+    monkeypatch.setattr(
+        "loopwright.measure.roofline.roofline", lambda target: Roofline(1e12, 1e10, 2)
+    )
     path = tuned.report(tmp_path / "report.html")
     text = path.read_text(encoding="utf-8")
     for part in ("Tuning curve", "Roofline", "Finalists", "Failures", "Where the time went"):
@@ -35,7 +37,9 @@ def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
 
 
 def test_a_report_claims_no_speed_up_where_the_default_is_tied(tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr("loopwright.measure.roofline.peak", lambda target: Peak(1e12, 1e10, 2))
+    monkeypatch.setattr(
+        "loopwright.measure.roofline.roofline", lambda target: Roofline(1e12, 1e10, 2)
+    )
     tied = dataclasses.replace(tuned, speedup=None, claim="tied with the default")
     text = tied.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "tied with the default" in text

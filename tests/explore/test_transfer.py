@@ -14,9 +14,9 @@ from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.strategies.annealing import Schedule
-from loopwright.explore.strategies.encoded_space import Domain
+from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.tune import tune
-from loopwright.explore.zero_shot import Instant
+from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Comparison, Device, Failure, Measurement, never
 from loopwright.schedule.space import space
 from loopwright.transfer.pretrained.dataset import read_groups
@@ -231,8 +231,8 @@ class Unsure(GBTModel):
 
 
 def test_a_choice_from_which_a_model_expects_nothing_is_the_default():
-    of = Domain(points(*NEW))
-    chosen = Instant(of, np.random.default_rng(0), Unsure()).choose(2)
+    of = EncodedSpace(points(*NEW))
+    chosen = ZeroShot(of, np.random.default_rng(0), Unsure()).choose(2)
     assert of.configs(chosen)[0] == of.space.default
     assert of.configs(chosen)[1] != of.space.default
 

@@ -23,7 +23,7 @@ from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Comparison, Measurement, never
-from loopwright.measure.tabular import ReplayedDevice, load_brute_forced
+from loopwright.measure.tabular import TabularDevice, load_brute_forced
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.record import RecordError
 from loopwright.transfer.records.store import Record, RecordStore
@@ -520,7 +520,7 @@ def test_a_tuner_refuses_costs_that_are_none():
 def test_a_device_of_costs_looked_up_may_have_many_sketches():
     space = matmul_space()
     configs = Tuner(space, "random").ask(60)
-    device = ReplayedDevice(space, {c: cost(c) for c in configs} | {space.default: 1.0})
+    device = TabularDevice(space, {c: cost(c) for c in configs} | {space.default: 1.0})
     tuned = tune(
         space.workload, device=device, records=None, trials=1000, strategy="random", batch=16
     )

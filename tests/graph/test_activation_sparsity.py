@@ -1,4 +1,4 @@
-"""Programs that leave zeros out are compared where a network makes its data."""
+"""Programs that skip zeros are compared where a network makes its data."""
 
 import math
 from dataclasses import replace
@@ -9,9 +9,9 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import TunedModel, build_model
-from loopwright.graph.tuning.candidates import VARIANTS, contenders
+from loopwright.graph.tuning.candidates import VARIANTS, candidates
 from loopwright.graph.tuning.tune import tune_model
 from loopwright.schedule.space import space
 from loopwright.transfer.records.record import NETWORK
@@ -61,7 +61,7 @@ def test_a_network_is_built_by_a_record_of_one(net):
     for task in skipping:
         sketch = space(task.workload, built.target).data_dependent[0]
         configs[task.workload.key] = sketch.at(sketch.default)
-    composed = compose(built.work, configs, built.target, "model")
+    composed = link(built.work, configs, built.target, "model")
     assert composed.configs == configs
     made = TunedModel(built.work, composed, built.target, {})
     np.testing.assert_allclose(made(x.numpy()), model(x).detach(), rtol=1e-4, atol=1e-5)
@@ -102,8 +102,8 @@ def test_the_first_ones_are_among_the_candidates_that_are_sure():
             return None
 
     sketches = {s.name for s in points.data_dependent}
-    found = contenders(Searched(), sparse=True)
+    found = candidates(Searched(), sparse=True)
     assert found[0] == Searched().ranked()[0]
     assert [n for n, c in enumerate(found) if c.sketch in sketches] == [3, 4]
     assert len(found) == VARIANTS + len(sketches)
-    assert not any(c.sketch in sketches for c in contenders(Searched(), sparse=False))
+    assert not any(c.sketch in sketches for c in candidates(Searched(), sparse=False))

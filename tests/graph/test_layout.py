@@ -78,7 +78,7 @@ def test_transposed_convolutions_want_channels_last():
 def test_what_tvm_computes_stays_as_it_is():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), Sine(), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3))
     work = _work(net, torch.zeros(1, 3, 9, 11))
-    assert len(work.foreign) == 1
+    assert len(work.fallback) == 1
     last = [s for s in work.imported if not isinstance(s, str)][-2:]
     assert [tensor_shape(s.workload.inputs[0]) for s in last] == [(1, 8, 7, 9), (1, 5, 7, 8)]
 

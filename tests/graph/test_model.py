@@ -10,7 +10,7 @@ import loopwright as lw
 from loopwright.codegen.library.linker import RUNTIME
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError, ShapeError, TargetError
-from loopwright.graph.compile.link import compose
+from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import build_model, import_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.network import MOST_ARGUMENTS
@@ -90,13 +90,13 @@ def test_equal_work_is_one_task(built):
 
 
 def test_reshapes_cost_nothing(built):
-    names = [built.work.network.steps[n].function for n in built.composed.steps if n >= 0]
+    names = [built.work.network.steps[n].function for n in built.linked.steps if n >= 0]
     assert not any(name.startswith(("reshape", "flatten")) for name in names)
 
 
 def test_a_profile_has_every_step(built):
     profile = built.profile(calls=2)
-    assert len(profile) == len(built.composed.steps)
+    assert len(profile) == len(built.linked.steps)
     assert all(seconds >= 0 for _, seconds in profile)
     with pytest.raises(ShapeError, match=r"x has shape \(1, 3, 15, 16\)"):
         built.profile(np.zeros((1, 3, 15, 16), np.float32))
@@ -145,7 +145,7 @@ def test_records_decide_how_a_task_is_compiled(net, tmp_path):
     with RecordStore(tmp_path / "r.db") as store:
         store.add([Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")])
     tuned = build_model(model, (x,), threads=1, records=tmp_path / "r.db")
-    assert tuned.composed.configs[task.workload.key] == config
+    assert tuned.linked.configs[task.workload.key] == config
     assert tuned.estimate is None  # the other tasks have no record
     _equal(tuned(x.numpy()), model(x))
 
@@ -168,7 +168,7 @@ def test_a_record_that_does_not_fit_gives_way_to_the_default_and_is_told(net):
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     key = work.tasks[0].workload.key
-    made = compose(work, {key: Config(direct("of an older version"), ())}, target, "model")
+    made = link(work, {key: Config(direct("of an older version"), ())}, target, "model")
     assert made.configs[key] == lw.space(work.tasks[0].workload, target).default
     (note,) = made.notes
     assert "its record cannot be built" in note
@@ -271,7 +271,7 @@ def test_a_step_whose_images_were_turned_is_none_of_tvms(net, monkeypatch):
     assert any(getattr(said, "moved", False) for said in work.imported)
     monkeypatch.setattr(composing, "tuned_kernel", failing)
     with pytest.raises(BuildError, match='layout="given"'):
-        compose(work, {}, resolve("cpu", 1), "model")
+        link(work, {}, resolve("cpu", 1), "model")
 
 
 def test_our_limit_of_arguments_is_the_run_times():

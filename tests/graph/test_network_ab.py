@@ -105,7 +105,7 @@ def networks(monkeypatch):
     class Composed(dict):
         notes = ()
 
-    monkeypatch.setattr(whole, "compose", lambda work, configs, *_: Composed(configs))
+    monkeypatch.setattr(whole, "link", lambda work, configs, *_: Composed(configs))
     monkeypatch.setattr(whole, "too_large", lambda models: False)
     return taken
 
@@ -114,7 +114,7 @@ def compare(tasks, samples, changes, monkeypatch):
     monkeypatch.setattr(whole, "lighter", lambda *_: changes)
     monkeypatch.setattr(whole, "_parts", lambda *_: [])
     others = {"another task": "known", **{t.key: "not this" for t in tasks}}
-    return list(whole.compare_whole(None, TARGET, tasks, samples, math.inf, others))
+    return list(whole.compare_networks(None, TARGET, tasks, samples, math.inf, others))
 
 
 def test_candidates_win_where_the_network_gains_by_them(networks, monkeypatch):
@@ -166,7 +166,7 @@ def test_networks_that_cannot_be_built_as_wanted_are_left_out(networks, monkeypa
         def notes(self):
             return ("its record cannot be built",) if two in self.values() else ()
 
-    monkeypatch.setattr(whole, "compose", lambda work, configs, *_: Composed(configs))
+    monkeypatch.setattr(whole, "link", lambda work, configs, *_: Composed(configs))
     assert compare([one], samples, [Change("a", {one.key: two})], monkeypatch) == []
 
 
@@ -206,12 +206,12 @@ def test_disturbed_samples_do_not_decide():
 def test_rounds_that_may_use_all_of_the_time_do(monkeypatch):
     clock = SimpleNamespace(monotonic=itertools.count().__next__)  # a second a round
     monkeypatch.setattr(whole, "time", clock)
-    assert len(list(whole.turns(40, all_of_it=True))) == 40
+    assert len(list(whole.rounds(40, all_of_it=True))) == 40
 
 
 def test_slow_networks_are_compared_in_few_rounds():
-    assert list(whole.turns(-math.inf)) == list(range(7))  # the first one does not count
-    assert len(list(whole.turns(math.inf))) == 16
+    assert list(whole.rounds(-math.inf)) == list(range(7))  # the first one does not count
+    assert len(list(whole.rounds(math.inf))) == 16
 
 
 def test_the_config_that_is_chosen_is_stored_first_and_a_wrong_one_not_at_all():

@@ -33,7 +33,7 @@ def words(model):
     tasks = {task.workload.key: task.workload for task in model.work.tasks}
     return {
         find_sketch(tasks[key], model.target, config.sketch).numerics
-        for key, config in model.composed.configs.items()
+        for key, config in model.linked.configs.items()
     }
 
 
@@ -113,9 +113,9 @@ def test_programs_whose_time_depends_on_data_are_only_used_where_they_are_asked_
         facts = (task.workload, target, fingerprint(), measured)
         store.add([Record.of(*facts, numerics=sketch.numerics)])
     allowed = build_work(work, target, path)
-    assert sketch.config() in allowed.composed.configs.values()
+    assert sketch.config() in allowed.linked.configs.values()
     usual = build_model(net, (given,), target, records=path)
-    assert sketch.config() not in usual.composed.configs.values()
+    assert sketch.config() not in usual.linked.configs.values()
 
 
 def test_errors_of_models_are_told_before_anything_is_imported():

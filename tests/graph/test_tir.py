@@ -7,7 +7,7 @@ from tvm import relax, te, tirx, topi
 
 import loopwright as lw
 from loopwright.codegen.target import resolve, tvm_target
-from loopwright.graph.errors import NotSayable
+from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.tir import from_tir, import_function
 
 
@@ -155,17 +155,17 @@ def _times_five(x):
     ],
 )
 def test_what_the_notation_cannot_say_is_an_error_with_the_reason(build, shapes, dtype, reason):
-    with pytest.raises(NotSayable, match=reason):
+    with pytest.raises(UnsupportedOperator, match=reason):
         from_tir(_made(build, *shapes, dtype=dtype))
 
 
 def test_an_open_shape_is_an_error():
     n = te.var("n")
     x = te.placeholder((n, 4), name="x")
-    with pytest.raises(NotSayable, match="not fixed"):
+    with pytest.raises(UnsupportedOperator, match="not fixed"):
         from_tir(te.create_prim_func([x, topi.nn.relu(x)]))
 
 
 def test_what_is_no_function_is_an_error():
-    with pytest.raises(NotSayable, match="not a TIR function"):
+    with pytest.raises(UnsupportedOperator, match="not a TIR function"):
         from_tir(3)

@@ -14,9 +14,9 @@ from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.graph.compile.model import build_model, build_work, import_model
 from loopwright.graph.errors import ModelError
-from loopwright.graph.tuning.candidates import VARIANTS, contenders
-from loopwright.graph.tuning.live_table import LiveTasks
-from loopwright.graph.tuning.summary import ending
+from loopwright.graph.tuning.candidates import VARIANTS, candidates
+from loopwright.graph.tuning.live_table import LiveTable
+from loopwright.graph.tuning.summary import summary
 from loopwright.graph.tuning.tune import BATCH, SearchOptions, TaskState, search, tune_model
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
@@ -120,13 +120,13 @@ def test_a_difference_to_the_estimate_says_where_it_comes_from(net):
     def ended(cost, cache):
         record = SimpleNamespace(cost=cost, cache=cache)
         records = {task.workload.key: record for task in made.work.tasks}
-        return list(ending(replace(made, records=records)))
+        return list(summary(replace(made, records=records)))
 
     assert [line.split()[0] for line in ended(1.0, "warm")] == ["measured", "estimate", "they"]
     assert "-100%" in ended(1.0, "warm")[-1]
     assert "alone" in ended(1.0, "warm")[-1]
     assert "in a network" in ended(1e-9, NETWORK)[-1]
-    assert "none: 2 of 2 tasks" in list(ending(made))[-1]
+    assert "none: 2 of 2 tasks" in list(summary(made))[-1]
 
 
 def test_an_interrupt_loses_nothing_of_what_was_measured(net, tmp_path):
@@ -205,9 +205,9 @@ def test_records_of_another_version_s_rules_do_not_hide_those_that_fit(net, tmp_
         _stored(tmp_path / "r.db", first, target, (old, 1e-9), (fits, 1e-6), cache=cache)
     _stored(tmp_path / "r.db", second, target, (old, 1e-9))
     built = build_work(work, target, tmp_path / "r.db")
-    assert built.composed.configs[first.workload.key] == fits
+    assert built.linked.configs[first.workload.key] == fits
     assert {r.config for r in built.records.values()} == {fits}  # the other one was not built by
-    (note,) = built.composed.notes
+    (note,) = built.linked.notes
     assert "its record cannot be built" in note
 
 
@@ -225,7 +225,7 @@ def test_what_an_interrupted_search_found_goes_before_what_was_compared_in_the_n
         path = tmp_path / f"{seconds}{len(inside)}{len(alone)}.db"
         _stored(path, task, target, *alone, (found, seconds))
         _stored(path, task, target, (compared, 12e-6), *inside, cache=NETWORK)
-        return build_work(work, target, path).composed.configs[task.workload.key]
+        return build_work(work, target, path).linked.configs[task.workload.key]
 
     assert chosen(5e-6) == found
     assert chosen(9.9e-6) == compared  # as fast, within what measurements are off
@@ -272,9 +272,9 @@ def test_the_default_is_compared_in_the_network_however_it_did_alone():
             return None
 
     slow, failed = Searched(9.0), Searched(math.inf)
-    assert contenders(slow, False)[1] == points.default
-    assert len(contenders(slow, False)) == VARIANTS
-    assert points.default not in contenders(failed, False)
+    assert candidates(slow, False)[1] == points.default
+    assert len(candidates(slow, False)) == VARIANTS
+    assert points.default not in candidates(failed, False)
 
 
 def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, tmp_path):
@@ -309,7 +309,7 @@ def test_a_terminal_shows_a_table_of_the_tasks(net, tmp_path):
     work = import_model(model, (x,), target)
     console = Console(file=io.StringIO(), force_terminal=True, width=120, height=20)
     budget = Budget(trials=BATCH + 1)
-    with LiveTasks(console) as live:
+    with LiveTable(console) as live:
         live.note("[not markup]")
         options = SearchOptions(watch=live.update, transfer=None)
         states = search(work, target, budget, tmp_path / "r.db", options)
@@ -329,7 +329,7 @@ def test_a_table_that_has_no_room_for_all_tasks_says_how_many_are_missing(net, t
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     console = Console(file=io.StringIO(), force_terminal=True, width=120, height=7)
-    with LiveTasks(console) as live:
+    with LiveTable(console) as live:
         options = SearchOptions(watch=live.update, transfer=None)
         search(work, target, Budget(trials=1), tmp_path / "r.db", options)
     assert "and 1 more" in console.file.getvalue()

@@ -11,7 +11,7 @@ import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.graph.compile.model import build_model, import_model
-from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork
+from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.tuning.tune import tune_model
 
 torch = pytest.importorskip("torch")
@@ -36,7 +36,7 @@ def made():
 
 def test_a_model_that_sorts_runs_on_the_virtual_machine_and_says_why(made):
     net, x, model = made
-    assert isinstance(model, VirtualModel)
+    assert isinstance(model, VmModel)
     assert "virtual machine" in model.notes[0]
     assert "TVM's threads, as many as $TVM_NUM_THREADS says" in model.notes[1]
     np.testing.assert_allclose(model(x), net(x).detach(), rtol=1e-4, atol=1e-6)
@@ -56,7 +56,7 @@ def test_what_calls_the_run_time_keeps_a_model_from_being_a_list_of_calls():
             out = builder.emit_output(builder.emit_te(foreign, x))
         builder.emit_func_output(out)
     work = import_model(builder.get(), None, resolve("cpu", 1))
-    assert isinstance(work, VirtualWork)
+    assert isinstance(work, VmWork)
     assert any("foreign calls TVM's run-time" in note for note in work.notes())
     assert work.tasks == ()
 
@@ -66,7 +66,7 @@ def test_a_model_that_sorts_is_tuned_in_what_the_notation_can_say(made, tmp_path
     lines = []
     options = {"records": tmp_path / "r.db", "threads": 1, "tell": lines.append}
     model = tune_model(net, (x,), trials=4, **options)
-    assert isinstance(model, VirtualModel)
+    assert isinstance(model, VmModel)
     assert len(model.records) == 1
     assert model.records.keys() <= {task.workload.key for task in model.work.tasks}
     assert not untuned.records
@@ -97,7 +97,7 @@ class _Embedding(torch.nn.Module):
 def test_later_changes_of_the_models_weights_do_not_reach_it():
     net, i = _Embedding().eval(), torch.tensor([1, 2, 3])
     made = build_model(net, (i,), threads=1)
-    assert isinstance(made, VirtualModel)
+    assert isinstance(made, VmModel)
     before = made(i).clone()
     with torch.no_grad():
         for weight in net.parameters():

@@ -18,7 +18,7 @@ from loopwright.measure.local import LocalDevice
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
 from loopwright.measure.workers.fork_server import Kind
-from loopwright.measure.workers.messages import Frame
+from loopwright.measure.workers.messages import Message
 from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Reply
 from loopwright.schedule.space import space
@@ -42,7 +42,7 @@ class Scripted(Builder):
 
     def oracle(self, task, seed, timeout, scaled=False):
         if self.no_oracle:
-            return Reply(Frame({}), Failure("timeout", "too slow"), 0.0)
+            return Reply(Message({}), Failure("timeout", "too slow"), 0.0)
         return super().oracle(task, seed, timeout, scaled)
 
     def build_with_oracle(self, task, configs, seed, timeout):

@@ -11,7 +11,7 @@ from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import Failure
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
-from loopwright.measure.workers.messages import Frame
+from loopwright.measure.workers.messages import Message
 from loopwright.measure.workers.process import Reply
 from loopwright.schedule.target import Gpu, Target
 from tests.measure import faults
@@ -31,10 +31,10 @@ class Worker:
     spoilt: bool = False
     loaded: dict[int, bytes] = field(default_factory=dict)
 
-    def answer(self, frame: Frame) -> Reply:
+    def answer(self, message: Message) -> Reply:
         self.answers += 1
-        asked = frame.header
-        code = bytes(frame.blobs[0]) if asked["do"] in ("run", "load") else b""
+        asked = message.header
+        code = bytes(message.blobs[0]) if asked["do"] in ("run", "load") else b""
         if asked["do"] == "load":
             self.loaded[asked["slot"]] = code
         if asked["do"] == "sample":
@@ -43,10 +43,10 @@ class Worker:
         self.spoilt |= code == b"spoils others"
         self.lost = failed or code == b"harmful"  # found out by the next one
         if failed:
-            return Reply(Frame({"failure": LOST.to_json()}), LOST, 0.0)
+            return Reply(Message({"failure": LOST.to_json()}), LOST, 0.0)
         seconds = (1e-3,) if asked["do"] == "run" else 1e-3
         told = {"seconds": seconds, "spent": 1e-3, "least": LEAST.get(code, 1e-3)}
-        return Reply(Frame(told), None, 0.0)
+        return Reply(Message(told), None, 0.0)
 
 
 class Workers:
@@ -61,10 +61,10 @@ class Workers:
             self.hired += 1
 
     def map(self, jobs):
-        asked = [job.frame.header for job in jobs]
+        asked = [job.message.header for job in jobs]
         self.sampled += [a["slot"] for a in asked if a["do"] == "sample"]
         self.lengths |= {a["length"] for a in asked if a["do"] == "sample"}
-        return [self.workers[0].answer(job.frame) for job in jobs]
+        return [self.workers[0].answer(job.message) for job in jobs]
 
     def dismiss(self):
         self.workers.clear()

@@ -22,7 +22,7 @@ from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
 from loopwright.measure.workers.fork_server import Kind
-from loopwright.measure.workers.messages import CandidateError, Decoder, Frame
+from loopwright.measure.workers.messages import CandidateError, Decoder, Message
 from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job
 from loopwright.measure.workers.worker import answer
@@ -94,7 +94,7 @@ def test_garbage_on_the_standard_output_does_no_harm(runner, data):
     for _ in range(3):
         reply = runner.run(data, faults.built("chatty"), FAST)
         assert reply.failure is None
-        assert reply.frame.header["seconds"]
+        assert reply.message.header["seconds"]
 
 
 def test_an_innocent_candidate_does_not_suffer_from_one_that_spoilt_the_inputs(runner, data):
@@ -106,7 +106,7 @@ def test_an_innocent_candidate_does_not_suffer_from_one_that_spoilt_the_inputs(r
 def test_without_expected_outputs_nothing_is_checked_and_outputs_can_be_had(runner, data):
     free = Data(data.task, data.seed, (), (0.0, 0.0), 5.0)
     reply = runner.run(free, faults.built("good"), FAST, outputs=True)
-    assert reply.frame.blobs == data.expected
+    assert reply.message.blobs == data.expected
 
 
 def test_finalists_are_sampled_in_turns_and_failing_ones_are_infinite(runner, data):
@@ -141,31 +141,31 @@ def test_an_idle_worker_that_was_killed_is_replaced_where_it_gets_other_data(run
 
 
 def test_a_fault_of_the_machine_is_no_failure_of_a_candidate():
-    def full(frame):
+    def full(message):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "kernel.so")
 
-    def wrapped(frame):
+    def wrapped(message):
         try:
-            full(frame)
+            full(message)
         except OSError as error:
             raise CandidateError("build", "no folder can be made") from error
 
-    def linked(frame):
+    def linked(message):
         raise CandidateError("build", f"ld: final link failed: {os.strerror(errno.ENOSPC)}")
 
-    def own(frame):
+    def own(message):
         raise FileNotFoundError(errno.ENOENT, "of the candidate's own")
 
     operations = {"full": full, "wrapped": wrapped, "linked": linked, "own": own}
     for name in ("full", "wrapped", "linked"):
-        assert "fault" in answer(operations, Frame({"do": name})).header
-    failure = Failure.from_json(answer(operations, Frame({"do": "own"})).header["failure"])
+        assert "fault" in answer(operations, Message({"do": name})).header
+    failure = Failure.from_json(answer(operations, Message({"do": "own"})).header["failure"])
     assert failure.kind == "run"
 
 
 def test_a_fault_of_the_machine_ends_what_is_under_way(runner, data, monkeypatch):
     monkeypatch.setattr(
-        Decoder, "next", lambda self: Frame({"fault": "the disk is full", "pid": 1})
+        Decoder, "next", lambda self: Message({"fault": "the disk is full", "pid": 1})
     )
     with pytest.raises(DeviceError, match="cannot go on: the disk is full"):
         runner.run(data, faults.built("good"), FAST)
@@ -269,7 +269,7 @@ def test_an_interrupt_ends_the_busy_worker_and_leaves_the_pool_usable(pool, runn
 def test_jobs_are_shared_out_and_answered_in_order(tmp_path, data):
     pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
     try:
-        jobs = [Job(Frame({"do": f"unknown {n}"}), 5.0) for n in range(7)]
+        jobs = [Job(Message({"do": f"unknown {n}"}), 5.0) for n in range(7)]
         messages = [reply.failure.message for reply in pool.map(jobs)]
         assert [m.split("'")[1] for m in messages] == [f"unknown {n}" for n in range(7)]
         assert len(pool.workers) == 2
@@ -294,14 +294,14 @@ def test_workers_are_forked_from_one_process_and_from_another_if_that_is_lost(tm
     pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
     try:
         pool.start(2)
-        (nursery,) = {parent_of(w.pid) for w in pool.workers}
-        assert nursery != os.getpid()
-        os.kill(nursery, signal.SIGKILL)
+        (fork_server,) = {parent_of(w.pid) for w in pool.workers}
+        assert fork_server != os.getpid()
+        os.kill(fork_server, signal.SIGKILL)
         for worker in pool.workers:
             os.kill(worker.pid, signal.SIGKILL)
-        pool.map([Job(Frame({"do": "nothing"}), 5.0)] * 4)
+        pool.map([Job(Message({"do": "nothing"}), 5.0)] * 4)
         (other,) = {parent_of(w.pid) for w in pool.workers}
-        assert other not in (nursery, os.getpid())
+        assert other not in (fork_server, os.getpid())
     finally:
         pool.close()
 
@@ -321,7 +321,7 @@ def test_what_a_crashed_candidate_started_ends_with_it(pool, runner, data):
 
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_another(pool, runner, data):
     pool.start()
-    pool._nursery._socket.send(b"status 1")  # as if Ctrl-C had come before the answer
+    pool._fork_server._socket.send(b"status 1")  # as if Ctrl-C had come before the answer
     assert "SIGSEGV" in runner.run(data, faults.built("segfault"), FAST).failure.message
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.measure.timing import Timer, Timing, in_turns, spread, typical
+from loopwright.measure.timing import Timer, Timing, in_rounds, spread, typical
 
 
 class Scripted:
@@ -125,7 +125,7 @@ def test_calls_that_are_compared_take_samples_of_equal_length():
     calls = [Scripted([seconds]) for seconds in (1e-6, 7e-6, 30e-6, 3e-3)]
     timers = [Timer(call, Timing()) for call in calls]
     before = [call.elapsed for call in calls]
-    samples = in_turns(timers, 4, Timing())
+    samples = in_rounds(timers, 4, Timing())
     assert [s[0] for s in samples] == pytest.approx([1e-6, 7e-6, 30e-6, 3e-3])
     taken = [(c.elapsed - b) / 4 - s[0] for c, b, s in zip(calls, before, samples)]
     assert taken == pytest.approx([3e-3] * 4, rel=0.01)  # but for the call that warms the caches

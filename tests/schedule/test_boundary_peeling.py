@@ -8,7 +8,7 @@ from loopwright.dsl import ops
 from loopwright.dsl.index import Index
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.boundary_peeling import edges
+from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
 from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
@@ -110,13 +110,13 @@ def test_windows_in_parts_equal_the_oracle(name):
 
 def test_each_part_meets_the_taps_that_are_there():
     workload = lw.workload(depthwise(h=36, w=40, stride=2, padding=1))
-    (group,) = edges(Source.of(workload), narrow(2))
-    assert [axis.extent for axis in group.shared] == [2, 5]
+    (group,) = peel_boundaries(Source.of(workload), narrow(2))
+    assert [axis.extent for axis in group.outer] == [2, 5]
     sizes = [
         ([a.extent for a in nest.axes], [k.extent for k in nest.reduce]) for nest in group.nests
     ]
     assert sizes == [([17, 19], [3, 3]), ([19], [2, 3]), ([17], [3, 2]), ([], [2, 2])]
-    assert not group.local
+    assert not group.scratch
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_rows_whose_channels_are_last_are_cut_into_slices_where_the_threads_need
     channels, threads, loops
 ):
     workload = lw.workload(depthwise_last(channels, padding=1))
-    (group,) = edges(Source.of(workload), narrow(threads))
-    assert [axis.extent for axis in group.shared] == loops
+    (group,) = peel_boundaries(Source.of(workload), narrow(threads))
+    assert [axis.extent for axis in group.outer] == loops
     sizes = [
         ([a.extent for a in nest.axes], [k.extent for k in nest.reduce]) for nest in group.nests
     ]
@@ -142,7 +142,7 @@ def test_weights_are_packed_for_every_part_and_slice(threads):
     sketch = derived(lw.space(workload, target).sketches, "boundary_peeling")[0]
     assert all(nest.packed for nest in sketch.nests)
     (group,) = sketch.groups
-    assert len(group.shared) == (1 if threads == 2 else 2)
+    assert len(group.outer) == (1 if threads == 2 else 2)
     assert_configs_equal_oracle(workload, [sketch.at(sketch.default)], target)
 
 
@@ -153,8 +153,8 @@ def test_channels_that_are_last_are_cut_into_slices_where_there_are_no_rows(chan
     i, c, r = lw.indices("i c r")
     padded[i, c] = lw.where((i >= 1) & (i < 71), x[i - 1, c], 0.0)
     total[i, c] += padded[i + r, c] * taps[r, c]
-    (group,) = edges(Source.of(lw.workload(total)), narrow(2))
-    assert [axis.extent for axis in group.shared] == [slices]
+    (group,) = peel_boundaries(Source.of(lw.workload(total)), narrow(2))
+    assert [axis.extent for axis in group.outer] == [slices]
 
 
 def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
@@ -181,7 +181,7 @@ def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
     ids=["no padding", "many parts", "short rows", "planes meet", "few channels, last"],
 )
 def test_where_it_does_not_pay_there_is_none(out):
-    assert edges(Source.of(lw.workload(out)), narrow(2)) is None
+    assert peel_boundaries(Source.of(lw.workload(out)), narrow(2)) is None
 
 
 def test_a_padded_tensor_that_is_a_result_too_stays():
@@ -189,8 +189,8 @@ def test_a_padded_tensor_that_is_a_result_too_stays():
     c, i, r = lw.indices("c i r")
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], 0.0)
     total[c, i] += padded[c, i + r] * tensor("w", 3, 3)[c, r]
-    assert edges(Source.of(lw.workload(total)), narrow(2)) is not None
-    assert edges(Source.of(lw.workload(total, padded)), narrow(2)) is None
+    assert peel_boundaries(Source.of(lw.workload(total)), narrow(2)) is not None
+    assert peel_boundaries(Source.of(lw.workload(total, padded)), narrow(2)) is None
 
 
 def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
@@ -198,7 +198,7 @@ def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
     c, i, r = lw.indices("c i r")
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], float("-inf"))
     top[c, i] = lw.max(padded[c, i + r] * tensor("w", 3, 3)[c, r])
-    assert edges(Source.of(lw.workload(top)), narrow(2)) is None
+    assert peel_boundaries(Source.of(lw.workload(top)), narrow(2)) is None
 
 
 MAXIMA = {

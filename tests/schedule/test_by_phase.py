@@ -8,7 +8,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, whole
+from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, axis_algorithm
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import default_configs, derived, random_configs
@@ -45,7 +45,7 @@ def test_the_algorithm_of_an_axis_is_the_sum_exactly_whatever_is_padding(taps, s
         reached = step * (count - 1) + taps
         for start, stop in itertools.combinations(range(reached + 1), 2):
             axis = Axis(count, taps, step, range(start, stop))
-            algorithm = whole(axis, size)
+            algorithm = axis_algorithm(axis, size)
             if algorithm is not None:
                 made += 1
                 rng = np.random.default_rng(count)
@@ -94,7 +94,7 @@ def stepped(steps, element):
 
 def test_a_result_that_meets_the_padding_takes_one_product_for_each_of_its_taps():
     axis = Axis(7, 3, 2, range(1, 15))
-    algorithm = whole(axis, 2)
+    algorithm = axis_algorithm(axis, 2)
     assert (axis.needed, algorithm.rows, len(algorithm.weights)) == (20, 7 + 3 * 3 + 1, 4)
     assert algorithm.span == range(1, 15)
 
@@ -194,7 +194,7 @@ def test_filters_are_shared_among_threads_and_what_they_make_fits_a_cache():
 
     def blocks(threads, l2_bytes):
         target = Target(threads=threads, l2_bytes=l2_bytes, vector_bytes=64)
-        return {s.groups[-1].shared[-1].extent for s in by_two(workload, target)}
+        return {s.groups[-1].outer[-1].extent for s in by_two(workload, target)}
 
     assert blocks(2, 1 << 20) == {4}  # of 96 filters: of 128, one thread would have two of three
     assert blocks(2, 150 << 10) == {6}

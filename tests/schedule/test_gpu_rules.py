@@ -7,7 +7,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.lowering import lower
-from loopwright.schedule.sketch.kernel import Flat, Matrix, Rows, Tiled
+from loopwright.schedule.sketch.kernel import Elementwise, Mma, RowReduction, Tiled
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Gpu, Target
 from loopwright.schedule.tree.printer import show
@@ -41,12 +41,15 @@ def blocks_of(sketch):
     ("make", "kind"),
     [
         (lambda: product(512), Tiled),
-        (lambda: product(512, "float16", accumulate="float32"), Matrix),
-        (lambda: lw.workload(ops.softmax(T("X", 64, 128))), Rows),
-        (lambda: lw.workload(ops.dense(T("X", 1, 512), T("W", 4096, 512))), Rows),
-        (lambda: lw.workload(ops.matmul(T("A", 1, 512), T("B", 512, 4096))), Flat),
-        (lambda: lw.workload(ops.relu(T("X", 64, 128))), Flat),
-        (lambda: lw.workload(ops.max_pool2d(T("X", 1, 64, 56, 56), window=3, stride=2)), Flat),
+        (lambda: product(512, "float16", accumulate="float32"), Mma),
+        (lambda: lw.workload(ops.softmax(T("X", 64, 128))), RowReduction),
+        (lambda: lw.workload(ops.dense(T("X", 1, 512), T("W", 4096, 512))), RowReduction),
+        (lambda: lw.workload(ops.matmul(T("A", 1, 512), T("B", 512, 4096))), Elementwise),
+        (lambda: lw.workload(ops.relu(T("X", 64, 128))), Elementwise),
+        (
+            lambda: lw.workload(ops.max_pool2d(T("X", 1, 64, 56, 56), window=3, stride=2)),
+            Elementwise,
+        ),
     ],
 )
 def test_the_first_kernel_is_of_the_kind_that_fits(make, kind):
@@ -69,7 +72,7 @@ def test_no_tensor_cores_where_the_gpu_has_none_or_sums_are_halves():
         (product(64), CUDA),
     ):
         for sketch in space(workload, target).sketches:
-            assert not any(isinstance(k, Matrix) for k in sketch.kernels)
+            assert not any(isinstance(k, Mma) for k in sketch.kernels)
 
 
 def test_no_asynchronous_copies_where_the_gpu_has_none():

@@ -32,4 +32,6 @@ def test_multiplications_are_those_of_winograd():
 
 
 def test_errors_grow_with_the_tile():
-    assert 1 < bilinear(2, 3).growth < bilinear(4, 3).growth < bilinear(5, 3).growth
+    assert (
+        1 < bilinear(2, 3).error_growth < bilinear(4, 3).error_growth < bilinear(5, 3).error_growth
+    )

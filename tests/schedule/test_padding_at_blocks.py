@@ -9,7 +9,7 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.program.plan import even_blocks
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.padding_at_blocks import blocked, rows_of_blocks
+from loopwright.schedule.rewrites.padding_at_blocks import block_row_choices, pad_at_blocks
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
 from tests.targets import HERE, narrow
@@ -134,15 +134,15 @@ def test_drawn_convolutions_in_blocks_equal_the_oracle(seed):
 
 def test_a_block_has_the_rows_that_it_reads():
     workload = lw.workload(conv(h=56, w=56, window=3, stride=2, padding=1))
-    (group,) = blocked(Source.of(workload), 4)
-    assert [axis.extent for axis in group.shared] == [7]
-    assert [t.shape for t in group.local] == [(1, 4, 9, 58)]
+    (group,) = pad_at_blocks(Source.of(workload), 4)
+    assert [axis.extent for axis in group.outer] == [7]
+    assert [t.shape for t in group.scratch] == [(1, 4, 9, 58)]
 
 
 def test_blocks_keep_all_threads_as_busy_as_single_rows():
     workload = lw.workload(conv(h=28, w=28, padding=1))
     for threads in (1, 2, 3, 4, 8):
-        for rows in rows_of_blocks(Source.of(workload), narrow(threads)):
+        for rows in block_row_choices(Source.of(workload), narrow(threads)):
             blocks = -(-28 // rows)
             assert -(-blocks // threads) * rows == -(-28 // threads)
 
@@ -154,16 +154,16 @@ def test_a_padded_tensor_that_others_read_is_not_put_into_blocks():
     inside = (u >= 1) & (u < 10) & (v >= 1) & (v < 10)
     padded[c, u, v] = lw.where(inside, image[c, u - 1, v - 1], 0.0)
     out[k, y, x] += padded[c, y + r, x + q] * weights[k, c, r, q]
-    assert rows_of_blocks(Source.of(lw.workload(out)), HERE)
+    assert block_row_choices(Source.of(lw.workload(out)), HERE)
     doubled[c, u, v] = padded[c, u, v] * 2.0
-    assert blocked(Source.of(lw.workload(out, doubled)), 1) is None
+    assert pad_at_blocks(Source.of(lw.workload(out, doubled)), 1) is None
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (5, 12)], ids=["square", "no room"])
 def test_no_blocks_without_padding(shape):
     workload = lw.workload(conv(*shape))
-    assert rows_of_blocks(Source.of(workload), HERE) == ()
-    assert blocked(Source.of(workload), 1) is None
+    assert block_row_choices(Source.of(workload), HERE) == ()
+    assert pad_at_blocks(Source.of(workload), 1) is None
 
 
 @pytest.mark.parametrize("images", [1, 2, 5])

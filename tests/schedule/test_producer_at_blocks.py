@@ -10,8 +10,8 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.source import Source
-from loopwright.schedule.rewrites.boundary_peeling import edges
-from loopwright.schedule.rewrites.producer_at_blocks import rows_through, through
+from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
+from loopwright.schedule.rewrites.producer_at_blocks import fuse_at_blocks, fused_row_choices
 from loopwright.schedule.space import space
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
@@ -79,18 +79,18 @@ def test_blocks_of_rows_equal_the_oracle(name):
 
 def test_what_lies_between_is_one_block_of_rows():
     workload = lw.workload(separable())
-    (group,) = through(Source.of(workload), narrow(2), 3)
-    assert [axis.extent for axis in group.shared] == [4]
-    (local,) = group.local
+    (group,) = fuse_at_blocks(Source.of(workload), narrow(2), 3)
+    assert [axis.extent for axis in group.outer] == [4]
+    (local,) = group.scratch
     assert local.shape == (1, 3, 11, 24)
-    assert len(group.nests) == len(edges(Source.of(workload), narrow(2))[0].nests) + 1
+    assert len(group.nests) == len(peel_boundaries(Source.of(workload), narrow(2))[0].nests) + 1
 
 
 def test_all_threads_have_blocks_that_fit_their_caches():
     workload = lw.workload(separable(h=64, w=64, channels=64))
     few = replace(narrow(2), l2_bytes=1 << 19)
-    assert rows_through(Source.of(workload), few) == (2, 8)
-    assert rows_through(Source.of(workload), replace(few, threads=16)) == (2, 4)
+    assert fused_row_choices(Source.of(workload), few) == (2, 8)
+    assert fused_row_choices(Source.of(workload), replace(few, threads=16)) == (2, 4)
 
 
 def test_results_that_others_read_are_written_whole():
@@ -99,7 +99,7 @@ def test_results_that_others_read_are_written_whole():
     )
     result = ops.conv2d(planes, lw.tensor("w", (1, 1, 24, 40)), layout="NHWC")
     for outputs in ((result, planes), (result, ops.relu(planes))):
-        assert rows_through(Source.of(lw.workload(*outputs)), narrow(2)) == ()
+        assert fused_row_choices(Source.of(lw.workload(*outputs)), narrow(2)) == ()
 
 
 def test_a_window_behind_the_planes_keeps_them_whole():
@@ -107,7 +107,7 @@ def test_a_window_behind_the_planes_keeps_them_whole():
         lw.tensor("x", (1, 12, 11, 24)), lw.tensor("taps", (3, 3, 1, 24)), padding=1, layout="NHWC"
     )
     result = ops.conv2d(planes, lw.tensor("w", (3, 3, 24, 40)), layout="NHWC")
-    assert rows_through(Source.of(lw.workload(result)), narrow(2)) == ()
+    assert fused_row_choices(Source.of(lw.workload(result)), narrow(2)) == ()
 
 
 def small_caches(threads=2):
@@ -118,14 +118,14 @@ def small_caches(threads=2):
 @pytest.mark.parametrize("case", ["plain", "stride 2", "three images"])
 def test_rows_that_are_asked_for_are_those_of_the_next_block(case):
     workload, target = lw.workload(CASES[case]()), small_caches()
-    (group,) = through(Source.of(workload), target, 2)
-    (ahead,) = group.ahead
+    (group,) = fuse_at_blocks(Source.of(workload), target, 2)
+    (ahead,) = group.prefetch
     image = workload.inputs[0]
     stride = 2 if case == "stride 2" else 1
     rows, elements = tensor_shape(image)[1], math.prod(tensor_shape(image)[2:])
     assert ahead.tensor.name == image.name
     assert ahead.size == 2 * stride * elements
-    *images, block = group.shared
+    *images, block = group.outer
     for n, b in itertools.product(range(images[0].extent if images else 1), range(block.extent)):
         at = {block: b, **({images[0]: n} if images else {})}
         first = sum(c * at[i] for i, c in ahead.number.terms) * ahead.size
@@ -136,7 +136,7 @@ def test_asking_for_rows_ahead_changes_no_result():
     for case in ("plain", "stride 2", "three images"):
         workload, target = lw.workload(CASES[case]()), small_caches()
         sketches = derived(space(workload, target).sketches, "producer_at_blocks")
-        assert all(group.ahead for group in sketches[0].groups)
+        assert all(group.prefetch for group in sketches[0].groups)
         configs = [s.at(s.default) for s in sketches]
         assert "prefetch" in lw.build(workload, configs[0], target).source("tree")
         assert_configs_equal_oracle(workload, configs, target)
@@ -144,6 +144,6 @@ def test_asking_for_rows_ahead_changes_no_result():
 
 def test_what_caches_hold_or_no_block_follows_is_not_asked_for():
     workload = lw.workload(separable())
-    assert through(Source.of(workload), narrow(2), 3)[0].ahead == ()
-    assert through(Source.of(workload), small_caches(), 3)[0].ahead != ()
-    assert through(Source.of(workload), small_caches(threads=4), 3)[0].ahead == ()
+    assert fuse_at_blocks(Source.of(workload), narrow(2), 3)[0].prefetch == ()
+    assert fuse_at_blocks(Source.of(workload), small_caches(), 3)[0].prefetch != ()
+    assert fuse_at_blocks(Source.of(workload), small_caches(threads=4), 3)[0].prefetch == ()

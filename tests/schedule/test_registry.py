@@ -100,7 +100,7 @@ def test_the_default_sketch_is_the_first_of_the_space(name, target, word):
 @CPUS
 @pytest.mark.parametrize("name", MADE)
 def test_each_word_allows_what_the_words_before_it_allow(name, target):
-    """Strict spaces alone have programs with every zero, where others leave zeros out."""
+    """Strict spaces alone have programs with every zero, where others skip zeros."""
     workload = MADE[name]()
     strict, standard, fast = (space(workload, target, word) for word in WORDS)
     for points in (strict, standard, fast):

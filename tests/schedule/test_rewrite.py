@@ -149,14 +149,14 @@ def test_a_reduction_that_does_not_divide_is_not_split():
 
 def test_softmax_runs_row_by_row_with_local_rows():
     (group,) = plan(WORKLOADS["softmax"]())
-    assert [axis.extent for axis in group.shared] == [7]
+    assert [axis.extent for axis in group.outer] == [7]
     assert len(group.nests) == 4
-    assert len(group.local) == 3
+    assert len(group.scratch) == 3
 
 
 def test_layer_norm_runs_row_by_row():
     (group,) = plan(lw.workload(lw.ops.layer_norm(T("x", 7, 40), T("g", 40), T("b", 40))))
-    assert [axis.extent for axis in group.shared] == [7]
+    assert [axis.extent for axis in group.outer] == [7]
     assert len(group.nests) == 3
 
 
@@ -166,16 +166,16 @@ def test_a_shared_row_that_stands_in_a_division_stays_whole():
     y[n, i] = lw.exp(x[n // 2, i])
     total[n] += y[n, i]
     (group,) = plan(lw.workload(total, y))
-    assert [axis.extent for axis in group.shared] == [4]
+    assert [axis.extent for axis in group.outer] == [4]
     assert text(group.nests[0]) == "y[row0, i] = exp(x[row0 // 2, i]), for i < 8"
 
 
 def test_a_product_is_never_run_by_rows():
     groups = plan(WORKLOADS["attention_with_a_causal_mask"]())
-    assert [bool(g.shared) for g in groups] == [False, True, False]
-    assert all(not has_reuse(n) for g in groups if g.shared for n in g.nests)
+    assert [bool(g.outer) for g in groups] == [False, True, False]
+    assert all(not has_reuse(n) for g in groups if g.outer for n in g.nests)
 
 
 def test_rows_stay_contiguous_when_the_reduction_runs_across_them():
     (group,) = plan(WORKLOADS["softmax_of_the_middle_axis"]())
-    assert [axis.extent for axis in group.shared] == [3]
+    assert [axis.extent for axis in group.outer] == [3]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from loopwright.cli.model import model as model_command
 from loopwright.codegen.target import resolve
-from loopwright.costmodel.features.fingerprint import probe, same_features
+from loopwright.costmodel.features.fingerprint import fingerprint, same_features
 from loopwright.costmodel.features.representation import EARLIER
 from loopwright.costmodel.model import ModelError, RandomModel
 from loopwright.costmodel.models.file import load_model
@@ -87,16 +87,16 @@ def test_a_model_of_other_features_is_refused_with_a_remedy(groups, tmp_path):
         load_global(tmp_path / "old.json")
     assert not same_features("relation", None)
     assert not same_features("relation", "damaged")
-    assert not same_features("relation", probe("relation")[1:])
+    assert not same_features("relation", fingerprint("relation")[1:])
     assert not same_features("relation", [])
 
 
 def test_a_model_of_the_first_columns_is_one_of_an_earlier_version():
     for width in EARLIER:
-        assert same_features("relation", probe("relation")[:width])
-        assert not same_features("relation", [0.5, *probe("relation")[1:width]])
-    assert not same_features("relation", [*probe("relation"), 0.0])
-    assert not same_features("tree", probe("tree")[:-10])
+        assert same_features("relation", fingerprint("relation")[:width])
+        assert not same_features("relation", [0.5, *fingerprint("relation")[1:width]])
+    assert not same_features("relation", [*fingerprint("relation"), 0.0])
+    assert not same_features("tree", fingerprint("tree")[:-10])
 
 
 def test_a_model_that_goes_on_from_another_remembers_what_that_one_learned_from(groups):

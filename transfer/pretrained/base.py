@@ -1,4 +1,4 @@
-"""Which global model a search begins with."""
+"""Global model that a search begins with."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from loopwright.transfer.records.store import RecordStore
 AUTO = "auto"
 SHIPPED = Path(__file__).parent / "shipped"
 GROUPS, OF_EACH = 12, 128
-"""How many groups of a user's records "auto" learns from, and how many records of each: that
-takes seconds at most."""
+"""Number of groups of a user's records that "auto" learns from, and of records of each: that takes
+seconds at most."""
 _FEWEST = 32
 _X86 = {"avx512f": "x86-avx512", "avx2": "x86-avx2"}
 """The model for a target is that of the first feature here that it has."""

@@ -34,7 +34,7 @@ from loopwright.transfer.records.targets import target_of
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RecordGroup:
     """Records whose costs compare: of one workload on one machine, target and number of threads.
 
     Attributes
@@ -70,7 +70,7 @@ def read_groups(
     wanted: Callable[[Setting], bool] = lambda _: True,
     most: int | None = None,
     processes: int = 1,
-) -> Iterator[Group]:
+) -> Iterator[RecordGroup]:
     """The groups of stores, one after the other, as their features are made; `reads` names the
     representation, "relation" or "tree".
 
@@ -104,11 +104,11 @@ def _representation(reads: str) -> ContextRelation | FlattenedTree:
 
 
 def of_family(target: str) -> Callable[[Setting], bool]:
-    """Whether a setting's target is of the same architecture and vector features."""
+    """Return whether a setting's target is of the same architecture and vector features."""
     return lambda setting: family(setting.target) == family(target)
 
 
-def stacked(groups: Sequence[Group]) -> tuple[Floats, Floats, Integers]:
+def stacked(groups: Sequence[RecordGroup]) -> tuple[Floats, Floats, Integers]:
     """Features, costs and numbers of groups, as `CostModel.fit` takes them."""
     if not groups:
         raise ModelError("there are no records to learn from: tune something, or collect some")
@@ -154,12 +154,12 @@ def _learned(whole: _Whole, reads: str, most: int | None) -> _Learned | None:
     return features, np.array(list(kept.values()), np.float64), len(costs) - len(known)
 
 
-def _group(whole: _Whole, learned: _Learned | None) -> Group | None:
+def _group(whole: _Whole, learned: _Learned | None) -> RecordGroup | None:
     if learned is None:
         return None
     first = whole[1][0]
     workload = workload_of(first.workload)
-    return Group(workload, first.target, first.threads, first.hardware, *learned)
+    return RecordGroup(workload, first.target, first.threads, first.hardware, *learned)
 
 
 def _costs(store: RecordStore, members: Sequence[Setting]) -> dict[Config, float]:

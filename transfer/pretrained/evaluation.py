@@ -1,4 +1,4 @@
-"""How well a model ranks programs of workloads that it has not learned from."""
+"""Evaluation of how a model ranks programs of workloads that it has not learned from."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 from loopwright.costmodel.model import CostModel, Floats, ModelError
 from loopwright.costmodel.models.metrics import pairwise_accuracy, top_k_recall
 from loopwright.dsl.words import counted
-from loopwright.transfer.pretrained.dataset import Group
+from loopwright.transfer.pretrained.dataset import RecordGroup
 
 TOPS = (1, 8, 64)
 RECALL = 8
 _APART = 1.05
 _FEWEST = 8  # records below which a group says too little
 
-Trained = Callable[[Sequence[Group]], CostModel]
+Trained = Callable[[Sequence[RecordGroup]], CostModel]
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well one group was ranked.
+    """Score of how one group was ranked.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Score:
     regret: tuple[float, ...]
 
     @staticmethod
-    def of(group: Group, scores: Floats) -> Score:
+    def of(group: RecordGroup, scores: Floats) -> Score:
         """Compare predicted scores with the costs of a group."""
         c = group.costs
         order = np.argsort(-scores, kind="stable")
@@ -115,13 +115,13 @@ def _line(scores: Sequence[Score], name: str) -> str:
     return " ".join(cells) + f"  {name}"
 
 
-def judged(model: CostModel, groups: Sequence[Group]) -> list[Score]:
+def judged(model: CostModel, groups: Sequence[RecordGroup]) -> list[Score]:
     """The scores of a model on groups that are large enough, and in which something worked."""
     return [Score.of(g, model.predict(g.features)) for g in groups if _tells(g)]
 
 
 def cross_validated(
-    groups: Sequence[Group], trained: Trained, by: str = "workload", folds: int = 5
+    groups: Sequence[RecordGroup], trained: Trained, by: str = "workload", folds: int = 5
 ) -> Iterator[Score]:
     """Every group ranked by a model that has seen neither its workload, on any machine or number
     of threads, nor, `by` "kind", any of its kind."""
@@ -140,12 +140,12 @@ def cross_validated(
         yield from judged(trained(seen), held_out)
 
 
-def label(group: Group, by: str) -> str:
+def label(group: RecordGroup, by: str) -> str:
     """The "workload" of a group, as its key, or its "kind"."""
     return group.workload.key if by == "workload" else group.kind
 
 
-def _tells(group: Group) -> bool:
+def _tells(group: RecordGroup) -> bool:
     finite = group.costs[np.isfinite(group.costs)]
     return len(group.costs) >= _FEWEST and len(np.unique(finite)) > 1
 

@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loopwright.costmodel.features.fingerprint import probe, same_features
+from loopwright.costmodel.features.fingerprint import fingerprint, same_features
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.ensemble import Ensemble
 from loopwright.costmodel.models.file import StoredModel, load_model
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.mlp import MLP
 from loopwright.costmodel.models.registry import blend
-from loopwright.transfer.pretrained.dataset import Group, stacked
+from loopwright.transfer.pretrained.dataset import RecordGroup, stacked
 from loopwright.transfer.records.record import current_versions
 
 MODELS = ("gbt", "mlp", "blend", "treegru")
-"""What a global model may be."""
+"""Names of global models."""
 _BESIDE = 0.5  # the weight of what was learned elsewhere: `docs/global-models.md`
 _TREES: dict[str, Any] = {"rounds": 400, "depth": 6, "eta": 0.1}
 
 
 def train(
-    groups: Sequence[Group],
+    groups: Sequence[RecordGroup],
     model: str = "gbt",
     seed: int = 0,
     base: StoredModel | None = None,
@@ -60,8 +60,8 @@ def train(
     return made
 
 
-def provenance(groups: Sequence[Group], reads: str) -> dict[str, object]:
-    """What is to be known of where a model comes from, as JSON."""
+def provenance(groups: Sequence[RecordGroup], reads: str) -> dict[str, object]:
+    """Provenance of a model, as JSON."""
     processors = Counter(dict(g.hardware).get("processor", "unknown") for g in groups)
     return {
         "workloads": sorted({g.workload.key for g in groups}),
@@ -71,7 +71,7 @@ def provenance(groups: Sequence[Group], reads: str) -> dict[str, object]:
         "processors": dict(processors.most_common()),
         "trained": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "versions": current_versions(),
-        "probe": probe(reads),
+        "probe": fingerprint(reads),
     }
 
 

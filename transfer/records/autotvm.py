@@ -16,7 +16,7 @@ VERSION = 0.2
 
 ERRORS = ("none", "instantiation", "compile host", "compile device", "runtime device",
           "wrong answer", "build timeout", "run timeout", "unknown")  # fmt: skip
-"""What AutoTVM's error numbers stand for."""
+"""Meaning of AutoTVM's error numbers."""
 
 
 @dataclass(frozen=True)

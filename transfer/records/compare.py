@@ -93,7 +93,7 @@ def _of_tensors(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Di
 
 
 def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """How far two shapes are apart: the factors between their extents, as logarithms."""
+    """Distance of two shapes: the factors between their extents, as logarithms."""
     if len(one["shape"]) != len(other["shape"]):
         return 10.0
     return sum(abs(math.log(a / b)) for a, b in zip(one["shape"], other["shape"]) if a and b)

@@ -36,7 +36,7 @@ _REMEDIES = {
     "readonly": "you may not write there; copy the file to where you may",
     "full": "the disk is full; nothing of this batch was stored",
 }
-"""What to do about an error of SQLite, by a part of its text."""
+"""Remedies for errors of SQLite, by a part of their text."""
 
 
 _MAGIC = b"SQLite format 3\0"
@@ -130,7 +130,7 @@ def _may_be_sqlite(path: Path) -> bool:
 
 
 def _mode(path: Path) -> str:
-    """How SQLite is to open a file: for reading only where it may not be written.
+    """Mode in which SQLite opens a file: for reading only where it may not be written.
 
     In a folder that may not be written either (of a package, say) there is no place for a log,
     and unless a writer's is there already, the file does not change.

@@ -1,4 +1,4 @@
-"""Why a look-up found nothing, in words."""
+"""Explanation, in words, of why a look-up found nothing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loopwright.transfer.records.compare import Difference, differences
-from loopwright.transfer.records.lookup import POLICIES, Setting, Wanted, family, hardware
+from loopwright.transfer.records.lookup import POLICIES, Query, Setting, family, hardware
 from loopwright.transfer.records.record import RecordError
 
 _SHOWN = 3
 
 
 def explain(
-    settings: Sequence[Setting], wanted: Wanted, workload: Mapping[str, Any], store: str
+    settings: Sequence[Setting], wanted: Query, workload: Mapping[str, Any], store: str
 ) -> str:
-    """Why no record of these settings serves, the nearest first, and what would help.
+    """Explanation of why no record of these settings serves, the nearest first, and of what would
+    help.
 
     `workload` is the JSON of what is wanted, `store` names the store in the text. Raises
     `RecordError` for a setting with a damaged workload.
@@ -40,7 +41,7 @@ def explain(
     return _unknown(settings, wanted, workload, store)
 
 
-def _elsewhere(same: Sequence[Setting], wanted: Wanted, store: str) -> str:
+def _elsewhere(same: Sequence[Setting], wanted: Query, store: str) -> str:
     nearest = sorted(same, key=lambda s: (wanted.agreement(s), s.measured), reverse=True)
     lines = [
         f"{store} has records of {wanted.workload_key}, but policy {wanted.policy!r} allows none:"
@@ -53,14 +54,14 @@ def _elsewhere(same: Sequence[Setting], wanted: Wanted, store: str) -> str:
     return "\n".join([*lines, f"To get one: {hint} here."])
 
 
-def _would_serve(settings: Sequence[Setting], wanted: Wanted, policy: str) -> bool:
+def _would_serve(settings: Sequence[Setting], wanted: Query, policy: str) -> bool:
     if policy == "exact":
         return False
-    other = Wanted(wanted.workload_key, wanted.target, wanted.machine, wanted.threads, policy)
+    other = Query(wanted.workload_key, wanted.target, wanted.machine, wanted.threads, policy)
     return any(s.measured and other.allows(s) for s in settings)
 
 
-def _places(setting: Setting, wanted: Wanted) -> Iterator[Difference]:
+def _places(setting: Setting, wanted: Query) -> Iterator[Difference]:
     """The fields of a setting's place that are not those wanted."""
     if setting.target != wanted.target:
         near = "the same" if family(setting.target) == family(wanted.target) else "another"
@@ -75,7 +76,7 @@ def _places(setting: Setting, wanted: Wanted) -> Iterator[Difference]:
 
 
 def _unknown(
-    settings: Sequence[Setting], wanted: Wanted, workload: Mapping[str, Any], store: str
+    settings: Sequence[Setting], wanted: Query, workload: Mapping[str, Any], store: str
 ) -> str:
     """No record of the workload anywhere: which ones come near?"""
     texts = {s.workload_key: s.workload for s in settings if s.measured}

@@ -1,4 +1,4 @@
-"""Which records may serve whom: the policies of look-up."""
+"""Look-up policies: which records may serve whom."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDTHS = ("+avx", "+sse2", "+sse3", "+neon", "+sve", "+v")
 
 @dataclass(frozen=True)
 class Setting:
-    """What records have in common: the workload, and where it was measured.
+    """Setting that records have in common: the workload, and where it was measured.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a look-up asks for; `machine` and `threads` are None where they are of no matter."""
+class Query:
+    """Request of a look-up; `machine` and `threads` are None where they are of no matter."""
 
     workload_key: str
     target: str
@@ -72,14 +72,14 @@ class Wanted:
             )
 
     def allows(self, setting: Setting) -> bool:
-        """Whether records of a setting may be used."""
+        """Return whether records of a setting may be used."""
         same_key, target, machine, close, threads = self.agreement(setting)
         if self.policy == "exact":
             return same_key and target and machine and threads
         return same_key and (close or self.policy == "any")
 
     def agreement(self, setting: Setting) -> tuple[bool, bool, bool, bool, bool]:
-        """Whether the workload, target, machine, family and threads are those asked for."""
+        """Return whether the workload, target, machine, family and threads are those asked for."""
         return (
             self.workload_key == setting.workload_key,
             self.target == setting.target,
@@ -99,8 +99,8 @@ def family(target: str) -> tuple[str, ...]:
 
 
 def tells_width(features: Iterable[str]) -> bool:
-    """Whether features of a target are those that this machine was found to have, and not a few
-    beside those of a processor's name."""
+    """Return whether features of a target are those that this machine was found to have, and not a
+    few beside those of a processor's name."""
     return any(f.startswith(_WIDTHS) for f in features)
 
 
@@ -120,7 +120,7 @@ def comparable(settings: Iterable[Setting]) -> list[tuple[Setting, ...]]:
     return [tuple(members) for _, members in itertools.groupby(ordered, group)]
 
 
-def choose(settings: Iterable[Setting], wanted: Wanted) -> list[tuple[Setting, ...]]:
+def choose(settings: Iterable[Setting], wanted: Query) -> list[tuple[Setting, ...]]:
     """The groups that may serve, the nearest first, and of equally near ones the best explored.
 
     A time from one machine says nothing about another's, so the nearest group decides alone.

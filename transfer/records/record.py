@@ -37,8 +37,8 @@ NEVER = ("wrong", "crash")
 
 NETWORK = "network"
 CACHES = ("warm", "cold", NETWORK)
-"""What the caches hold before a call: the same call's data; nothing; what the steps before it in a
-whole network left there."""
+"""Contents of the caches before a call: the same call's data; nothing; what the steps before it in
+a whole network left there."""
 _TEXTS = ("workload_key", "workload", "target", "session")
 
 
@@ -106,8 +106,8 @@ class Record:
         seed: int | None = None,
         session: str = "",
     ) -> Record:
-        """What a device measured, ready to be stored; `machine` is its fingerprint, `numerics`
-        that of the config's sketch."""
+        """Record of what a device measured; `machine` is its fingerprint, `numerics` that of the
+        config's sketch."""
         m = measurement
         return Record(
             workload_key=workload.key,
@@ -162,7 +162,7 @@ class Record:
 
     @staticmethod
     def from_json(data: object) -> Record:
-        """What `to_json` wrote. Raises `RecordError` for anything else."""
+        """Read what `to_json` wrote. Raises `RecordError` for anything else."""
         if not isinstance(data, dict) or "schema" not in data:
             raise RecordError("not a record: a JSON object with a field `schema` is expected")
         check_schema(data["schema"], "this record")
@@ -234,7 +234,7 @@ def _workload_text(data: object) -> str:
 
 
 def _clean(failure: Failure | None) -> Failure | None:
-    """What a dying worker printed need not be text; a record must be."""
+    """Clean a dying worker's output: it need not be text; a record must be."""
     if failure is None:
         return None
     texts = (failure.message, failure.traceback)
@@ -261,7 +261,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem(r: Record) -> str:
-    """What is wrong with a record; empty if nothing is."""
+    """Problem of a record; empty if there is none."""
     for name in _TEXTS:
         if not _is_text(getattr(r, name)):
             return f"{name} = {getattr(r, name)!r} is not text"

@@ -26,7 +26,7 @@ def config_text(config: Config) -> str:
 
 
 def to_config(text: str) -> Config:
-    """What `config_text` wrote. Raises `RecordError` for anything else."""
+    """Read what `config_text` wrote. Raises `RecordError` for anything else."""
     try:
         return Config.from_json(json.loads(text))
     except (ConfigError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How records lie in a SQLite file, and the steps from each earlier form to this one.
+"""Schema of records in a SQLite file, and the steps from each earlier form to this one.
 
 What is long and repeats (workloads, targets, fingerprints, versions) is stored once, in `texts`.
 The view `measured` puts the parts together again, a row per record; a row inserted into the view
@@ -29,7 +29,7 @@ COLUMNS = (
     "seconds", "cost", "failure", "message", "traceback", "cache", "build_seconds", "run_seconds",
     "seed", "session", "versions", "created",
 )  # fmt: skip
-"""What a row of the view `measured` holds beside its id. `digest` names the content; `machine`,
+"""Columns of the view `measured` beside its id. `digest` names the content; `machine`,
 `config`, `seconds` and `versions` are JSON; `cost` is null, and the three texts of a failure are
 not, where the record failed; `seed` is text, as seeds may have more than 64 bits, or empty."""
 

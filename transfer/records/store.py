@@ -17,7 +17,7 @@ from loopwright.transfer.records import rows
 from loopwright.transfer.records.database import Database
 from loopwright.transfer.records.explain import explain
 from loopwright.transfer.records.lines import read_lines, write_lines
-from loopwright.transfer.records.lookup import Setting, Wanted, choose, comparable, hardware
+from loopwright.transfer.records.lookup import Query, Setting, choose, comparable, hardware
 from loopwright.transfer.records.record import (
     CACHES,
     CHOSEN,
@@ -160,7 +160,8 @@ class RecordStore:
         machine: Mapping[str, str] | None = None,
         threads: int | None = None,
     ) -> str:
-        """Why `best` finds nothing: the nearest records, and the fields in which they differ."""
+        """Explanation of why `best` finds nothing: the nearest records, and the fields in which
+        they differ."""
         if self.best(workload, target, policy, machine=machine, threads=threads) is not None:
             return f"{self.path} has records of {workload.key} that serve: this is no miss."
         wanted = _wanted(workload, target, machine, threads, policy)
@@ -356,8 +357,8 @@ def _wanted(
     machine: Mapping[str, str] | None,
     threads: int | None,
     policy: str,
-) -> Wanted:
+) -> Query:
     key = workload if isinstance(workload, str) else workload.key
     if threads is None and isinstance(target, Target):
         threads = target.threads
-    return Wanted(key, str(target), machine, threads, policy)
+    return Query(key, str(target), machine, threads, policy)

@@ -52,7 +52,7 @@ def sketch_name(old: str) -> SketchName:
 
 
 def numerics_of(derivation: Derivation) -> Numerics:
-    """What a program did to rounding errors, as far as its rewrites alone tell."""
+    """Numerics of a derivation, as far as its rewrites alone tell."""
     word = Numerics.STRICT
     for step in derivation.steps:
         if step.rewrite in ("strassen", "winograd_by_phase", "int24_weights"):

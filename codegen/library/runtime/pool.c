@@ -1,13 +1,13 @@
 /* A thread pool for compiled kernels: libc and pthreads only. Part of runtime.c.
  *
- * The shares of a launch are dealt out in order, as many to each thread: what one launch leaves in
- * the caches of a processor, the next one finds there. Whoever has done its own takes others' last
+ * The chunks of a launch are assigned in order, as many to each thread: what one launch leaves in
+ * the caches of a processor, the next one finds there. Whoever has done its own steals others' last
  * ones, so that nobody waits for a thread that woke late, or has to share its processor.
  *
  * One launch at a time: a second application thread waits for its turn, so that every call gets
  * all of its threads. The caller is worker 0. The others watch one word, the ticket, which holds
  * a generation and how many of them may take part; they spin on it for a while, then sleep. Whoever
- * comes enters through the gate, which the caller shuts when no share is left: it waits for those
+ * comes enters through the gate, which the caller shuts when no chunk is left: it waits for those
  * inside, not for those who have not even woken up.
  */
 #include <pthread.h>
@@ -41,10 +41,10 @@ static inline void relax(void) {
 #endif
 }
 
-/* Shares that nobody has begun: the first of them in the lower half, the end in the upper one. */
+/* Chunks that nobody has begun: the first of them in the lower half, the end in the upper one. */
 typedef struct {
   _Alignas(LINE) _Atomic uint64_t left;
-} hand;
+} chunk_queue;
 
 static struct {
   /* Process that owns the threads below; 0 before the first use, RESETTING meanwhile. */
@@ -58,7 +58,7 @@ static struct {
   lw_task *task;
   void *data;
   lw_group group;
-  int parties; /* that the shares are dealt to, the caller among them */
+  int parties; /* that the chunks are assigned to, the caller among them */
   int home;    /* the processor that the caller is on */
   _Alignas(LINE) _Atomic uint64_t ticket;
   _Alignas(LINE) _Atomic uint64_t gate;
@@ -67,7 +67,7 @@ static struct {
   pthread_cond_t work, done;
   atomic_int sleepers;
   atomic_int caller_sleeps;
-  hand hands[LW_MAX_THREADS];
+  chunk_queue queues[LW_MAX_THREADS];
 } pool;
 
 #define RESETTING ((pid_t)-1)
@@ -155,16 +155,16 @@ static void finish(void) {
   pthread_mutex_unlock(&pool.sleeping);
 }
 
-static void deal(int count, int parties) {
+static void assign(int count, int parties) {
   pool.parties = parties;
   for (int64_t i = 0; i < parties; i++) {
     uint64_t first = (uint64_t)(count * i / parties), end = (uint64_t)(count * (i + 1) / parties);
-    atomic_store_explicit(&pool.hands[i].left, first | end << 32, memory_order_relaxed);
+    atomic_store_explicit(&pool.queues[i].left, first | end << 32, memory_order_relaxed);
   }
 }
 
-/* The first share that is left in a hand, or its last one; -1 if it is empty. */
-static int take_share(hand *from, int last) {
+/* The first chunk that is left in a queue, or its last one; -1 if it is empty. */
+static int take_chunk(chunk_queue *from, int last) {
   uint64_t left = atomic_load_explicit(&from->left, memory_order_relaxed), first, end, rest;
   do {
     first = left & UINT32_MAX, end = left >> 32;
@@ -175,11 +175,11 @@ static int take_share(hand *from, int last) {
   return (int)(last ? end - 1 : first);
 }
 
-static void run_shares(int me) {
+static void run_chunks(int me) {
   for (int i = 0; i < pool.parties; i++) {
-    hand *from = &pool.hands[(me + i) % pool.parties];
-    for (int share; (share = take_share(from, i > 0)) >= 0;) {
-      int status = pool.task(share, &pool.group, pool.data);
+    chunk_queue *from = &pool.queues[(me + i) % pool.parties];
+    for (int chunk; (chunk = take_chunk(from, i > 0)) >= 0;) {
+      int status = pool.task(chunk, &pool.group, pool.data);
       if (status) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
     }
   }
@@ -202,7 +202,7 @@ static void *work(void *argument) {
       patience = LEAST_SPIN_NS; /* nobody waits for this one */
     } else if (enter(seen)) {
       leave(pool.home);
-      run_shares(me.index);
+      run_chunks(me.index);
       finish();
     }
   }
@@ -285,8 +285,8 @@ static void own(void) {
   }
 }
 
-static int run(lw_task *task, void *data, int threads, int shares) {
-  if (threads <= 1 || inside || atomic_load(&pool.closed)) return run_serially(task, data, shares);
+static int run(lw_task *task, void *data, int threads, int chunks) {
+  if (threads <= 1 || inside || atomic_load(&pool.closed)) return run_serially(task, data, chunks);
   own();
   pthread_mutex_lock(&pool.launching);
   if (pool.workers < threads - 1) {
@@ -297,13 +297,13 @@ static int run(lw_task *task, void *data, int threads, int shares) {
   int parties = threads - 1 < pool.workers ? threads - 1 : pool.workers;
   pool.task = task;
   pool.data = data;
-  pool.group = (lw_group){NULL, shares};
+  pool.group = (lw_group){NULL, chunks};
   pool.home = processor();
-  deal(shares, parties + 1);
+  assign(chunks, parties + 1);
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
   publish(parties);
   inside = 1;
-  run_shares(0);
+  run_chunks(0);
   inside = 0;
   await_tasks();
   int status = atomic_load_explicit(&pool.status, memory_order_relaxed);

@@ -31,35 +31,35 @@ int lw_set_threads(int threads) {
   return LW_OK;
 }
 
-/* More shares than threads: one that starts late, or has to share its processor, holds nobody
+/* More chunks than threads: one that starts late, or has to share its processor, holds nobody
  * up. Fewer would leave a thread more idle where the iterations do not divide. */
-#define SHARES 32
+#define CHUNKS 32
 
-static _Thread_local int wanted; /* shares of this thread's next launch; 0 for as many as usual */
+static _Thread_local int wanted; /* chunks of this thread's next launch; 0 for as many as usual */
 
-/* Says how many shares do for the next launch, which has few iterations. */
-LW_HIDDEN int lw_deal(int shares) {
-  wanted = shares;
+/* Sets the number of chunks of the next launch, which has few iterations. */
+LW_HIDDEN int lw_deal(int chunks) {
+  wanted = chunks;
   return 0;
 }
 
 /* TVM's parallel loops ask for 0, which leaves the number to us. */
 static int launch(lw_task *task, void *data, int count) {
-  int threads = lw_threads(), shares = wanted;
+  int threads = lw_threads(), chunks = wanted;
   wanted = 0;
   if (count > 0) return active_pool->run(task, data, count, count);
-  if (shares == 0 || shares % threads) shares = threads * SHARES;
-  return active_pool->run(task, data, threads, threads > 1 ? shares : 1);
+  if (chunks == 0 || chunks % threads) chunks = threads * CHUNKS;
+  return active_pool->run(task, data, threads, threads > 1 ? chunks : 1);
 }
 
 static _Atomic unsigned calls;
 
 void lw_begin(void) { atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed); }
 
-/* What to combine the number of a share with, by exclusive or, so that each thread takes its shares
+/* What to combine the number of a chunk with, by exclusive or, so that each thread takes its chunks
  * forwards in one call of the library, and backwards in the next. */
 LW_HIDDEN int lw_turn(void) {
-  return atomic_load_explicit(&calls, memory_order_relaxed) % 2 ? SHARES - 1 : 0;
+  return atomic_load_explicit(&calls, memory_order_relaxed) % 2 ? CHUNKS - 1 : 0;
 }
 
 /* Bytes from here to the next cache line, of 64. */

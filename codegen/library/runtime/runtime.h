@@ -68,8 +68,8 @@ typedef int lw_task(int task, lw_group *group, void *data);
 
 /* A thread pool with its cache of workspaces: what one library may borrow of another. */
 typedef struct {
-  /* Runs task 0 … shares-1, on as many threads at most. */
-  int (*run)(lw_task *task, void *data, int threads, int shares);
+  /* Runs task 0 … chunks-1, on as many threads at most. */
+  int (*run)(lw_task *task, void *data, int threads, int chunks);
   void *(*allocate)(int device_type, int device_id, uint64_t bytes, int code, int bits);
   int (*release)(int device_type, int device_id, void *block);
 } lw_pool;

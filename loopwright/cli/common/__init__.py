@@ -1,1 +1,1 @@
-"""What commands share: arguments, options, tables, comparisons with peers."""
+"""Common parts of commands: arguments, options, tables, comparisons with peers."""

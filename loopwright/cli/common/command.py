@@ -45,8 +45,8 @@ class NewFile(click.Path):
 
 
 def library_path(given: Path | None, default: Path) -> Path:
-    """Where a library goes that is yet to be made: the file that was given, or the default, its
-    name made one that C takes. A usage error, or `LibraryError`, where it cannot be written."""
+    """Path of a library that is yet to be made: the file that was given, or the default, its name
+    made one that C takes. A usage error, or `LibraryError`, where it cannot be written."""
     from loopwright.codegen.library.export import check_place
     from loopwright.codegen.library.header import as_identifier
 
@@ -68,7 +68,7 @@ def check_store(path: Path) -> None:
 
 
 def replay_command(number: int | None, records: Path) -> str:
-    """What runs a record of a store again."""
+    """Command that runs a record of a store again."""
     words = ["loopwright", "replay", str(number)]
     return shlex.join(
         words if records.absolute() == STORE.absolute() else [*words, "--records", str(records)]

@@ -17,7 +17,7 @@ from loopwright.cli.common.options import FILE, NUMERICS, RECORDS, THREADS, coll
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
-    from loopwright.graph.compile.vm_fallback import VirtualModel, VirtualWork
+    from loopwright.graph.compile.vm_fallback import VmModel, VmWork
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
 
@@ -64,7 +64,7 @@ class Network:
     layout: str
     check: bool
 
-    def built(self, policy: str) -> TunedModel | VirtualModel:
+    def built(self, policy: str) -> TunedModel | VmModel:
         """The network compiled by the records there are."""
         from loopwright.graph.compile.model import build_model
 
@@ -85,7 +85,7 @@ class Network:
                 sparse=self.sparse,
             )
 
-    def imported(self, target: Target) -> Work | VirtualWork:
+    def imported(self, target: Target) -> Work | VmWork:
         """The tasks of the network."""
         from loopwright.graph.compile.model import import_model
 

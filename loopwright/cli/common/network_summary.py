@@ -9,10 +9,10 @@ import click
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
-    from loopwright.graph.compile.vm_fallback import VirtualModel
+    from loopwright.graph.compile.vm_fallback import VmModel
 
 
-def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
+def largest(built: TunedModel | VmModel, share: float) -> list[int]:
     """The numbers of the tasks that take the most time, until they make up a share of that of
     all; on the virtual machine, whose steps are not timed, those with the most arithmetic."""
     if share >= 1:
@@ -25,14 +25,14 @@ def largest(built: TunedModel | VirtualModel, share: float) -> list[int]:
     return [n for n, done in zip(ordered, before) if done < share * sum(cost) or n == ordered[0]]
 
 
-def _seconds(built: TunedModel | VirtualModel) -> dict[int, float]:
-    """What each step takes in a call; nothing on the virtual machine."""
+def _seconds(built: TunedModel | VmModel) -> dict[int, float]:
+    """Seconds of each step in a call; nothing on the virtual machine."""
     from loopwright.graph.compile.model import TunedModel
 
     return built.step_seconds() if isinstance(built, TunedModel) else {}
 
 
-def say_tasks(built: TunedModel | VirtualModel) -> None:
+def show_tasks(built: TunedModel | VmModel) -> None:
     """One line for each task, its share of the time by measurement, and for all other steps."""
     spent = _seconds(built)
     total = sum(spent.values())
@@ -55,17 +55,17 @@ def say_tasks(built: TunedModel | VirtualModel) -> None:
         click.echo(note)
 
 
-def saved(built: TunedModel | VirtualModel) -> str:
-    """What an exported library holds."""
+def saved(built: TunedModel | VmModel) -> str:
+    """Description of what an exported library holds."""
     from loopwright.graph.compile.model import TunedModel
 
     if not isinstance(built, TunedModel):
         return "for TVM's virtual machine (tvm.runtime.load_module)"
-    size = built.composed.weight_bytes / 2**20
+    size = built.linked.weight_bytes / 2**20
     return f"{size:.1f} MiB of weights, {built.library.signature}"
 
 
-def say_untuned(built: TunedModel | VirtualModel, remedy: str) -> int:
+def show_untuned(built: TunedModel | VmModel, remedy: str) -> int:
     """One line on what has no record, and the command that changes that; how many tasks."""
     missing = [t for t in built.work.tasks if t.workload.key not in built.records]
     if missing:

@@ -20,13 +20,13 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.explore.report.callbacks import speed
 from loopwright.explore.significance import FEWEST, ratio
-from loopwright.measure.timing import Timer, Timing, in_turns, typical
+from loopwright.measure.timing import Timer, Timing, in_rounds, typical
 
 if TYPE_CHECKING:
     from loopwright.codegen.library.library import Library
 
 _SECONDS = 1.0
-"""That a comparison takes, about."""
+"""Seconds that a comparison takes, about."""
 _ROUNDS = 20
 _TIMING = Timing(shortest=5e-3, retries=2)
 _SPIN = 2e-3
@@ -68,11 +68,11 @@ def compare_peer(request: Request, library: Library) -> str | None:
 
 
 def timed(calls: Sequence[Callable[[], object]]) -> list[tuple[float, ...]]:
-    """Samples of calls in seconds, taken in turns, in about a second; of long ones, as few as an
+    """Samples of calls in seconds, taken in rounds, in about a second; of long ones, as few as an
     interval needs."""
     timers = [Timer(_Called(call), _TIMING) for call in calls]
     length = sum(max(timer.least, _TIMING.shortest) for timer in timers)
-    return in_turns(timers, min(max(FEWEST, int(_SECONDS / length)), _ROUNDS), _TIMING)
+    return in_rounds(timers, min(max(FEWEST, int(_SECONDS / length)), _ROUNDS), _TIMING)
 
 
 def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object]] | None:

@@ -103,7 +103,7 @@ def _pairs(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _summary(r: Record) -> str:
-    """What a workload computes: `C[4, 6] from A[4, 5] B[5, 6]`."""
+    """Formula of a workload: `C[4, 6] from A[4, 5] B[5, 6]`."""
     w = _workload(r.workload)
     names = [
         " ".join(f"{t.name}{list(t.shape or ())}" for t in ts) for ts in (w.outputs, w.inputs)

@@ -106,7 +106,7 @@ def _from_operator(name: str, values: Mapping[str, str]) -> Request:
 
 
 def _is_tensor(parameter: inspect.Parameter, value: str = "") -> bool:
-    """Whether a parameter is a tensor; an operand may be a number too."""
+    """Return whether a parameter is a tensor; an operand may be a number too."""
     annotation = str(parameter.annotation)
     number = isinstance(_literal(value), (int, float))
     return "Tensor" in annotation or ("Operand" in annotation and not number)
@@ -145,7 +145,7 @@ def _literal(text: str) -> Any:
 
 
 def _from_einsum(spec: str, values: dict[str, str]) -> Request:
-    """Sizes of the indices, and `dtype=…` and `constant=0,2`: operands known ahead of time."""
+    """Sizes of the indices, and `dtype=…` and `constant=0,2`: operands constant."""
     rest = dict(values)
     dtype = rest.pop("dtype", "float32")
     constants = rest.pop("constant", "")

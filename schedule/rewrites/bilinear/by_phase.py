@@ -22,16 +22,23 @@ from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import fresh, moved, placed, written
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.padding import box
-from loopwright.schedule.program.plan import Group, finished
+from loopwright.schedule.program.plan import FusionGroup, finished
 from loopwright.schedule.rewrites.bilinear.match import Convolution
 from loopwright.schedule.rewrites.bilinear.transforms import (
     Lanes,
     Place,
-    Sweep,
+    Transform,
     places_of,
     weighted,
 )
-from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, Line, Part, Step, Whole, whole
+from loopwright.schedule.rewrites.bilinear.whole_axis import (
+    Axis,
+    AxisAlgorithm,
+    Line,
+    Part,
+    Step,
+    axis_algorithm,
+)
 from loopwright.schedule.target import Target
 
 _GAIN = 0.9  # of the products that are no zeros, at most
@@ -41,8 +48,8 @@ _EVEN = 1.1  # times the filters of a thread, at most, where all threads have th
 
 
 def _filled(made: Convolution) -> list[range]:
-    """For each window the places of the data from the first one that is not padding with zeros to
-    the last one."""
+    """Places of the data for each window, from the first one that is not padding with zeros to the
+    last one."""
     padding, index = made.padding, made.data.index
     sizes = list(tensor_shape(made.data.tensor))
     spans = {}
@@ -75,7 +82,7 @@ class ByPhase:
     """The program that computes a convolution with every phase by itself, so many filters at a
     time."""
 
-    def __init__(self, made: Convolution, axes: Sequence[Whole], filters: int) -> None:
+    def __init__(self, made: Convolution, axes: Sequence[AxisAlgorithm], filters: int) -> None:
         self.made, self.axes, self.names = made, axes, made.names
         *outer, last = made.filters
         self.low = Index(f"{last.name}.low", filters)
@@ -95,7 +102,7 @@ class ByPhase:
             Axis(extent(w.axis), extent(w.tap), w.step, filled)
             for w, filled in zip(made.windows, _filled(made), strict=True)
         ]
-        found = [whole(axis, size) for axis in axes]
+        found = [axis_algorithm(axis, size) for axis in axes]
         wholes = [w for w in found if w is not None]
         needed = math.prod(axis.needed for axis in axes)
         if len(wholes) < len(axes) or math.prod(w.rows for w in wholes) > _GAIN * needed:
@@ -119,7 +126,7 @@ class ByPhase:
 
     @property
     def bytes(self) -> int:
-        """What a thread needs again: the data, a part of the products, and their rows."""
+        """Bytes that a thread needs again: the data, a part of the products, and their rows."""
         made, (first, *others) = self.made, self.axes
         width = math.prod(axis.rows for axis in others)
         ends = math.prod(extent(w.axis) for w in made.windows[1:])
@@ -133,11 +140,11 @@ class ByPhase:
     """Errors are not within what "standard" promises."""
 
     @property
-    def growth(self) -> float:
-        """How much larger rounding errors may be than in the sums themselves."""
-        return math.prod(axis.growth for axis in self.axes)
+    def error_growth(self) -> float:
+        """Error growth: how much larger rounding errors may be than in the sums themselves."""
+        return math.prod(axis.error_growth for axis in self.axes)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[FusionGroup]:
         """Transform the weights, the data; multiply, and transform the results."""
         made = self.made
         rows = tuple(Index(f"row.{n}", axis.rows) for n, axis in enumerate(self.axes))
@@ -152,7 +159,7 @@ class ByPhase:
         name = fresh(f"{self.made.nest.result.name}_{role}", self.names)
         return Tensor(name, tuple(map(extent, axes)), self.made.data.dtype)
 
-    def _weights(self, u: Tensor) -> Group:
+    def _weights(self, u: Tensor) -> FusionGroup:
         around, inner = places_of(*self.around), places_of(*self.channels, self.low)
 
         def source(at: Place) -> Expr:
@@ -162,8 +169,8 @@ class ByPhase:
             return (*around, *at, *inner), value
 
         matrices = [axis.weights for axis in self.axes]
-        nests, local = Sweep(u, source, write).nests(matrices, (self.low,), self.names)
-        return finished(Group((*self.around, *self.channels), tuple(nests), tuple(local)))
+        nests, local = Transform(u, source, write).nests(matrices, (self.low,), self.names)
+        return finished(FusionGroup((*self.around, *self.channels), tuple(nests), tuple(local)))
 
     def _at(self, places: Place) -> dict[Index, IndexExpr]:
         """Indices that read taps, or data, at some places along the axes."""
@@ -174,7 +181,7 @@ class ByPhase:
                 values |= {w.tap: Affine((), 0), w.phase: place}
         return values
 
-    def _data(self, v: Tensor) -> Group:
+    def _data(self, v: Tensor) -> FusionGroup:
         made, spans = self.made, [axis.span for axis in self.axes]
         split = Lanes(self.channels)
         before = places_of(*made.shared, *made.batch)
@@ -206,11 +213,11 @@ class ByPhase:
                 return Read(made, (*at, *inner))
 
         rows = (*made.shared, *made.batch, *split.outer)
-        return finished(Group(rows, tuple(nests), tuple(local)))
+        return finished(FusionGroup(rows, tuple(nests), tuple(local)))
 
-    def _results(self, u: Tensor, v: Tensor) -> Group:
-        """What is multiplied for a part of the first axis is transformed along the second one
-        while it is in the nearest cache."""
+    def _results(self, u: Tensor, v: Tensor) -> FusionGroup:
+        """Transform the products of a part of the first axis along the second one, while they are
+        in the nearest cache."""
         made, (first, *others) = self.made, self.axes
         batch, low = places_of(*made.batch), self.low.affine()
         most = max(part.count for part in first.parts)
@@ -241,7 +248,7 @@ class ByPhase:
         sizes, out = (0, *map(extent, ends)), made.nest.out
         nests += _along(0, first.results, sizes, out, row, self._result, made.batch, (self.low,))
         local = (m,) if m is rows else (m, rows)
-        return finished(Group(self.around, tuple(nests), local))
+        return finished(FusionGroup(self.around, tuple(nests), local))
 
     def _products(
         self, u: Tensor, v: Tensor, m: Tensor, first: Part, begin: int
@@ -266,7 +273,7 @@ class ByPhase:
             yield Nest(m, index, axes, self.channels, "sum", body, m)
 
     def _result(self, at: Place, value: Expr) -> tuple[Place, Expr]:
-        """Where a result is written, and what."""
+        """Place and value of a result."""
         values = {w.axis: p for w, p in zip(self.made.windows, at, strict=True)}
         return written(self.made.nest, value, self.filter | values)
 

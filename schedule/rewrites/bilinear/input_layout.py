@@ -1,4 +1,5 @@
-"""What a program computes before its convolutions, as Winograd's transforms want to read it."""
+"""Input layout of convolutions: what a program computes before them, as Winograd's transforms want
+to read it."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, fresh
 from loopwright.schedule.program.nest import Nest, stride
-from loopwright.schedule.program.plan import Group
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.match import Convolution, folded
 from loopwright.schedule.rewrites.bilinear.transforms import places_of
 
 
-def without_padding(
-    done: list[Nest | Group], made: list[Convolution], program: Program, source: Source
-) -> list[Nest | Group]:
-    """What comes before, without a nest that pads the data of these convolutions, which is one
+def fold_padding(
+    done: list[Nest | FusionGroup], made: list[Convolution], program: Program, source: Source
+) -> list[Nest | FusionGroup]:
+    """Program before these convolutions, without a nest that pads their data. The data is one
     tensor with channels last: the transform reads what is padded, and zeros around it. Where
     channels are not last, a copy must be made anyway, which may as well be padded."""
     first, old = made[0], made[0].data.tensor
@@ -35,11 +36,11 @@ def without_padding(
     return [n for n in done if n is not nest]
 
 
-def relaid(
-    done: list[Nest | Group], made: list[Convolution], program: Program, source: Source
-) -> list[Nest | Group]:
-    """What comes before, with the data of these convolutions, which is one tensor, channels last:
-    written so where that is possible, else copied."""
+def lay_out_inputs(
+    done: list[Nest | FusionGroup], made: list[Convolution], program: Program, source: Source
+) -> list[Nest | FusionGroup]:
+    """Program before these convolutions, with their data, one tensor, channels last: written so
+    where that is possible, else copied."""
     first = made[0]
     if first.folds:
         return [*done, folded(made)]

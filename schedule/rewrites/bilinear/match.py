@@ -22,7 +22,7 @@ from loopwright.schedule.program.canonical import fresh, moved
 from loopwright.schedule.program.fusion import inlined
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.padding import box
-from loopwright.schedule.program.plan import Base
+from loopwright.schedule.program.plan import TileOrigin
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear
 from loopwright.schedule.rewrites.bilinear.transforms import places_of
 from loopwright.schedule.rewrites.heuristics import BILINEAR
@@ -39,9 +39,9 @@ class Window:
     phase: Index | None
     algorithm: Bilinear
     tile: Index
-    base: Base
+    base: TileOrigin
 
-    def guarded(self, weight: Expr, place: Affine) -> Expr:
+    def predicated(self, weight: Expr, place: Affine) -> Expr:
         """The weight of a tap of a phase; 0 where the phase has one tap less."""
         if self.phase is None or not extent(self.tap) % self.step:
             return weight
@@ -50,15 +50,15 @@ class Window:
         return Select(inside, weight, Const(0.0, weight.dtype))
 
     @property
-    def growth(self) -> float:
-        """How much larger rounding errors may be than in the sums themselves."""
+    def error_growth(self) -> float:
+        """Error growth: how much larger rounding errors may be than in the sums themselves."""
         taps = self.step * len(self.algorithm.inner[0])  # the last phases may have one less
-        return self.algorithm.growth * math.sqrt(taps / extent(self.tap))
+        return self.algorithm.error_growth * math.sqrt(taps / extent(self.tap))
 
 
 def bounded(windows: Sequence[Window], channels: int) -> bool:
-    """Whether rounding errors are at most `BOUND` times the bound of the direct sum, where in a
-    window the largest element of a channel stands for the channel. With more than two results of
+    """Return whether rounding errors are at most `BOUND` times the bound of the direct sum. In a
+    window, the largest element of a channel stands for the channel. With more than two results of
     an algorithm, the window of one meets elements that are of the others' alone.
 
     A sum of n terms errs by at most n roundings of the sum of their sizes. Here n is the products
@@ -96,7 +96,7 @@ class Convolution:
         phases = (w.phase for w in windows if w.phase is not None)
         self.channels = (*phases, *(k for k in nest.reduce if k not in self.taps))
         self.padding: Nest | None = None
-        """What pads the data, where that is no nest of its own."""
+        """Producer that pads the data, where that is no nest of its own."""
         self.lane: Index | None = None
         """All channels of the data as its last axis, where they are that."""
 
@@ -112,8 +112,8 @@ class Convolution:
         return within(read, value)
 
     def padded_by(self, nest: Nest) -> bool:
-        """Whether a nest does nothing but put constants around something with channels last, to
-        make the data."""
+        """Return whether a nest does nothing but put constants around something with channels
+        last, to make the data."""
         body = nest.body
         simple = nest.reducer is None and nest.epilogue is None and not nest.also
         if not simple or not isinstance(body, Select):
@@ -150,7 +150,7 @@ class Convolution:
         return [d for c in self.channels for d, place in enumerate(places) if place == c]
 
     def lies_as(self, other: Convolution) -> bool:
-        """Whether both read one tensor, which should lie in the same way for both."""
+        """Return whether both read one tensor, which should lie in the same way for both."""
         mine, others = ({d: w.step for d, w in c.folds.items()} for c in (self, other))
         same = self.data.tensor is other.data.tensor
         alike = not mine or self.channel_axes == other.channel_axes
@@ -190,8 +190,8 @@ class Convolution:
         )
 
     def joins(self, other: Convolution) -> bool:
-        """Whether both are phases of one result, which differ in what they read and write of the
-        same tensors alone."""
+        """Return whether both are components of one result, which differ in what they read and
+        write of the same tensors alone."""
         one, two = self.nest, other.nest
         return (
             (one.out, one.axes, one.reduce) == (two.out, two.axes, two.reduce)
@@ -285,7 +285,13 @@ def _windows(nest: Nest, data: Read, weight: Read, results: int) -> Iterator[Win
                 tile = Index(f"{axis.name}.tile", -(-extent(axis) // results))
                 base = Index(f"{axis.name}.base", extent(axis) - results + 1)
                 yield Window(
-                    axis, tap, step, phase, algorithm, tile, Base(base, tile.affine(), results)
+                    axis,
+                    tap,
+                    step,
+                    phase,
+                    algorithm,
+                    tile,
+                    TileOrigin(base, tile.affine(), results),
                 )
 
 

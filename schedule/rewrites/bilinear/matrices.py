@@ -44,9 +44,10 @@ class Bilinear:
         return len(self.inner)
 
     @functools.cached_property
-    def growth(self) -> float:
-        """How much larger than in the sum itself rounding errors may be: the root mean square of
-        what is added up for a result, over that of its r products, for random d and g."""
+    def error_growth(self) -> float:
+        """Error growth: how much larger rounding errors may be than in the sum itself. It is the
+        root mean square of what is added up for a result, over that of its r products, for random
+        d and g."""
         sizes = [_norm(g) * _norm(d) for g, d in zip(self.inner, self.data, strict=True)]
         sums = (math.hypot(*(float(a) * s for a, s in zip(row, sizes))) for row in self.outer)
         return max(sums) / math.sqrt(len(self.inner[0]))

@@ -6,7 +6,7 @@
         M[p, t, c] += S[p, t, q] * T[p, q, c]                        seven products for eight
         O[2*t + a, b*J/2 + c] = Σ C[(a, b), p] M[p, t, c]
 
-with a, b, h < 2 (Strassen 1969), where Y is known ahead of time. Blocks that are halved twice need
+with a, b, h < 2 (Strassen 1969), where Y is constant. Blocks that are halved twice need
 49 products for 64. What the sums take, against the products that are saved, falls as the extents
 grow. Rows that are added to each other are neighbours, so that a block of rows goes from data to
 results while it is in a thread's cache, as in `winograd`.
@@ -33,26 +33,26 @@ from loopwright.schedule.program.canonical import (
     split_divisions,
     written,
 )
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.plan import (
-    Base,
-    Group,
+    FusionGroup,
+    TileOrigin,
     finished,
     with_groups,
 )
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, Matrix
-from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Sweep, places_of
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform, places_of
 from loopwright.schedule.rewrites.boundary_peeling import in_parts
 from loopwright.schedule.rewrites.cache_read import factors
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import BILINEAR
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 _LEVELS = (1, 2)
-"""How often blocks that are worth it are halved."""
+"""Number of times that blocks worth it are halved."""
 
 _LARGEST = (1 << 31) - 1  # elements of a tensor
 
@@ -92,7 +92,7 @@ ALGORITHM = Bilinear(
 
 
 def _power(matrix: Matrix, levels: int) -> Matrix:
-    """That of blocks of blocks: the Kronecker product of so many of it."""
+    """Matrix of blocks of blocks: the Kronecker product of so many of it."""
     if levels == 1:
         return matrix
     rest = _power(matrix, levels - 1)
@@ -121,7 +121,7 @@ class Strassen(Rewrite):
             for rows in () if largest is None else largest.rows_at_once(target):
                 yield {"levels": levels, "rows": rows}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         source, levels, rows = base.source, parameters["levels"], parameters["rows"]
         products = _products(source, levels)
         if not products:
@@ -130,19 +130,19 @@ class Strassen(Rewrite):
         names = source.names()
         made = {key: list(p.groups(rows, names)) for key, p in products.items()}
         groups = with_groups(source.program, windows | made, padded, source.outputs)
-        return Made(groups, _growth(levels), Numerics.FAST)
+        return Rewritten(groups, _error_growth(levels), Numerics.FAST)
 
 
 def _products(source: Source, levels: int) -> dict[int, _Product]:
     """The products of a program that gain, by `id` of their nests."""
     program = source.program
-    ahead = known_ahead(source.workload, tuple(Group((), (nest,)) for nest in program))
-    return {id(n): p for n in program if (p := _Product.of(n, levels, ahead)) is not None}
+    constants = constants_of(source.workload, tuple(FusionGroup((), (nest,)) for nest in program))
+    return {id(n): p for n in program if (p := _Product.of(n, levels, constants)) is not None}
 
 
-def _growth(levels: int) -> float:
+def _error_growth(levels: int) -> float:
     # That of the algorithm is relative to one product for each factor; sums here have two.
-    return (ALGORITHM.growth * math.sqrt(2)) ** levels
+    return (ALGORITHM.error_growth * math.sqrt(2)) ** levels
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class _Product:
     levels: int
 
     @staticmethod
-    def of(nest: Nest, levels: int, ahead: frozenset[str]) -> _Product | None:
+    def of(nest: Nest, levels: int, constants: frozenset[str]) -> _Product | None:
         """The product of a nest, if it is one that gains."""
         nest = merge_axes(split_divisions(drop_units(nest)))
         sides = factors(nest)
@@ -174,7 +174,7 @@ class _Product:
         if types not in ({"float32"}, {"float64"}):
             return None
         for left, right in (sides, sides[::-1]):
-            known = right.tensor.name in ahead and left.tensor.name not in ahead
+            known = right.tensor.name in constants and left.tensor.name not in constants
             every = {*_axes(left), *_axes(right)} == {*nest.axes, *nest.reduce}
             both = set(nest.reduce) <= set(_axes(left)) & set(_axes(right))
             if not (known and every and both and {*_axes(left)[-1:]} & {*nest.reduce}):
@@ -213,9 +213,10 @@ class _Product:
         return tuple(a for a in self.nest.axes if a in _axes(self.left) and a != self.rows)
 
     def rows_at_once(self, target: Target) -> list[int]:
-        """How many rows of blocks may be computed at a time, all threads being busy: from those
-        of a register tile, what they make staying near, to three times as many as the second-level
-        cache has room for, where the right operand's sums are read less often."""
+        """Numbers of rows of blocks that may be computed at a time, all threads being busy. They
+        go from those of a register tile, what they make staying near, to three times as many as
+        the second-level cache has room for. With more rows, the right operand's sums are read less
+        often."""
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
         row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)
@@ -242,7 +243,7 @@ class _Product:
         return -(-self.tiles // -(-self.tiles // rows))
 
     def _gains(self) -> bool:
-        """Whether many more products are saved than elements are moved for sums."""
+        """Return whether many more products are saved than elements are moved for sums."""
         if any(extent(a) % self.parts for a in (self.depth, self.columns)):
             return False
         if min(map(extent, (self.depth, self.columns))) < BILINEAR.strassen_depth * self.parts:
@@ -257,7 +258,7 @@ class _Product:
             BILINEAR.strassen_saved_per_read * right * (self.more - 1),
         )
 
-    def groups(self, rows: int, names: set[str]) -> Iterator[Group]:
+    def groups(self, rows: int, names: set[str]) -> Iterator[FusionGroup]:
         """Transform the right operand, and for about so many rows of blocks at a time the left
         one; multiply; transform the results."""
         rows = self._even(min(rows, self.tiles))
@@ -267,13 +268,13 @@ class _Product:
         )
         tile = Index(f"{self.rows.name}.tile", self.tiles)
         number, around = tile.affine(), self.around
-        begins: tuple[Base, ...] = ()
+        begins: tuple[TileOrigin, ...] = ()
         if rows < self.tiles:
-            loop, begin = Base.of_blocks(self.rows.name, self.tiles, rows)
+            loop, begin = TileOrigin.of_blocks(self.rows.name, self.tiles, rows)
             tile = Index(f"{self.rows.name}.within", rows)
             number, around, begins = begin.index + tile, (*around, loop), (begin,)
         first = Index(f"{self.rows.name}.base", extent(self.rows) - self.parts + 1)
-        bases = (Base(first, number, self.parts),)
+        bases = (TileOrigin(first, number, self.parts),)
 
         cut = {self.rows: tile, self.depth: deep, self.columns: column}
         others = (a for a in self.nest.axes if a not in (*self.around, self.columns))
@@ -299,9 +300,9 @@ class _Product:
         sums = self._summed(self.left, s, left, at, bases, names)
         results = self._results(m, made, at, bases, names)
         if around:
-            yield finished(Group(around, (sums, product, results), (s, m), begins))
+            yield finished(FusionGroup(around, (sums, product, results), (s, m), begins))
         else:
-            yield from (sums, finished(Group((), (product,))), results)
+            yield from (sums, finished(FusionGroup((), (product,))), results)
 
     def _tensor(self, role: str, axes: tuple[Index, ...], names: set[str]) -> Tensor:
         name = fresh(f"{self.nest.result.name}_{role}", names)
@@ -327,9 +328,9 @@ class _Product:
         out: Tensor,
         axes: tuple[Index, ...],
         at: Mapping[Index, Index],
-        bases: tuple[Base, ...],
+        bases: tuple[TileOrigin, ...],
         names: set[str],
-    ) -> Group:
+    ) -> FusionGroup:
         """The sums of blocks of an operand."""
         split = Lanes(axes[-1:])
         rest = [placed(a, split.values) for a in axes]
@@ -343,16 +344,18 @@ class _Product:
             return (*number, *rest), value
 
         matrix = ALGORITHM.data if left else ALGORITHM.inner
-        return self._swept(matrix, Sweep(out, source, write), split, axes[:-1], bases, names)
+        return self._transformed(
+            matrix, Transform(out, source, write), split, axes[:-1], bases, names
+        )
 
     def _results(
         self,
         m: Tensor,
         axes: tuple[Index, ...],
         at: Mapping[Index, Index],
-        bases: tuple[Base, ...],
+        bases: tuple[TileOrigin, ...],
         names: set[str],
-    ) -> Group:
+    ) -> FusionGroup:
         split = Lanes(axes[-1:])
         rest = [placed(a, split.values) for a in axes]
 
@@ -364,25 +367,26 @@ class _Product:
             lanes = {a: placed(p.affine(), split.values) for a, p in values.items()}
             return written(self.nest, value, {**split.values, **lanes})
 
-        sweep = Sweep(self.nest.out, source, write)
-        return self._swept(ALGORITHM.outer, sweep, split, axes[:-1], bases, names)
+        transform = Transform(self.nest.out, source, write)
+        return self._transformed(ALGORITHM.outer, transform, split, axes[:-1], bases, names)
 
-    def _swept(
+    def _transformed(
         self,
         matrix: Matrix,
-        sweep: Sweep,
+        transform: Transform,
         split: Lanes,
         rows: tuple[Index, ...],
-        bases: tuple[Base, ...],
+        bases: tuple[TileOrigin, ...],
         names: set[str],
-    ) -> Group:
-        # All levels at once: what two sweeps share is less than what goes through memory between.
-        nests, _ = sweep.nests([_power(matrix, self.levels)], split.inner, names)
-        return finished(Group((*rows, *split.outer), tuple(nests), (), bases))
+    ) -> FusionGroup:
+        # All levels at once: what two transforms share is less than what goes through memory
+        # between.
+        nests, _ = transform.nests([_power(matrix, self.levels)], split.inner, names)
+        return finished(FusionGroup((*rows, *split.outer), tuple(nests), (), bases))
 
 
 def _plain(read: Read) -> bool:
-    """Whether every subscript is a loop of its own, or a number."""
+    """Return whether every subscript is a loop of its own, or a number."""
     moving = [p for p in read.index if p.terms]
     return len(_axes(read)) == len(set(_axes(read))) == len(moving)
 

@@ -24,7 +24,7 @@ _LANES = (32, 16, 8)
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Transform:
     """Products of an array with matrices, one for each of its first axes.
 
     Attributes

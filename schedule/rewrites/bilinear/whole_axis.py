@@ -38,7 +38,7 @@ Terms = tuple[tuple[Fraction, Line], ...]
 
 @dataclass(frozen=True)
 class Step:
-    """What is written for each of some tiles: sums of elements along an axis, with factors."""
+    """Sums of elements along an axis, with factors, that are written for each of some tiles."""
 
     tiles: int
     sums: tuple[tuple[Line, Terms], ...]
@@ -60,7 +60,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Whole:
+class AxisAlgorithm:
     """The algorithm of a whole axis: `results ((weights w) ⊙ (data d))`.
 
     Attributes
@@ -68,18 +68,18 @@ class Whole:
     weights: what the taps are multiplied by, of shape (weights, taps).
     parts: which rows are multiplied by which weights.
     data, results: how the rows are made of the data, and the results of the rows.
-    growth: how much larger rounding errors may be than in the sums themselves.
+    error_growth: how much larger rounding errors may be than in the sums themselves.
     """
 
     weights: Matrix
     parts: tuple[Part, ...]
     data: tuple[Step, ...]
     results: tuple[Step, ...]
-    growth: float
+    error_growth: float
 
     @property
     def complete(self) -> bool:
-        """Whether every result is the sum of something."""
+        """Return whether every result is the sum of something."""
         return all(terms for step in self.results for _, terms in step.sums)
 
     @property
@@ -100,13 +100,13 @@ class Whole:
         return range(min(ends), max(ends) + 1)
 
 
-def whole(axis: Axis, size: int) -> Whole | None:
+def axis_algorithm(axis: Axis, size: int) -> AxisAlgorithm | None:
     """The algorithm of an axis with tiles of `size` results and the fewest products; None if it
     has none."""
     left = axis.count % size
     if left == axis.count or (left and any(len(p) > 2 for p in axis.phases)):
         return None
-    found = [_Maker(axis, size, before).whole() for before in range(left + 1)]
+    found = [_Maker(axis, size, before).algorithm() for before in range(left + 1)]
     return min((w for w in found if w.complete), key=lambda w: w.rows, default=None)
 
 
@@ -126,7 +126,7 @@ class Axis:
         return [range(p, self.taps, self.step) for p in range(min(self.step, self.taps))]
 
     def meets(self, result: int, tap: int) -> bool:
-        """Whether a product is with more than padding."""
+        """Return whether a product is with more than padding."""
         return self.step * result + tap in self.filled
 
     @property
@@ -153,7 +153,7 @@ class _Maker:
         self.of_tile: list[list[tuple[Fraction, Line]]] = [[] for _ in range(size)]
         self.of_single: dict[int, list[tuple[Fraction, Line]]] = {i: [] for i in self.singles}
 
-    def whole(self) -> Whole:
+    def algorithm(self) -> AxisAlgorithm:
         """The algorithm."""
         for phase in self.axis.phases:
             if len(phase) == 1:
@@ -165,7 +165,7 @@ class _Maker:
         data = [*self.data, Step(1, tuple(self.alone))]
         results = [Step(self.tiles, tuple(tile)), Step(1, tuple(single))]
         growth = math.sqrt(max(self.errors) / self.axis.taps)
-        return Whole(
+        return AxisAlgorithm(
             tuple(self.weights),
             tuple(self.parts),
             tuple(step for step in data if step.sums),

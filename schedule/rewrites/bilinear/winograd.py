@@ -10,8 +10,8 @@ with the matrices of `bilinear` (Lavin and Gray 2016, section 4), for any sum of
 one or two axes slide over the data; where they move by more than one element, the phases of the
 window are channels too. The data is re-laid out, where it is not so, with
 the channels c last: they are the lanes of the vectors. The sums over one window are a small local
-nest each (`sweep`). A convolution whose results fall into phases (`phases`) becomes one program,
-whose tensors have the phase as their first axis.
+nest each (`transform`). A convolution whose results fall into phases (`phases`) becomes one
+program, whose tensors have the phase as their first axis.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.schedule.program.canonical import Program, fresh, moved, placed, written
-from loopwright.schedule.program.constants import known_ahead
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.plan import (
-    Base,
-    Group,
+    FusionGroup,
+    TileOrigin,
     even_blocks,
     finished,
     grouped,
 )
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.by_phase import ByPhase
-from loopwright.schedule.rewrites.bilinear.input_layout import relaid, without_padding
+from loopwright.schedule.rewrites.bilinear.input_layout import fold_padding, lay_out_inputs
 from loopwright.schedule.rewrites.bilinear.match import (
     Convolution,
     Window,
@@ -47,8 +47,8 @@ from loopwright.schedule.rewrites.bilinear.match import (
     merged,
 )
 from loopwright.schedule.rewrites.bilinear.matrices import Matrix
-from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Sweep, places_of
-from loopwright.schedule.rewrites.contract import Made, Rewrite
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform, places_of
+from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import BILINEAR
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
@@ -59,8 +59,8 @@ RESULTS = (4, 3, 2)
 
 @dataclass(frozen=True)
 class Block:
-    """How much of a convolution is computed at a time: so many rows of tiles, or, where `across`,
-    so many tiles, in the order of rows."""
+    """Part of a convolution that is computed at a time: so many rows of tiles, or, if `across`,
+    tiles in the order of rows."""
 
     count: int
     across: bool = False
@@ -86,7 +86,7 @@ class Winograd(Rewrite):
             for block in () if target.gpu else blocks_of(base.source, results, target):
                 yield {"results": results, "tiles" if block.across else "rows": block.count}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         rows, tiles = parameters.get("rows"), parameters.get("tiles")
         block = Block(rows) if rows else Block(tiles, across=True) if tiles else None
 
@@ -111,7 +111,7 @@ class WinogradByPhase(Rewrite):
         for results in RESULTS:
             yield {"results": results}
 
-    def make(self, base: Variant, target: Target, **parameters: int) -> Made | None:
+    def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         results = parameters["results"]
 
         def computed(found: list[Convolution]) -> tuple[_Phases | ByPhase, bool]:
@@ -126,13 +126,13 @@ def _rewritten(
     results: int,
     computed: Callable[[list[Convolution]], tuple[_Phases | ByPhase, bool]],
     padded: bool = False,
-) -> Made | None:
+) -> Rewritten | None:
     """The program with each run of convolutions computed otherwise; None if none is as it was
     asked for. `padded` says whether padded copies are made where the transform could as well take
     zeros."""
     program = source.program
     found = _found(source, program, results, source.names())
-    done: list[Nest | Group] = []
+    done: list[Nest | FusionGroup] = []
     growth, asked, numerics = 0.0, False, Numerics.STANDARD
     for item in _joined(program, found):
         if isinstance(item, Nest):
@@ -140,22 +140,22 @@ def _rewritten(
             continue
         alike = [m for m in found if m is not None and m.lies_as(item[0])]
         if not padded:
-            done = without_padding(done, alike, program, source)
-        done = relaid(done, alike, program, source)
+            done = fold_padding(done, alike, program, source)
+        done = lay_out_inputs(done, alike, program, source)
         made, as_asked = computed(item)
-        growth, asked = max(growth, made.growth), asked or as_asked
+        growth, asked = max(growth, made.error_growth), asked or as_asked
         if not made.bounded:
             numerics = Numerics.FAST
         done += made.groups()
     if not asked:
         return None
-    return Made(tuple(_planned(done, source.outputs)), growth, numerics)
+    return Rewritten(tuple(_planned(done, source.outputs)), growth, numerics)
 
 
 def blocks_of(source: Source, results: int, target: Target) -> Iterator[Block]:
-    """What `winograd` may compute at a time: one row of tiles; the most rows that keep all threads
-    busy for no longer and make not much more than fits a cache; and the most tiles, if rows leave
-    some thread less work than others."""
+    """Blocks that `winograd` may compute at a time. The first is one row of tiles. The second is
+    the most rows that keep all threads busy for no longer, and make not much more than fits a
+    cache. The third is the most tiles, if rows leave some thread less work than others."""
     program = source.program
     found = _found(source, program, results, set())
     made = [phases for phases in _joined(program, found) if isinstance(phases, list)]
@@ -190,7 +190,7 @@ def _found(
     source: Source, program: Program, results: int, names: set[str]
 ) -> list[Convolution | None]:
     """The convolution that each nest is, if it is one that gains."""
-    known = known_ahead(source.workload, tuple(Group((), (nest,)) for nest in program))
+    known = constants_of(source.workload, tuple(FusionGroup((), (nest,)) for nest in program))
     return [Convolution.of(nest, results, known, names) for nest in program]
 
 
@@ -228,20 +228,20 @@ class _Phases:
         self.tiles = tuple(w.tile for w in first.windows)
         self.bases = tuple(w.base for w in first.windows)
         self.around: tuple[Index, ...] = ()
-        self.begins: tuple[Base, ...] = ()
+        self.begins: tuple[TileOrigin, ...] = ()
         batch = first.batch
         if block is not None and self._in_blocks(block):
             batch = ()
         self.rest = (*self.shared, *batch, *self.tiles)
 
     @property
-    def growth(self) -> float:
-        """How much larger rounding errors may be than in the sums themselves."""
-        return math.prod(w.growth for w in self.windows)
+    def error_growth(self) -> float:
+        """Error growth: how much larger rounding errors may be than in the sums themselves."""
+        return math.prod(w.error_growth for w in self.windows)
 
     @property
     def bounded(self) -> bool:
-        """Whether errors are within what "standard" promises."""
+        """Return whether errors are within what "standard" promises."""
         phases = {w.phase for w in self.windows}
         channels = math.prod(extent(c) for c in self.channels if c not in phases)
         return bounded(self.windows, channels)
@@ -257,7 +257,7 @@ class _Phases:
         if size == math.prod(map(extent, batch)) * count:
             return False
         name = self.windows[0].axis.name
-        loop, begin = Base.of_blocks(name, count, size)
+        loop, begin = TileOrigin.of_blocks(name, count, size)
         within = Index(f"{name}.within", size)
         number = begin.index + within
         self.around, self.begins = (*batch, loop), (begin,)
@@ -267,7 +267,7 @@ class _Phases:
         self.bases = (*placed, *self.bases[len(numbers) :])
         return True
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[FusionGroup]:
         """Transform the weights, the data; multiply; transform the results."""
         products = tuple(Index(f"{w.axis.name}.at", w.algorithm.products) for w in self.windows)
         each = (*self.phase, *products)
@@ -277,11 +277,11 @@ class _Phases:
         yield self._weights(u)
         parts = (self._data(v), *self._products(u, v, m), self._results(m))
         if self.around:
-            yield Group(self.around, parts, (v, m), self.begins)
+            yield FusionGroup(self.around, parts, (v, m), self.begins)
         else:
             yield from parts
 
-    def _products(self, u: Tensor, v: Tensor, m: Tensor) -> Iterator[Group]:
+    def _products(self, u: Tensor, v: Tensor, m: Tensor) -> Iterator[FusionGroup]:
         """Without those that are 0: the last one of a phase of the window with fewer taps."""
         for parts in itertools.product(*map(_nonzero, self.windows)):
             at = (*places_of(*self.phase), *(place for _, place, _ in parts))
@@ -296,7 +296,9 @@ class _Phases:
             weight = Read(u, (*at, *places_of(*self.shared), *lanes, *places_of(*self.filters)))
             left = (*self.rest, *self.filters)
             body, index = Binary("mul", data, weight), (*at, *places_of(*left))
-            yield finished(Group((), (Nest(m, index, (*axes, *left), channels, "sum", body, m),)))
+            yield finished(
+                FusionGroup((), (Nest(m, index, (*axes, *left), channels, "sum", body, m),))
+            )
 
     def _tensor(self, role: str, axes: tuple[Index, ...]) -> Tensor:
         name = fresh(f"{self.phases[0].nest.result.name}_{role}", self.names)
@@ -305,7 +307,7 @@ class _Phases:
     def _number(self, phase: int) -> tuple[Affine, ...]:
         return tuple(Affine((), phase) for _ in self.phase)
 
-    def _weights(self, u: Tensor) -> Group:
+    def _weights(self, u: Tensor) -> FusionGroup:
         split = Lanes(self.channels)
         taps = [w.tap for w in self.windows]
         lanes = places_of(*self.channels)
@@ -316,29 +318,29 @@ class _Phases:
             for p in (*places_of(*self.shared), *lanes, *places_of(*self.filters))
         )
 
-        def sweep(number: int, phase: Convolution) -> Sweep:
+        def transform(number: int, phase: Convolution) -> Transform:
             def source(at: Place) -> Expr:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
                 value: Expr = moved(phase.weight, values)
                 for w, place in zip(self.windows, at, strict=True):
-                    value = w.guarded(value, place)
+                    value = w.predicated(value, place)
                 return value
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
 
-            return Sweep(u, source, write)
+            return Transform(u, source, write)
 
         matrices = [w.algorithm.inner for w in self.windows]
         rows = (*self.shared, *self.filters, *split.outer)
-        return self._swept(matrices, sweep, split, rows, ())
+        return self._transformed(matrices, transform, split, rows, ())
 
-    def _data(self, v: Tensor) -> Group:
+    def _data(self, v: Tensor) -> FusionGroup:
         lanes = self._lanes()
         split = Lanes(lanes)
         rest = tuple(placed(a, split.values) for a in (*self.rest, *lanes))
 
-        def sweep(number: int, phase: Convolution) -> Sweep:
+        def transform(number: int, phase: Convolution) -> Transform:
             def source(at: Place) -> Expr:
                 values: dict[Index, IndexExpr] = dict(split.values)
                 if phase.lane is not None:
@@ -351,21 +353,23 @@ class _Phases:
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
                 return (*self._number(number), *at, *rest), value
 
-            return Sweep(v, source, write)
+            return Transform(v, source, write)
 
         matrices = [w.algorithm.data for w in self.windows]
-        return self._swept(matrices, sweep, split, (*self.rest, *split.outer), self.bases)
+        return self._transformed(
+            matrices, transform, split, (*self.rest, *split.outer), self.bases
+        )
 
     def _lanes(self) -> tuple[Index, ...]:
         """The channels, as the data has them."""
         lane = self.phases[0].lane
         return self.channels if lane is None else (lane,)
 
-    def _results(self, m: Tensor) -> Group:
+    def _results(self, m: Tensor) -> FusionGroup:
         split = Lanes(self.filters, most=16)
         rest = tuple(placed(a, split.values) for a in (*self.rest, *self.filters))
 
-        def sweep(number: int, phase: Convolution) -> Sweep:
+        def transform(number: int, phase: Convolution) -> Transform:
             def source(at: Place) -> Expr:
                 return Read(m, (*self._number(number), *at, *rest))
 
@@ -375,7 +379,7 @@ class _Phases:
                     values[w.axis] = w.base.index + place
                 return written(phase.nest, value, values)
 
-            return Sweep(self.out, source, write)
+            return Transform(self.out, source, write)
 
         matrices = [w.algorithm.outer for w in self.windows]
         # A row of the result is written piece by piece while it is in the cache: of tiles, or of
@@ -385,23 +389,23 @@ class _Phases:
         before = (a for a in self.rest if a not in self.tiles)
         inner = (*self.tiles, *split.outer) if last else (*split.outer, *self.tiles)
         rows = (*before, *inner)
-        return self._swept(matrices, sweep, split, rows, self.bases)
+        return self._transformed(matrices, transform, split, rows, self.bases)
 
-    def _swept(
+    def _transformed(
         self,
         matrices: list[Matrix],
-        sweep: Callable[[int, Convolution], Sweep],
+        transform: Callable[[int, Convolution], Transform],
         split: Lanes,
         rows: tuple[Index, ...],
-        bases: tuple[Base, ...],
-    ) -> Group:
+        bases: tuple[TileOrigin, ...],
+    ) -> FusionGroup:
         nests: list[Nest] = []
         local: list[Tensor] = []
         for number, phase in enumerate(self.phases):
-            made, between = sweep(number, phase).nests(matrices, split.inner, self.names)
+            made, between = transform(number, phase).nests(matrices, split.inner, self.names)
             nests += made
             local += between
-        return finished(Group(rows, tuple(nests), tuple(local), bases))
+        return finished(FusionGroup(rows, tuple(nests), tuple(local), bases))
 
 
 def _nonzero(w: Window) -> Iterator[tuple[tuple[Index, ...], Affine, Index | None]]:
@@ -417,13 +421,13 @@ def _nonzero(w: Window) -> Iterator[tuple[tuple[Index, ...], Affine, Index | Non
     yield (), Affine((), count - 1), Index(w.phase.name, full)
 
 
-def _planned(done: list[Nest | Group], outputs: tuple[Tensor, ...]) -> Iterator[Group]:
+def _planned(done: list[Nest | FusionGroup], outputs: tuple[Tensor, ...]) -> Iterator[FusionGroup]:
     program = tuple(
-        n for item in done for n in (item.nests if isinstance(item, Group) else (item,))
+        n for item in done for n in (item.nests if isinstance(item, FusionGroup) else (item,))
     )
-    for is_group, items in itertools.groupby(done, lambda item: isinstance(item, Group)):
+    for is_group, items in itertools.groupby(done, lambda item: isinstance(item, FusionGroup)):
         run = tuple(items)
         if is_group:
-            yield from (g for g in run if isinstance(g, Group))
+            yield from (g for g in run if isinstance(g, FusionGroup))
         else:
             yield from grouped(tuple(n for n in run if isinstance(n, Nest)), program, outputs)

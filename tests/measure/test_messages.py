@@ -7,36 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.measure.device import DeviceError
-from loopwright.measure.workers.messages import MAGIC, Decoder, Frame, encode
+from loopwright.measure.workers.messages import MAGIC, Decoder, Message, encode
 
 
-def joined(frame: Frame) -> bytes:
-    return b"".join(encode(frame))
+def joined(message: Message) -> bytes:
+    return b"".join(encode(message))
 
 
-def received(data: bytes, step: int) -> list[Frame]:
-    decoder, frames = Decoder(), []
+def received(data: bytes, step: int) -> list[Message]:
+    decoder, messages = Decoder(), []
     for start in range(0, len(data), step):
         decoder.feed(data[start : start + step])
-        while (frame := decoder.next()) is not None:
-            frames.append(frame)
-    return frames
+        while (message := decoder.next()) is not None:
+            messages.append(message)
+    return messages
 
 
 headers = st.dictionaries(st.text(), st.none() | st.integers() | st.text()).filter(
     lambda header: "blobs" not in header
 )
-frames = st.builds(Frame, headers, st.lists(st.binary(max_size=50), max_size=3).map(tuple))
+messages = st.builds(Message, headers, st.lists(st.binary(max_size=50), max_size=3).map(tuple))
 
 
-@given(st.lists(frames, max_size=4), st.integers(1, 64))
+@given(st.lists(messages, max_size=4), st.integers(1, 64))
 def test_messages_arrive_whole_however_the_bytes_are_cut(sent, step):
     assert received(b"".join(map(joined, sent)), step) == sent
 
 
 @given(st.binary(max_size=60).filter(lambda data: MAGIC[:1] not in data), st.integers(1, 40))
 def test_what_is_printed_between_messages_is_skipped(garbage, step):
-    first, second = Frame({"a": 1}), Frame({"b": 2}, (b"xyz",))
+    first, second = Message({"a": 1}), Message({"b": 2}, (b"xyz",))
     data = garbage + joined(first) + garbage + joined(second) + garbage
     assert received(data, step) == [first, second]
 
@@ -47,7 +47,7 @@ def test_a_flood_of_garbage_is_an_error():
 
 
 def test_a_damaged_header_is_an_error():
-    data = bytearray(joined(Frame({"a": 1})))
+    data = bytearray(joined(Message({"a": 1})))
     data[-3] = 0xFF
     decoder = Decoder()
     decoder.feed(data)

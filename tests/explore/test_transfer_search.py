@@ -11,9 +11,9 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.strategies.annealing import Schedule
-from loopwright.explore.strategies.encoded_space import Domain
+from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
-from loopwright.explore.strategies.transfer_search import Probing
+from loopwright.explore.strategies.transfer_search import TransferSearch
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.tabular import load_brute_forced
@@ -42,7 +42,7 @@ def machine(path, best, together=()):
 
 def trials(device, begin, seed=0, batch=4, most=64):
     """Until the optimum is measured."""
-    tuner = Tuner(device.space, "probing", seed=seed, begin=begin)
+    tuner = Tuner(device.space, "transfer", seed=seed, begin=begin)
     while len(tuner.costs) < most:
         asked = tuner.ask(batch)
         tuner.tell(asked, [m.cost for m in device.measure(device.space.workload, asked)])
@@ -53,8 +53,8 @@ def trials(device, begin, seed=0, batch=4, most=64):
 
 def test_the_first_trials_vary_one_knob_each_of_where_it_begins(tmp_path):
     device = machine(tmp_path / "here.csv", BEST)
-    tuner = Tuner(device.space, "probing", begin=device.best)
-    default, begin, *others = Domain(device.space).points(tuner.ask(9))
+    tuner = Tuner(device.space, "transfer", begin=device.best)
+    default, begin, *others = EncodedSpace(device.space).points(tuner.ask(9))
     assert (default == 0).all()
     assert (begin[1:] == BEST).all()
     assert sorted(np.flatnonzero(point != begin)[0] for point in others) == [1, 2, 3, 4, 5, 6, 7]
@@ -77,24 +77,24 @@ def test_knobs_that_only_gain_together_are_put_together(tmp_path):
 
 
 def test_without_a_beginning_it_begins_with_the_default_or_the_best_that_is_known():
-    domain = Domain(matmul_space())
-    tuner = Tuner(matmul_space(), "probing")
-    default, *others = domain.points(tuner.ask(4))
+    encoded = EncodedSpace(matmul_space())
+    tuner = Tuner(matmul_space(), "transfer")
+    default, *others = encoded.points(tuner.ask(4))
     assert all((point != default).sum() == 1 for point in others)
-    told = domain.configs(domain.sample(20, np.random.default_rng(0)))
-    tuner = Tuner(matmul_space(), "probing")
+    told = encoded.configs(encoded.sample(20, np.random.default_rng(0)))
+    tuner = Tuner(matmul_space(), "transfer")
     tuner.tell(told, map(cost, told))
-    best = domain.points([min(told, key=cost)])[0]
-    _, *others = domain.points(tuner.ask(4))
+    best = encoded.points([min(told, key=cost)])[0]
+    _, *others = encoded.points(tuner.ask(4))
     assert all((point != best).sum() == 1 for point in others)
 
 
 def test_other_strategies_are_not_told_where_to_begin():
-    with pytest.raises(TuningError, match="is for strategy='probing', not 'annealing'"):
+    with pytest.raises(TuningError, match="is for strategy='transfer', not 'annealing'"):
         Tuner(matmul_space(), begin=matmul_space().default)
     unknown = replace(matmul_space().default, sketch=direct("another"))
     with pytest.raises(ConfigError, match="another"):
-        Tuner(matmul_space(), "probing", begin=unknown)
+        Tuner(matmul_space(), "transfer", begin=unknown)
 
 
 class Known:
@@ -112,13 +112,13 @@ class Known:
 def strategy(device, legal=None, begin=None):
     features = Features(device.space, ConfigVector())
     rng = np.random.default_rng(0)
-    return Probing(Domain(device.space, legal), rng, Known(), features, SMALL, begin)
+    return TransferSearch(EncodedSpace(device.space, legal), rng, Known(), features, SMALL, begin)
 
 
 def test_nothing_is_left_to_ask_for_where_all_is_known(tmp_path):
     device = table(tmp_path, 2)
     searching = strategy(device)
-    every = searching.domain.listed
+    every = searching.encoded.listed
     searching.tell(every, np.arange(1.0, 1 + len(every)))
     assert len(searching.ask(4)) == 0
     assert searching.exhausted
@@ -161,7 +161,7 @@ def test_tuning_begins_with_the_best_of_another_machine(tmp_path):
         matmul(),
         device=here,
         trials=12,
-        strategy="probing",
+        strategy="transfer",
         records=tmp_path / "r.db",
         transfer=None,
         callbacks=[notes],
@@ -170,6 +170,6 @@ def test_tuning_begins_with_the_best_of_another_machine(tmp_path):
     assert here.measured[1] == min(known, key=cost)
     assert "begins with what was best on another one" in notes.heard
     again = MadeUp()
-    options = {"strategy": "probing", "records": tmp_path / "r.db", "transfer": None}
+    options = {"strategy": "transfer", "records": tmp_path / "r.db", "transfer": None}
     tune(matmul(), device=again, trials=13, callbacks=[notes], **options)
     assert notes.heard.count("begins with what was best on another one") == 2
