@@ -123,7 +123,7 @@ def test_a_file_that_uses_the_installed_package_is_type_checked(tmp_path: Path) 
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert lines[:2] == [
-        'user.py:3: note: Revealed type is "loopwright.codegen.library.Library"',
+        'user.py:3: note: Revealed type is "loopwright.codegen.library.library.Library"',
         'user.py:4: error: "Library" has no attribute "frobnicate"  [attr-defined]',
     ]
     assert lines[2:] == ["Found 1 error in 1 file (checked 1 source file)"]
