@@ -47,9 +47,10 @@ def main(suite: str, threads: int, rounds: int, csv_: Path | None) -> None:
             found[row.suite].append((label, speeds))
             click.echo(f"{row.suite} {label}: {' '.join(f'{s:.2f}' for s in speeds)}", err=True)
     lines = ["| suite | rows | fast | standard | strict |", "|---|---|---|---|---|"]
-    for name, rows in [*found.items(), ("all", [r for rows in found.values() for r in rows])]:
-        means = [_mean([speeds[n] for _, speeds in rows]) for n in range(len(WORDS))]
-        lines.append(f"| {name} | {len(rows)} | {' | '.join(f'{m:.2f}' for m in means)} |")
+    every = [pair for pairs in found.values() for pair in pairs]
+    for name, pairs in [*found.items(), ("all", every)]:
+        means = [_mean([speeds[n] for _, speeds in pairs]) for n in range(len(WORDS))]
+        lines.append(f"| {name} | {len(pairs)} | {' | '.join(f'{m:.2f}' for m in means)} |")
     click.echo("\n".join(lines))
     if csv_:
         text = [f'{s},"{r}",{",".join(map(str, v))}' for s, rows in found.items() for r, v in rows]

@@ -10,7 +10,17 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
-    "name", ["choices", "collect", "instant", "replayed", "paper/collect", "paper/figure"]
+    "name",
+    [
+        "ablation",
+        "choices",
+        "collect",
+        "instant",
+        "numerics",
+        "replayed",
+        "paper/collect",
+        "paper/figure",
+    ],
 )
 def test_a_command_says_its_help(name):
     script = BENCHMARKS / f"{name}.py"
