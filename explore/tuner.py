@@ -73,14 +73,14 @@ class Tuner:
         space: where configs come from; an encoded space of it, if not all of its points may be
             asked for.
         strategy: one of `STRATEGIES`, or a function of an encoded space and a generator.
-        model: one of `costmodel.choice.MODELS`, or a cost model, which "annealing" and "transfer"
-            then train.
+        model: one of `costmodel.models.registry.MODELS`, or a cost model, which "annealing" and
+            "transfer" then train.
         seed: decides everything that is random, the model's part included.
         representation: features for the model; by default those that it reads, or
             `ConfigVector` for a table of known costs, which has no loops.
         schedule: the numbers of annealing.
         base: the global model of Eq. 4, which a model that is named goes on from; see
-            `transfer.base.find_base`.
+            `transfer.pretrained.base.find_base`.
         begin: where "transfer" begins, such as what was best on another machine.
 
         Raises `TuningError` for an unknown strategy or a seed that cannot be, or where another

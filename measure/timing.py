@@ -40,7 +40,7 @@ _MOST_CALLS = 1 << 24
 
 
 class Repeatable(Protocol):
-    """Call that can be timed; see `codegen.calls.Call`."""
+    """Call that can be timed; see `codegen.library.calls.Call`."""
 
     def repeat(self, times: int, /) -> tuple[float, float]:
         """Call it `times` times: elapsed seconds, and CPU seconds of the whole process."""

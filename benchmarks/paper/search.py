@@ -39,8 +39,8 @@ class Setting:
 
     Attributes
     ----------
-    model, reads: as `costmodel.choice` and `costmodel.representation` name them; `reads` None
-        for what the model reads by itself.
+    model, reads: as `costmodel.models.registry` and `costmodel.features.representation` name them;
+        `reads` None for what the model reads by itself.
     candidates, acquisition: λ of Eq. 3, and what is maximized.
     times: measurements for each trial that is counted ("GA x 2" of the paper's Figure 4).
     sources: names of tables that a global model learns from first (Eq. 4); "transfer" begins with

@@ -21,10 +21,10 @@ from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 class GpuLibrary(Library):
     """A compiled computation on a GPU: called, bound and exported as any `Library`.
 
-    Arguments are arrays of torch or CuPy on the GPU (whatever speaks DLPack and says that it is
-    there), which are used where they are, on the current stream of their package, with results of
-    the same kind; or NumPy arrays, which are copied to the GPU, and the results back. Arrays of
-    the GPU that are not dense or not aligned to 16 bytes are refused, not copied.
+    Arguments may be arrays of torch or CuPy on the GPU: whatever speaks DLPack and says that it is
+    there. These are used where they are, on the current stream of their package, and results are
+    of the same kind. NumPy arrays are copied to the GPU, and the results back. Arrays of the GPU
+    that are not dense or not aligned to 16 bytes are refused, not copied.
     """
 
     def __init__(

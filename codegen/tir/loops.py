@@ -15,7 +15,6 @@ def overflows(loop: Loop, caches: int) -> bool:
     """Return whether the arrays that a loop touches overflow the caches. They must not be so large
     that what is left there does not matter. At least half of them must be read: what is only
     written gains nothing. Loops with prefetches are excluded, since these assume that iterations
-    follow each other. Not where it has hints of what comes next, which take it that iterations
     follow each other."""
     inside = list(statements(loop.body))
     if any(isinstance(s, Prefetch) for s in inside):

@@ -36,7 +36,7 @@ class Schedule:
     hot, cold: temperatures of the first and the last step, in standard deviations of the score.
     learn_from: measured points below which the model is not asked.
     acquisition: what is maximized: "mean", the predicted score, or, of a model that is uncertain,
-        "ei" or "ucb"; see `costmodel.acquisition`.
+        "ei" or "ucb"; see `costmodel.models.acquisition`.
     sketches, more: how many sketches a search looks at first, and how many more with each batch.
         The features of one take up to a quarter of a second to record, which a search of a few
         dozen trials should not spend on hundreds of them.

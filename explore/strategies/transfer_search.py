@@ -29,9 +29,9 @@ class TransferSearch(Annealing):
     process over the trials expects the least of, within two knobs of the beginning or of the best.
     Once these are as many as the former, every other candidate is annealing's.
 
-    The process is of the logarithm of costs, with the kernel s(a, b) + exp(-d(a, b) / 2), where d
+    The process is of the logarithm of costs, with the kernel s(a, b) + exp(-d(a, b) / 2). Here d
     is the number of components in which points differ, and s the share of those in which they do
-    not: each knob has an effect of its own (the additive kernel of Duvenaud et al. 2011, in the
+    not. So each knob has an effect of its own (the additive kernel of Duvenaud et al. 2011, in the
     first order), and all have one together (that of the Hamming distance).
     """
 

@@ -25,6 +25,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.graph.compile.kernels import check_plannable
 from loopwright.graph.compile.link import Linked, link
+from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork, build_vm
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.passes import fused
@@ -32,26 +33,17 @@ from loopwright.graph.importers.read import read_model
 from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.tasks import Work, work_of
-from loopwright.measure.machine import fingerprint
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.lookup import hardware
-from loopwright.transfer.records.record import NETWORK
-from loopwright.transfer.records.store import Record, RecordStore
+from loopwright.transfer.records.store import Record
 
 _UNTIMED = 3
 """Calls after which weights lie as near as they will: after another model's calls, the first ones
 read them from memory."""
 
-
 _SAMPLES = 5
 """Calls, at least, whose median is what a call takes."""
-
-_CLEARLY = 0.9
-"""Share of a program's time alone, below which another is likely to be faster in a network,
-too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,14 +266,13 @@ def build_model(  # noqa: PLR0913 - what users choose
     model, inputs: as for `read_model`.
     target, threads: as for `lw.build`.
     records: path of a record store.
-    policy: whose records may serve, see `transfer.lookup.POLICIES`.
+    policy: whose records may serve, see `transfer.records.lookup.POLICIES`.
     name: what messages call the library; an exported one is called like its file.
-    layout: "auto" lays images between steps out as suits the steps (`graph.layout`), "given" as
-        the model says.
-    check: whether to run the model once as compiled and once where it comes from, torch, or for
-        ONNX onnxruntime if that is installed, and to refuse it where results differ by more than
-        rounding: what TVM imports wrongly is not returned.
-
+    layout: "auto" lays images between steps out as suits the steps (`graph.transforms.layout`),
+        "given" as the model says.
+    check: whether to run the model once as compiled and once where it comes from: torch, or for
+        ONNX onnxruntime if that is installed. Results that differ by more than rounding are an
+        error, so what TVM imports wrongly is not returned.
     numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`.
     sparse: whether records may serve whose programs skip zeros of the data, so that the time of a
@@ -353,53 +344,6 @@ def compiled(
     composed = link(work, configs, target, name)
     used = {k: r for k, r in records.items() if composed.configs.get(k) == r.config}
     return TunedModel(work, composed, target, used)
-
-
-def best_records(
-    work: Work | VmWork,
-    target: Target,
-    records: str | os.PathLike[str],
-    policy: str = "exact",
-    machine: Mapping[str, str] | None = None,
-) -> dict[str, Record]:
-    """The best record of every task that has one, by the workload's key; one that was measured
-    inside of a network before others of the same machine, by default this one, but for one that
-    has been found since. One of a config that is not of the space any more, where there is no
-    other."""
-    machine = fingerprint() if machine is None else machine
-    found = {}
-    with RecordStore(records, create=False) as store:
-        for task in work.tasks:
-            best = functools.partial(
-                store.best, task.workload, target, policy=policy, machine=machine
-            )
-            points = space(task.workload, target, work.numerics)
-            if isinstance(work, Work) and work.sparse:
-                points = points.whole
-            record, inside = best(among=points), best(among=points, cache=NETWORK)
-            if inside is not None and not (record and _goes_before(record, inside, store)):
-                record = inside
-            if record := record or best():
-                found[task.workload.key] = record
-    return found
-
-
-def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:
-    """Return whether a record of a program alone goes before the best one of inside of a network.
-    It does if it is of a nearer machine. It also does if an interrupted search found it before
-    comparing in the network, and it is clearly the faster program."""
-    if _where(inside) != _where(record):
-        return True
-    where = (record.workload_key, record.target, record.machine, record.threads)
-    if record.config in store.measured(*where, cache=NETWORK):
-        return False
-    alone = store.measured(*where).get(inside.config, 0.0)  # a store of the best may not have it
-    return record.cost < _CLEARLY * alone
-
-
-def _where(record: Record) -> tuple[object, ...]:
-    """Priority of a record by what it was measured on."""
-    return record.target, record.threads, hardware(record.machine)
 
 
 def _random(parameter: Parameter) -> Array:

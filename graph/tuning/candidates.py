@@ -52,11 +52,13 @@ class Compared:
 
 
 def candidates(session: Session, sparse: bool) -> tuple[Config, ...]:
-    """The best config of a search, the default one, the one that won in a network before, the best
-    one whose threads write contiguous parts, the best of every other rewrite that comes near, then
-    the next best ones. The default is there so that noise makes nothing slower than it was without
-    tuning. With `sparse`, programs that skip zeros too, whose time alone, on other data,
-    would say nothing."""
+    """Configs to compare inside of a network, in the order of their claim.
+
+    First the best of the search, the default and the winner in an earlier network. Then the best
+    whose threads write contiguous parts, and that of every other rewrite that comes near. Then the
+    next best. The default is among them so that noise makes nothing slower than without tuning.
+    With `sparse`, programs that skip zeros are too: their time alone, on other data, says nothing.
+    """
     first: dict[Derivation, Config] = {}
     for config in _near(session):
         first.setdefault(config.sketch.derivation, config)
@@ -76,9 +78,9 @@ def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
     """Expected seconds of a step by each config: the mean over the rounds, disturbed samples cut
     off.
 
-    It is not the typical sample, as for programs alone, since a machine may have several states (a
-    virtual one's cores share a cache in one minute and not in the next), and a candidate that is
-    the best in one of them may be poor in another.
+    Programs alone are judged by their typical sample. Here the mean is better, since a machine may
+    have several states: a virtual one's cores share a cache in one minute and not in the next. A
+    candidate that is the best in one state may be poor in another.
     """
     if not samples:
         return {}

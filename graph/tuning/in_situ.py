@@ -4,7 +4,7 @@ A candidate that is measured alone finds its weights in the caches. In a network
 last-level cache or from memory, so that fewer of them (a smaller Winograd tile, say) may win
 although it multiplies more. So the network is built a few times, every time with another candidate
 for each task, and the candidates' steps are timed within whole calls, builds in rounds. What a
-step's own time does not tell, whole networks do (`graph.whole`).
+step's own time does not tell, whole networks do (`graph.tuning.network_ab`).
 """
 
 from __future__ import annotations

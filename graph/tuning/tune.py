@@ -20,13 +20,13 @@ from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
 from loopwright.graph.compile.model import (
     TunedModel,
-    best_records,
     build_work,
     check_results,
     import_model,
     runs_here,
     without_source,
 )
+from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.tasks import Task, Work
@@ -204,7 +204,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
 
     Parameters
     ----------
-    model, inputs: see `graph.read.read_model`.
+    model, inputs: see `graph.importers.read.read_model`.
     target, threads: as for `lw.build`.
     minutes, trials, effort: the budget of the whole network; trials of earlier sessions do not
         count.

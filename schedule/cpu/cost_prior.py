@@ -1,7 +1,8 @@
 """A rough time of a program, by which algorithm a search begins with, and a default is made.
 
-Each nest takes as long as its arithmetic, at the share of the peak that its register tile may
-reach, and as what it fetches again meanwhile, or as long as what it moves, whichever is more. On
+A nest takes the longer of two times: that of its computing, and that of what it moves. Computing
+is its arithmetic, at the share of the peak that its register tile may reach, and what it fetches
+again meanwhile. On
 a convolution's direct sum, im2col and Winograd programs, that orders the algorithms as
 measurements do; it is no cost model within one.
 """

@@ -1,8 +1,8 @@
 """Lowering of matrix kernels: tiled matrix products on tensor cores.
 
 A block has Wm × Wn warps, and each warp Fm × Fn accumulators of 16×16 elements. The factors are
-copied to shared memory as they lie in memory, rows or columns of either being contiguous, in rows
-that are padded by 16 bytes, so that the lanes of a warp read from different banks.
+copied to shared memory as they lie in memory: rows or columns of either are contiguous. There rows
+are padded by 16 bytes, so that the lanes of a warp read from different banks.
 
     acc[Fm, Fn] = 0
     for chunk of k:

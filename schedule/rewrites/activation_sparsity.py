@@ -15,7 +15,7 @@ what it has come to waits in S.
 
 Results are those of the definition, but for weights that are infinite or no numbers, where these
 meet a 0. What such a program takes depends on the data, so no search finds it: it is compared
-where a network has made the data (`graph.in_place`).
+where a network has made the data (`graph.tuning.in_situ`).
 """
 
 from __future__ import annotations

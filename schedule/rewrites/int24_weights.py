@@ -11,12 +11,12 @@ where W is constant, and B_g are the three bytes of V, which is what the lowest 
 the P_g are for: each is an integer of 32 bits whose upper 24 are a weight. Such a product takes as
 long as its weights take to be read, and these have three quarters of the bytes; three of four are
 made a float by one instruction. The lowest byte is no error, as the upper ones are chosen knowing
-it. A weight is off by half a step of 2⁻²³ of the largest one of its sum, which is what rounding to
-float32 costs that one, and, if it is one of the first three and as large, by half as much again,
-since a float has 24 bits (block floating point, Wilkinson 1963, *Rounding Errors in Algebraic
-Processes*). Where 4 does not divide K, some X meet a V that is 0, too. Sums are up to 2³¹ times as
-large before they are scaled: they overflow for X of about 10²⁸, and where weights are used a few
-times only, for which X is made smaller first, for those of 10³³.
+it. A weight is off by half a step of 2⁻²³ of the largest one of its sum: that is what rounding to
+float32 costs the largest. A weight of the first three parts that is as large is off by half as
+much again, since a float has 24 bits. This is block floating point (Wilkinson 1963, *Rounding
+Errors in Algebraic Processes*). Where 4 does not divide K, some X meet a V that is 0, too. Sums
+are up to 2³¹ times as large before they are scaled: they overflow for X of about 10²⁸, and where
+weights are used a few times only, for which X is made smaller first, for those of 10³³.
 """
 
 from __future__ import annotations

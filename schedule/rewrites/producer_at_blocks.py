@@ -1,14 +1,14 @@
-"""Through: a window over each plane, and the sum over planes behind it, in blocks of rows.
+"""A producer at its consumer's blocks of rows: a window over each plane, then a sum over planes.
 
     D[y, x, c] = sum over r, s of P[y + r, x + s, c] * W[r, s, c];
     O[y, x, d] = sum over c of D[y, x, c] * V[c, d]
      ↦  for b < H / R: D'[y, x, c] = …, for the R rows of the block;
                        O[b * R + y, x, d] = sum over c of D'[y, x, c] * V[c, d]
 
-Between the two there is little to compute and much to move. What a core has computed of the one it
-reads for the other, out of its own cache and into the same place for each block, where two nests
-would write the whole of D and wait for other cores to give up what they hold of it. Windows are in
-parts, as of `peel_boundaries`.
+Between the two there is little to compute and much to move. Here a core reads the block of D that
+it has just computed from its own cache, and each block takes the place of the one before. Two
+nests would write the whole of D, and wait for lines that other cores hold. Windows are in parts,
+as of `peel_boundaries`.
 """
 
 from __future__ import annotations
