@@ -222,6 +222,10 @@ def indices(names: str = "", /, **extents: int) -> tuple[Index, ...]:
     such as a pooling window's, is given by keyword: `y, x, r, s = lw.indices("y x", r=3, s=3)`
     or `lw.indices("y x r s", r=3, s=3)`.
     """
+    if not isinstance(names, str):
+        raise NotationError(
+            f"{names!r} cannot name indices: give names in one string, as in 'i j k'"
+        )
     split = names.replace(",", " ").split()
     for name, extent in extents.items():
         if isinstance(extent, bool) or not isinstance(extent, _INTEGERS) or extent < 1:

@@ -62,7 +62,7 @@ class Tensor:
         dtype: str | None = None,
         constant: bool = False,
     ) -> None:
-        if not name.isidentifier():
+        if not (isinstance(name, str) and name.isidentifier()):
             raise NotationError(f"{name!r} cannot name a tensor: use letters, digits and _")
         self.name = name
         self.shape = None if shape is None else _check_shape(name, shape)

@@ -113,9 +113,10 @@ def _why_not(rewrite: Rewrite, workload: Workload, target: Target, numerics: Num
     if target.gpu is not None and not rewrite.gpu:
         return "it is for processors"
     if isinstance(rewrite, ExplicitZeros) and numerics != Numerics.STRICT:
-        return "it is for strict numerics"
+        return "it is for strict numerics: the others may skip zeros"
     if rewrite.data_dependent:
-        return f"its time depends on the data: it is for sparse=True; it needs {rewrite.needs}"
+        needs = f"it needs {rewrite.needs}"
+        return f"its time depends on the data: only networks have it, by sparse=True; {needs}"
     base = direct(Named(workload), target)
     starts = [base] if "direct" in rewrite.of else []
     least = [

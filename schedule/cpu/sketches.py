@@ -70,7 +70,7 @@ class CpuSketches:
                     return sketch
         raise ConfigError(
             f"there is no sketch {structure!r} of the program {self.variant.derivation}, but such "
-            f"as {self.first.name.structure!r}"
+            f"as {self.first.name.structure!r}; is the config of another workload?"
         )
 
     def _option(self, number: int, choice: int) -> _Option:

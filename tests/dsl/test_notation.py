@@ -246,6 +246,9 @@ def assign(t: Tensor, index: Any, body: Any) -> None:
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: lw.tensor("2x", (3,)), "'2x' cannot name a tensor"),
+    (lambda: lw.tensor(3, (3,)), "3 cannot name a tensor"),
+    (lambda: lw.indices(3), "3 cannot name indices: give names in one string"),
+    (lambda: lw.indices(["i", "j"]), "cannot name indices: give names in one string"),
     (lambda: lw.tensor("x", (3, 0)), "extents are integers ≥ 1"),
     (lambda: lw.tensor("x", (True,)), "extents are integers ≥ 1"),
     (lambda: lw.tensor("x", (3,), "float31"), "'float31' is not supported; use one of float64"),

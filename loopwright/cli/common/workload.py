@@ -161,7 +161,9 @@ def _from_einsum(spec: str, values: dict[str, str]) -> Request:
         sizes = {c: int(v) for c, v in rest.items()}
         known = {int(n) for n in constants.split(",") if n}
     except ValueError as error:
-        raise NotationError(f"{spec!r}: sizes and numbers of operands are integers") from error
+        raise NotationError(
+            f"{spec!r}: sizes and numbers of operands are integers: {error}"
+        ) from error
     if not known <= set(range(len(operands))):
         raise NotationError(f"{spec!r} has operands 0 to {len(operands) - 1}, not {constants}")
     tensors = [
