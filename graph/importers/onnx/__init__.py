@@ -1,0 +1,1 @@
+"""ONNX in: operators straight into the notation, by a table."""

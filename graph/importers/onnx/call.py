@@ -1,0 +1,247 @@
+"""`Call`: one use of an operator, and the table of what operators mean in the notation.
+
+A value is an array where it is known (weights, shapes, what follows from them), else a tensor of
+the notation. A rule gets a call and returns the value of each output:
+
+    @operator("Relu")
+    def _relu(call: Call) -> Value:
+        return call.each(lambda x: f.max(x, 0))
+
+What depends on known values alone never reaches a rule: NumPy has computed it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.dtypes import is_float
+from loopwright.dsl.expr import Const, Expr
+from loopwright.dsl.functions import cast
+from loopwright.dsl.index import Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.errors import UnsupportedOperator
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Value = Array | Tensor
+Rule = Callable[["Call"], Value | Sequence[Value]]
+
+OPERATORS: dict[str, Rule] = {}
+"""The rule of each operator, by its name; those of other domains than ONNX's own by
+"domain:name"."""
+
+
+def operator(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule in the table under these names."""
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            OPERATORS[name] = rule
+        return rule
+
+    return register
+
+
+class Weights:
+    """The arrays behind constant tensors, each array one tensor."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[Tensor, Array] = {}
+        self._known: dict[int, Tensor] = {}
+
+    def tensor(self, array: Array, name: str = "constant") -> Tensor:
+        """The constant tensor of an array."""
+        if id(array) not in self._known:
+            made = Tensor(identifier(name), array.shape, str(array.dtype), constant=True)
+            self._known[id(array)] = made
+            self.arrays[made] = array
+        return self._known[id(array)]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One use of an operator.
+
+    Attributes
+    ----------
+    op, label: the operator's name, and what messages call this use.
+    version: of the operator set.
+    inputs: the values; None for one that is left out.
+    attributes: by name, as Python's numbers, strings (str), arrays, lists, or graphs.
+    names: the names of the inputs, "" for one that is left out.
+    outputs: the names of the outputs, "" for one that is not wanted.
+    shapes: the shapes that the model states for its outputs, where it does.
+    weights: makes tensors of arrays.
+    uses: how often a value is read, by its name.
+    scaled: for results of linear operators with known weights: the same result, each channel
+        times a factor and plus a summand.
+    branch: computes a graph that is an attribute, given its inputs.
+    """
+
+    op: str
+    label: str
+    version: int
+    inputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shapes: tuple[tuple[int, ...] | None, ...]
+    weights: Weights
+    uses: Mapping[str, int]
+    scaled: dict[Tensor, Callable[[Array, Array], Tensor]]
+    branch: Callable[[Any, Sequence[Value]], list[Value]]
+
+    # ---- what the call says ----
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute, or `default`."""
+        value = self.attributes.get(name)
+        return default if value is None else value
+
+    def has(self, number: int) -> bool:
+        """Return whether an input is given."""
+        return number < len(self.inputs) and self.inputs[number] is not None
+
+    def value(self, number: int) -> Value:
+        """An input that must be given."""
+        if not self.has(number):
+            raise self.unsupported(f"its input {number} is left out")
+        given = self.inputs[number]
+        assert given is not None
+        return given
+
+    def known(self, number: int, default: Any = None) -> Array | None:
+        """An input whose elements must be known, as an array; `default` where it is left out."""
+        if not self.has(number):
+            return None if default is None else np.asarray(default)
+        given = self.inputs[number]
+        if isinstance(given, Tensor):
+            raise NotKnown(number, self)
+        return given
+
+    def ints(self, number: int, attribute: str = "") -> list[int] | None:
+        """Integers that are an input, or in older versions an attribute."""
+        if self.has(number):
+            known = self.known(number)
+            assert known is not None
+            return [int(n) for n in known.reshape(-1)]
+        given = self.get(attribute) if attribute else None
+        return None if given is None else [int(n) for n in np.reshape(given, -1)]
+
+    def tensor(self, number: int) -> Tensor:
+        """An input as a tensor."""
+        return self.as_tensor(self.value(number))
+
+    def as_tensor(self, value: Value) -> Tensor:
+        """A value as a tensor."""
+        if isinstance(value, Tensor):
+            return value
+        return self.weights.tensor(value)
+
+    def shape(self, number: int = 0) -> tuple[int, ...]:
+        """The shape of an input."""
+        return shape_of(self.value(number))
+
+    def dtype(self, number: int = 0) -> str:
+        """The element type of an input."""
+        return str(self.value(number).dtype)
+
+    def axis(self, default: int = 0, rank: int | None = None, name: str = "axis") -> int:
+        """The attribute that names an axis, counted from the front."""
+        rank = len(self.shape()) if rank is None else rank
+        return self.checked_axis(int(self.get(name, default)), rank)
+
+    def checked_axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < max(rank, 1):
+            raise self.unsupported(f"its axis is {axis}, of a tensor with {rank} axes")
+        return axis % rank if rank else 0
+
+    def unsupported(self, reason: str) -> UnsupportedOperator:
+        """Error for a use that has no meaning here."""
+        return UnsupportedOperator(f"{self.label}: {reason}")
+
+    # ---- what it computes ----
+
+    def define(
+        self, shape: Sequence[int], body: Callable[..., Expr], name: str = ""
+    ) -> Tensor:
+        """A tensor whose elements are `body(i0, i1, …)`."""
+        return define(name or self.op.lower(), shape, body)
+
+    def each(self, body: Callable[..., Expr], *numbers: int, dtype: str = "") -> Tensor:
+        """The inputs of these numbers (all, by default) broadcast, and `body` of each element."""
+        values = [self.value(n) for n in numbers or range(len(self.inputs))]
+        return self.broadcast(values, body, dtype)
+
+    def broadcast(self, values: Sequence[Value], body: Callable[..., Expr], dtype: str = "") -> Tensor:
+        """Values broadcast against each other, and `body` of each element."""
+        try:
+            shape = np.broadcast_shapes(*map(shape_of, values))
+        except ValueError:
+            shown = " and ".join(str(shape_of(v)) for v in values)
+            raise self.unsupported(f"its inputs {shown} do not broadcast") from None
+
+        def element(*axes: Index) -> Expr:
+            x = body(*(self.read(v, axes) for v in values))
+            return cast(x, dtype) if dtype else x
+
+        return self.define(shape, element)
+
+    def read(self, value: Value, axes: Sequence[Any]) -> Expr:
+        """An element of a value that is broadcast along `axes`; a single number is said itself."""
+        shape = shape_of(value)
+        if not isinstance(value, Tensor) and value.size == 1 and len(shape) <= len(axes):
+            return number(value.reshape(-1)[0], str(value.dtype))
+        own = axes[len(axes) - len(shape) :]
+        tensor = self.as_tensor(value)
+        at = tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))
+        element: Expr = tensor[at]
+        return element
+
+
+class NotKnown(UnsupportedOperator):  # noqa: N818 - it says what is the matter
+    """An input whose elements decide shapes, and which are known at a call only."""
+
+    def __init__(self, number: int, call: Call) -> None:
+        self.name = call.names[number]
+        super().__init__(
+            f"{call.label}: what {self.name!r} holds decides what is computed, and it is known at "
+            "a call only"
+        )
+
+
+def number(value: Any, dtype: str) -> Const:
+    """A number as an element."""
+    if dtype == "bool":
+        return Const(bool(value), dtype)
+    return Const(float(value) if is_float(dtype) else int(value), dtype)
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The shape of a value, which always has one."""
+    assert value.shape is not None, value
+    return tuple(value.shape)
+
+
+def define(name: str, shape: Sequence[int], body: Callable[..., Expr]) -> Tensor:
+    """A tensor whose elements are `body(i0, i1, …)`."""
+    axes = tuple(Index(f"i{d}", int(n)) for d, n in enumerate(shape))
+    out = Tensor(identifier(name), tuple(int(n) for n in shape))
+    out[axes] = body(*axes)
+    return out
+
+
+def reduced(name: str, shape: Sequence[int], body: Callable[..., Expr]) -> Tensor:
+    """A tensor that `body(i0, i1, …)`, a reduction, defines; of the type of what is reduced."""
+    return define(name, shape, body)
+
+
+def identifier(name: str) -> str:
+    """A name made of letters, digits and underscores."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return plain if plain.isidentifier() else f"t_{plain}"

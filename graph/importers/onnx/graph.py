@@ -1,0 +1,249 @@
+"""A graph of ONNX operators, read node by node into definitions of the notation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.dtypes import DTYPES
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.errors import ModelError, UnsupportedOperator
+from loopwright.graph.importers.onnx.call import OPERATORS, Array, Call, Value, Weights, identifier
+from loopwright.graph.importers.onnx.fold import DRAWN, folded
+from loopwright.graph.importers.onnx.functions import body_of
+from loopwright.graph.transforms.fusion import Definitions, defined_by
+
+_OWN = ("", "ai.onnx")
+
+
+@dataclass(eq=False)
+class Graph:
+    """What the nodes of a model mean, as far as they were read.
+
+    `definitions` are the tensors that each node defines, `weights` the arrays behind constants.
+    """
+
+    versions: Mapping[str, int]
+    weights: Weights = field(default_factory=Weights)
+    definitions: list[Definitions] = field(default_factory=list)
+    scaled: dict[Tensor, Callable[[Array, Array], Tensor]] = field(default_factory=dict)
+    seen: set[Tensor] = field(default_factory=set)
+
+    def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
+        """The outputs of a graph. `values` are those known by name, `outer` counts what graphs
+        around it read."""
+        from onnx import numpy_helper
+
+        for weight in graph.initializer:
+            if weight.name not in values:
+                values[weight.name] = numpy_helper.to_array(weight)
+        uses = Counter(outer)
+        uses.update(_read_in(graph))
+        uses.update(v.name for v in graph.output)
+        self.nodes(_needed(graph), values, uses, _stated(graph))
+        return [self._output(v.name, values) for v in graph.output]
+
+    def nodes(
+        self,
+        nodes: Sequence[Any],
+        values: dict[str, Value],
+        uses: Mapping[str, int],
+        stated: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Read nodes in order; the value of each result goes into `values`."""
+        for node in nodes:
+            label = f"operator {node.op_type} {node.name}".rstrip()
+            inputs = tuple(self._input(name, label, values) for name in node.input)
+            for name, value in zip(node.output, self._results(node, label, inputs, values, uses, stated)):
+                if name:
+                    values[name] = value
+
+    def _input(self, name: str, label: str, values: Mapping[str, Value]) -> Value | None:
+        if not name:
+            return None
+        if name not in values:
+            raise ModelError(f"{label} reads {name!r}, which nothing before it gives")
+        return values[name]
+
+    def _output(self, name: str, values: Mapping[str, Value]) -> Value:
+        if name not in values:
+            raise ModelError(f"output {name!r} is the result of no operator")
+        return values[name]
+
+    def _results(  # noqa: PLR0913, PLR0917 - what a node stands among
+        self,
+        node: Any,
+        label: str,
+        inputs: tuple[Value | None, ...],
+        values: dict[str, Value],
+        uses: Mapping[str, int],
+        stated: Mapping[str, tuple[int, ...]],
+    ) -> Sequence[Value]:
+        domain = "" if node.domain in _OWN else node.domain
+        version = self.versions.get(domain, 1)
+        graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
+        if node.op_type in DRAWN:
+            raise UnsupportedOperator(
+                f"{label} draws random numbers, which a compiled program cannot: give them to "
+                "the model as an input"
+            )
+        if not graphs and not any(isinstance(x, Tensor) for x in inputs):
+            return [_as_known(x, label) for x in folded(node, inputs, version)]
+
+        def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
+            own = dict(values)
+            own.update(zip((v.name for v in graph.input), given, strict=True))
+            return self.run(graph, own, {name: 2 for name in values})
+
+        call = Call(
+            node.op_type,
+            label,
+            version,
+            inputs,
+            {a.name: _attribute(a) for a in node.attribute},
+            tuple(node.input),
+            tuple(node.output),
+            tuple(stated.get(name) for name in node.output),
+            self.weights,
+            uses,
+            self.scaled,
+            branch,
+        )
+        key = f"{domain}:{node.op_type}" if domain else node.op_type
+        rule = OPERATORS.get(key)
+        if rule is None and (inner := body_of(node, version, inputs)) is not None:
+            return self._expanded(node, inner, inputs, stated)
+        if rule is None:
+            raise UnsupportedOperator(f"{label} is not among those that can be compiled")
+        try:
+            made = rule(call)
+        except ModelError:
+            raise
+        except LoopwrightError as error:  # the notation's own checks
+            raise UnsupportedOperator(f"{label}: {error}") from error
+        results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
+        results = [_as_known(x, label) for x in results]
+        self._record(node.op_type.lower(), results)
+        return results
+
+    def _record(self, name: str, results: Sequence[Value]) -> None:
+        """Keep what a node defines."""
+        new = [t for t in defined_by(results, self.seen) if t.definition is not None]
+        self.seen.update(new)
+        if new:
+            self.definitions.append(Definitions(name, tuple(new)))
+
+    def _expanded(
+        self,
+        node: Any,
+        inner: Any,
+        inputs: Sequence[Value | None],
+        stated: Mapping[str, tuple[int, ...]],
+    ) -> list[Value]:
+        """The results of an operator that is made of others."""
+        own = {name: x for name, x in zip(inner.input, inputs) if x is not None}
+        missing = [n for n in inner.input if n not in own]
+        nodes = [_without(n, missing) for n in inner.node]
+        uses = Counter(name for n in nodes for name in n.input)
+        uses.update(own.keys())
+        uses.update(own.keys())  # what is outside may read them, too
+        saved, self.versions = self.versions, {
+            **self.versions,
+            **{("" if o.domain in _OWN else o.domain): o.version for o in inner.opset_import},
+        }
+        shapes = {i: stated[o] for i, o in zip(inner.output, node.output) if o in stated}
+        try:
+            self.nodes(nodes, own, uses, shapes)
+        finally:
+            self.versions = saved
+        return [own.get(name, np.zeros(0)) for name in inner.output][: len(node.output)]
+
+
+def _without(node: Any, names: Sequence[str]) -> Any:
+    """The node, inputs of these names left out."""
+    if not any(name in names for name in node.input):
+        return node
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for n, name in enumerate(copy.input):
+        if name in names:
+            copy.input[n] = ""
+    return copy
+
+
+def _as_known(value: Value, label: str) -> Value:
+    """The value, a tensor without elements as the array that it is. Raises `ModelError` for
+    elements of a type that is not of the notation."""
+    if isinstance(value, Tensor):
+        return np.zeros(value.shape, value.dtype) if 0 in (value.shape or ()) else value
+    if not isinstance(value, np.ndarray):
+        value = np.asarray(value)
+    return value
+
+
+def check_type(value: Array, name: str) -> Array:
+    """An array of a type of the notation. Raises `ModelError`."""
+    if str(value.dtype) not in DTYPES:
+        raise ModelError(f"{name} is {value.dtype}; the types are {', '.join(DTYPES)}")
+    return value
+
+
+def _attribute(a: Any) -> Any:
+    """An attribute as a value of Python's."""
+    from onnx import helper, numpy_helper
+
+    value = helper.get_attribute_value(a)
+    if a.HasField("t"):
+        return numpy_helper.to_array(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
+        return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value]
+    return value
+
+
+def _read_in(graph: Any) -> Iterator[str]:
+    """The names that nodes read, those of graphs inside too."""
+    for node in graph.node:
+        yield from node.input
+        for a in node.attribute:
+            for inner in (a.g, *a.graphs):
+                for name in (*_read_in(inner), *(v.name for v in inner.output)):
+                    yield name
+                    yield name  # as often as a loop does
+
+
+def _needed(graph: Any) -> list[Any]:
+    """The nodes that outputs depend on, in order."""
+    wanted = {v.name for v in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(node.input)
+            for a in node.attribute:
+                for inner in (a.g, *a.graphs):
+                    wanted.update((*_read_in(inner), *(v.name for v in inner.output)))
+    return kept[::-1]
+
+
+def _stated(graph: Any) -> dict[str, tuple[int, ...]]:
+    """The fixed shapes that a graph states for its values."""
+    found = {}
+    for value in (*graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
+            found[value.name] = tuple(d.dim_value for d in kind.shape.dim)
+    return found
+
+
+def input_tensor(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+    """The tensor of a model's input."""
+    return Tensor(identifier(name), shape, dtype)

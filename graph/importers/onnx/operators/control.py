@@ -1,0 +1,116 @@
+"""Branches and loops: those that known values decide become what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take
+
+_MOST = 2048
+"""Iterations beyond which a loop is not unrolled."""
+
+
+@operator("If")
+def _if(call: Call) -> list[Value]:
+    condition = call.value(0)
+    if isinstance(condition, np.ndarray):
+        chosen = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+        return call.branch(call.get(chosen), [])
+    # Both are computed; each element is taken from one of them.
+    both = [call.branch(call.get(name), []) for name in ("then_branch", "else_branch")]
+    made: list[Value] = []
+    for one, other in zip(*both, strict=True):
+        if shape_of(one) != shape_of(other) or str(one.dtype) != str(other.dtype):
+            raise call.unsupported(
+                f"its branches give {one.dtype}{list(shape_of(one))} and "
+                f"{other.dtype}{list(shape_of(other))}, and which is known at a call only"
+            )
+        flat = reshaped(call, condition, ())
+        made.append(call.broadcast([flat, one, other], f.where))
+    return made
+
+
+@operator("Loop")
+def _loop(call: Call) -> list[Value]:
+    body = call.get("body")
+    limit = call.known(0) if call.has(0) else None
+    going: Value = call.value(1) if call.has(1) else np.array(True)
+    states = [call.value(n) for n in range(2, len(call.inputs))]
+    count, scanned = 0, None
+    while limit is None or count < int(np.reshape(limit, -1)[0]):
+        if isinstance(going, Tensor):
+            raise NotKnown(1, call)
+        if not np.reshape(going, -1)[0]:
+            break
+        if count == _MOST:
+            raise call.unsupported(f"it takes more than {_MOST} iterations")
+        results = call.branch(body, [np.array(count, np.int64), going, *states])
+        going, states = results[0], results[1 : 1 + len(states)]
+        rest = results[1 + len(states) :]
+        scanned = [[] for _ in rest] if scanned is None else scanned
+        for rows, row in zip(scanned, rest):
+            rows.append(row)
+        count += 1
+    if scanned is None:
+        scanned = [[] for _ in range(len(call.outputs) - len(states))]
+    return [*states, *(_stacked(call, rows, 0) for rows in scanned)]
+
+
+@operator("Scan")
+def _scan(call: Call) -> list[Value]:
+    body, inputs = call.get("body"), [call.value(n) for n in range(len(call.inputs))]
+    if call.version < 9:
+        raise call.unsupported("Scan of opset 8 is not supported; export with opset 9 or newer")
+    count = int(call.get("num_scan_inputs"))
+    states, sequences = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    axes = _list(call, "scan_input_axes", count)
+    back = _list(call, "scan_input_directions", count)
+    steps = shape_of(sequences[0])[axes[0]]
+    if steps > _MOST:
+        raise call.unsupported(f"it takes more than {_MOST} iterations")
+    scanned: list[list[Value]] = []
+    for step in range(steps):
+        rows = []
+        for value, axis, reverse in zip(sequences, axes, back):
+            at = call.checked_axis(axis, len(shape_of(value)))
+            place = steps - 1 - step if reverse else step
+            part = take(call, value, at, np.array([place]), "scan")
+            shape = shape_of(value)
+            rows.append(reshaped(call, part, (*shape[:at], *shape[at + 1 :])))
+        results = call.branch(body, [*states, *rows])
+        states, rest = results[: len(states)], results[len(states) :]
+        scanned = scanned or [[] for _ in rest]
+        for kept, row in zip(scanned, rest):
+            kept.append(row)
+    outs = _list(call, "scan_output_axes", len(scanned))
+    ways = _list(call, "scan_output_directions", len(scanned))
+    return [
+        *states,
+        *(
+            _stacked(call, rows[::-1] if reverse else rows, axis)
+            for rows, axis, reverse in zip(scanned, outs, ways)
+        ),
+    ]
+
+
+def _list(call: Call, name: str, count: int) -> list[int]:
+    return [int(n) for n in call.get(name) or [0] * count]
+
+
+def _stacked(call: Call, rows: Sequence[Value], axis: int) -> Value:
+    """Values side by side along a new axis."""
+    if not rows:
+        raise call.unsupported("it does nothing, so that its results have no shape")
+    shape = shape_of(rows[0])
+    at = axis % (len(shape) + 1)
+    wide = [reshaped(call, row, (*shape[:at], 1, *shape[at:])) for row in rows]
+    return joined(call, wide, at)
+
+
+__all__: Any = []

@@ -1,0 +1,436 @@
+"""Convolutions over any number of axes, channels first, and their transposes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl import ops
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index, as_affine
+from loopwright.dsl.tensor import Tensor, pad
+from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.operators.linear import requantized, without_zero
+
+Pads = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a window moves: an entry of each for every spatial axis."""
+
+    extent: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: Pads
+
+    @staticmethod
+    def of(call: Call, spatial: Sequence[int], extent: Sequence[int]) -> Window:
+        """The window of a call over axes of `spatial` extents."""
+        rank = len(extent)
+        stride = _each(call, "strides", rank)
+        dilation = _each(call, "dilations", rank)
+        reach = [d * (k - 1) + 1 for d, k in zip(dilation, extent)]
+        auto = call.get("auto_pad", "NOTSET")
+        if auto.startswith("SAME"):
+            pads = []
+            for n, s, r in zip(spatial, stride, reach):
+                total = max((-(-n // s) - 1) * s + r - n, 0)
+                less, more = total // 2, total - total // 2
+                pads.append((less, more) if auto == "SAME_UPPER" else (more, less))
+        elif auto == "VALID":
+            pads = [(0, 0)] * rank
+        else:
+            given = [int(p) for p in call.get("pads") or [0] * (2 * rank)]
+            pads = list(zip(given[:rank], given[rank:]))
+        return Window(tuple(extent), tuple(stride), tuple(dilation), tuple(pads))
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The extent of the window with what it leaves out."""
+        return tuple(d * (k - 1) + 1 for d, k in zip(self.dilation, self.extent))
+
+
+def _each(call: Call, name: str, rank: int) -> list[int]:
+    return [int(n) for n in call.get(name) or [1] * rank]
+
+
+@operator("Conv")
+def _conv(call: Call) -> Value:
+    return convolved(call, call.tensor(0), call.value(1), call.value(2) if call.has(2) else None)
+
+
+def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:
+    """The convolution of a call. Where the weights are known, `call.scaled` learns of it."""
+    weights = shape_of(w)
+    window = Window.of(call, shape_of(x)[2:], weights[2:])
+    groups = int(call.get("group", 1))
+    if shape_of(x)[1] != weights[1] * groups or weights[0] % groups:
+        raise call.unsupported(f"x {shape_of(x)} and weights {weights} do not fit {groups} groups")
+
+    def made(w: Value, bias: Value | None) -> Tensor:
+        return _convolution(call, x, call.as_tensor(w), bias, window, groups)
+
+    def scaled(factor: Array, summand: Array) -> Tensor:
+        assert isinstance(w, np.ndarray)
+        factor = np.broadcast_to(factor, weights[:1])
+        shifted = summand if bias is None else bias * factor + summand
+        shifted = np.ascontiguousarray(np.broadcast_to(shifted, weights[:1])).astype(w.dtype)
+        by_channel = factor.reshape(-1, *(1,) * (len(weights) - 1))
+        return made((w * by_channel).astype(w.dtype), shifted)
+
+    result = made(w, bias)
+    if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
+        call.scaled[result] = scaled
+    return result
+
+
+def _convolution(  # noqa: PLR0913, PLR0917 - the terms of the operator
+    call: Call, x: Tensor, w: Tensor, bias: Value | None, window: Window, groups: int
+) -> Tensor:
+    rank = len(window.extent)
+    if rank <= 2:
+        function = ops.conv1d if rank == 1 else ops.conv2d
+        made = function(x, w, window.stride, window.pads, window.dilation, groups)
+    else:
+        made = _over_axes(x, w, window, groups)
+    return _with_bias(call, made, bias)
+
+
+def _with_bias(call: Call, x: Tensor, bias: Value | None) -> Tensor:
+    if bias is None or (isinstance(bias, np.ndarray) and not bias.any()):
+        return x
+    return ops.bias_add(x, call.as_tensor(bias))
+
+
+def _over_axes(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
+    """A convolution over three axes or more."""
+    (outer, inner), rank = shape_of(w)[:2], len(window.extent)
+    wide = pad(x, ((0, 0), (0, 0), *window.pads))
+    spatial = [
+        (n - r) // s + 1 for n, r, s in zip(shape_of(wide)[2:], window.reach, window.stride)
+    ]
+    c, taps = Index("c", inner), [Index(f"r{d}", window.extent[d]) for d in range(rank)]
+    per = outer // groups
+
+    def body(n: Index, o: Index, *y: Index) -> Expr:
+        own = as_affine(0) if inner == 1 and groups > 1 else as_affine(c)
+        source = own if groups == 1 else (o // per) * inner + own
+        at = [i * s + r * d for i, s, r, d in zip(y, window.stride, taps, window.dilation)]
+        return f.sum(wide[(n, source, *at)] * w[(o, own, *taps)])
+
+    return define("conv", (shape_of(x)[0], outer, *spatial), body)
+
+
+@operator("ConvTranspose")
+def _conv_transpose(call: Call) -> Value:
+    x, w = call.tensor(0), call.value(1)
+    bias = call.value(2) if call.has(2) else None
+    weights, groups = shape_of(w), int(call.get("group", 1))
+    rank = len(weights) - 2
+    stride, dilation = _each(call, "strides", rank), _each(call, "dilations", rank)
+    extra = [int(n) for n in call.get("output_padding") or [0] * rank]
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, weights[2:])]
+    spatial = shape_of(x)[2:]
+    whole = [s * (n - 1) + r + e for s, n, r, e in zip(stride, spatial, reach, extra)]
+    pads = _transposed_pads(call, spatial, stride, whole)
+    out = tuple(n - a - b for n, (a, b) in zip(whole, pads))
+
+    def made(w: Value, bias: Value | None) -> Tensor:
+        weights = call.as_tensor(w)
+        if rank == 2 and groups == 1 and set(dilation) == {1} and _plain(pads, reach, extra, stride):
+            given = ops.conv2d_transpose(x, weights, tuple(stride), pads, tuple(extra))
+        else:
+            given = _transposed(x, weights, out, pads, stride, dilation, groups)
+        return _with_bias(call, given, bias)
+
+    def scaled(factor: Array, summand: Array) -> Tensor:
+        assert isinstance(w, np.ndarray)
+        channels = (weights[1] * groups,)
+        factor = np.broadcast_to(factor, channels)
+        shifted = summand if bias is None else bias * factor + summand
+        shifted = np.ascontiguousarray(np.broadcast_to(shifted, channels)).astype(w.dtype)
+        by = np.repeat(factor.reshape(groups, 1, -1), weights[0] // groups, 1)
+        return made((w * by.reshape(*weights[:2], *(1,) * rank)).astype(w.dtype), shifted)
+
+    result = made(w, bias)
+    if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
+        call.scaled[result] = scaled
+    return result
+
+
+def _transposed_pads(
+    call: Call, spatial: Sequence[int], stride: Sequence[int], whole: Sequence[int]
+) -> Pads:
+    """What the result loses at each end; less than nothing where it is to be larger."""
+    rank, auto = len(stride), call.get("auto_pad", "NOTSET")
+    wanted = call.get("output_shape")
+    if wanted is None and auto.startswith("SAME"):
+        wanted = [n * s for n, s in zip(spatial, stride)]
+    if wanted is not None:
+        pads = []
+        for n, w in zip(whole, list(wanted)[-rank:]):
+            total = n - int(w)
+            less = total // 2
+            pads.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
+        return tuple(pads)
+    given = [int(p) for p in call.get("pads") or [0] * (2 * rank)]
+    return tuple(zip(given[:rank], given[rank:])) if auto != "VALID" else ((0, 0),) * rank
+
+
+def _plain(
+    pads: Pads, reach: Sequence[int], extra: Sequence[int], stride: Sequence[int]
+) -> bool:
+    """Return whether `ops.conv2d_transpose` has such options."""
+    whole = all(0 <= p < r for pair, r in zip(pads, reach) for p in pair)
+    return whole and all(e < s for e, s in zip(extra, stride))
+
+
+def _transposed(  # noqa: PLR0913, PLR0917 - the terms of the operator
+    x: Tensor,
+    w: Tensor,
+    out: Sequence[int],
+    pads: Pads,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """`out[n, o, y] += x[n, c, (y + before - r*d) / s] * w[c, o, r]` where that divides."""
+    (channels, per), window, spatial = shape_of(w)[:2], shape_of(w)[2:], shape_of(x)[2:]
+    inner = channels // groups
+    c = Index("c", inner)
+    taps = [Index(f"r{d}", n) for d, n in enumerate(window)]
+
+    def body(n: Index, o: Index, *y: Index) -> Expr:
+        source = as_affine(c) if groups == 1 else (o // per) * inner + c
+        own = as_affine(o) if groups == 1 else o % per
+        tests, at = [], []
+        for i, (before, _), s, d, r, extent in zip(y, pads, stride, dilation, taps, spatial):
+            spot = i + before - r * d
+            tests += [spot >= 0, spot < extent * s]
+            if s > 1:
+                tests.append(f.equal(spot % s, 0))
+            at.append(spot // s if s > 1 else spot)
+        inside = tests[0]
+        for test in tests[1:]:
+            inside = inside & test
+        element = f.where(inside, x[(n, source, *at)], 0)
+        return f.sum(element * w[(source, own, *taps)])
+
+    return define("convtranspose", (shape_of(x)[0], per * groups, *out), body)
+
+
+@operator("ConvInteger")
+def _conv_integer(call: Call) -> Value:
+    zeros = [call.value(n) if call.has(n) else None for n in (2, 3)]
+    x = without_zero(call, call.value(0), zeros[0])
+    w = without_zero(call, call.value(1), zeros[1], 0)
+    return convolved(call, x, w, None)
+
+
+@operator("QLinearConv")
+def _qlinear_conv(call: Call) -> Value:
+    x = without_zero(call, call.value(0), call.value(2))
+    w = without_zero(call, call.value(3), call.value(5), 0)
+    bias = call.value(8) if call.has(8) else None
+    sums = call.as_tensor(convolved(call, x, w, bias))
+    x_scale, w_scale = call.value(1), call.value(4)
+
+    def body(*i: Index) -> Expr:
+        by_channel = (i[1],) if shape_of(w_scale) not in ((), (1,)) else (0,) * len(shape_of(w_scale))
+        scale = call.read(x_scale, (0,) * len(shape_of(x_scale))) * call.read(w_scale, by_channel)
+        return f.cast(sums[i], "float32") * f.cast(scale, "float32")
+
+    return requantized(call, define("scaled", shape_of(sums), body), 6, 7)
+
+
+# ---- pools ----
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """A window over a padded image."""
+
+    window: Window
+    out: tuple[int, ...]
+    taps: tuple[Index, ...]
+
+    def at(self, y: Sequence[Index]) -> list[object]:
+        """Where the window stands, in the coordinates of the image that is not padded."""
+        w = self.window
+        return [
+            i * s + r * d - before
+            for i, s, r, d, (before, _) in zip(y, w.stride, self.taps, w.dilation, w.pads)
+        ]
+
+
+def _pool(call: Call) -> _Pool:
+    spatial = call.shape()[2:]
+    window = Window.of(call, spatial, [int(k) for k in call.get("kernel_shape")])
+    up = bool(call.get("ceil_mode", 0))
+    out, pads = [], []
+    for n, r, s, (before, after) in zip(spatial, window.reach, window.stride, window.pads):
+        room = n + before + after - r
+        count = (-(-room // s) if up else room // s) + 1
+        if up and (count - 1) * s >= n + before:
+            count -= 1  # no window begins behind the image
+        out.append(count)
+        pads.append((before, max((count - 1) * s + r - n - before, 0)))
+    taps = tuple(Index(f"r{d}", k) for d, k in enumerate(window.extent))
+    return _Pool(replace(window, pads=tuple(pads)), tuple(out), taps)
+
+
+def _padded(x: Tensor, pads: Pads, fill: float) -> Tensor:
+    return pad(x, ((0, 0), (0, 0), *pads), fill)
+
+
+@operator("MaxPool")
+def _max_pool(call: Call) -> list[Value]:
+    x, pool = call.tensor(0), _pool(call)
+    whole = x.dtype.startswith(("int", "uint"))
+    lowest = int(np.iinfo(x.dtype).min) if whole else -math.inf
+    made = _windows(call, x, pool, lowest, "max")
+    if len(call.outputs) < 2 or not call.outputs[1]:
+        return [made]
+    return [made, _max_places(call, x, pool, made)]
+
+
+def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor:
+    wide = _padded(x, pool.window.pads, fill)
+    w = pool.window
+
+    def body(n: Index, c: Index, *y: Index) -> Expr:
+        at = [i * s + r * d for i, s, r, d in zip(y, w.stride, pool.taps, w.dilation)]
+        return (f.max if op == "max" else f.sum)(wide[(n, c, *at)])
+
+    return define(call.op.lower(), (*call.shape()[:2], *pool.out), body)
+
+
+def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
+    """Where in the whole tensor the first greatest element of each window lies."""
+    shape = call.shape()
+    spatial = shape[2:]
+    order = range(len(spatial))
+    if call.get("storage_order", 0):
+        order = order[::-1]
+    far = 2**31 - 1
+
+    def body(n: Index, c: Index, *y: Index) -> Expr:
+        at = pool.at(y)
+        inside = [t for p, extent in zip(at, spatial) for t in (p >= 0, p < extent)]
+        hit = f.equal(x[(n, c, *at)], highest[(n, c, *y)])
+        for test in inside:
+            hit = test & hit
+        place = as_affine(0)
+        for d in order:
+            place = place * spatial[d] + at[d]
+        return f.min(f.where(hit, place, far))
+
+    first = define("place", (*shape[:2], *pool.out), body)
+    plane = math.prod(spatial)
+
+    def whole(n: Index, c: Index, *y: Index) -> Expr:
+        own = f.cast(n * shape[1] + c, "int64") * plane
+        return own + f.cast(first[(n, c, *y)], "int64")
+
+    return define("places", (*shape[:2], *pool.out), whole)
+
+
+@operator("AveragePool")
+def _average_pool(call: Call) -> Value:
+    x, pool = call.tensor(0), _pool(call)
+    total = _windows(call, x, pool, 0, "sum")
+    counts = _counts(call, pool)
+    if (counts == counts.flat[0]).all():
+        share = 1 / float(counts.flat[0])
+        return define("averagepool", shape_of(total), lambda *i: total[i] * share)
+    table = call.as_tensor((1 / counts).astype(x.dtype))
+    return define("averagepool", shape_of(total), lambda n, c, *y: total[(n, c, *y)] * table[y])
+
+
+def _counts(call: Call, pool: _Pool) -> Array:
+    """How many elements each window counts."""
+    spatial, w = call.shape()[2:], pool.window
+    included = bool(call.get("count_include_pad", 0))
+    stated = Window.of(call, spatial, w.extent).pads
+    counts = np.ones((), np.int64)
+    for d, n in enumerate(spatial):
+        at = np.arange(pool.out[d])[:, None] * w.stride[d] + np.arange(w.extent[d]) * w.dilation[d]
+        at = at - w.pads[d][0]
+        low, high = (-stated[d][0], n + stated[d][1]) if included else (0, n)
+        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(1))
+    return np.maximum(counts, 1)
+
+
+@operator("LpPool")
+def _lp_pool(call: Call) -> Value:
+    x, pool, p = call.tensor(0), _pool(call), int(call.get("p", 2))
+    powers = define("powers", shape_of(x), lambda *i: _power(f.abs(x[i]), p))
+    total = _windows(call, powers, pool, 0, "sum")
+    return define("lppool", shape_of(total), lambda *i: _root(total[i], p))
+
+
+def _power(x: Expr, p: int) -> Expr:
+    return x if p == 1 else x * x if p == 2 else f.pow(x, float(p))
+
+
+def _root(x: Expr, p: int) -> Expr:
+    return x if p == 1 else f.sqrt(x) if p == 2 else f.pow(x, 1 / p)
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def _global_pool(call: Call) -> Value:
+    from loopwright.graph.importers.onnx.operators.reduction import along
+
+    x, shape = call.tensor(0), call.shape()
+    axes, p = range(2, len(shape)), int(call.get("p", 2))
+    if call.op == "GlobalMaxPool":
+        return along(x, axes, "max")
+    if call.op == "GlobalLpPool":
+        total = along(x, axes, "sum", of=lambda e: _power(f.abs(e), p))
+        return define("globallppool", shape_of(total), lambda *i: _root(total[i], p))
+    total = along(x, axes, "sum")
+    share = 1 / math.prod(shape[2:])
+    return define("globalaveragepool", shape_of(total), lambda *i: total[i] * share)
+
+
+@operator("MaxUnpool")
+def _max_unpool(call: Call) -> Value:
+    raise call.unsupported("it scatters by places that are known at a call only")
+
+
+@operator("Col2Im")
+def _col2im(call: Call) -> Value:
+    image, block = call.ints(1) or [], call.ints(2) or []
+    rank = len(image)
+    x, (batch, rows, _) = call.tensor(0), call.shape()
+    given = [int(p) for p in call.get("pads") or [0] * (2 * rank)]
+    stride, dilation = _each(call, "strides", rank), _each(call, "dilations", rank)
+    spots = [
+        (n + given[d] + given[rank + d] - dilation[d] * (block[d] - 1) - 1) // stride[d] + 1
+        for d, n in enumerate(image)
+    ]
+    size = math.prod(block)
+    taps = [Index(f"r{d}", k) for d, k in enumerate(block)]
+
+    def body(n: Index, c: Index, *y: Index) -> Expr:
+        tests, row, column = [], as_affine(c), as_affine(0)
+        for d, i in enumerate(y):
+            spot = i + given[d] - taps[d] * dilation[d]
+            tests += [spot >= 0, spot < spots[d] * stride[d], f.equal(spot % stride[d], 0)]
+            row = row * block[d] + taps[d]
+            column = column * spots[d] + spot // stride[d]
+        inside = tests[0]
+        for test in tests[1:]:
+            inside = inside & test
+        return f.sum(f.where(inside, x[n, row, column], 0))
+
+    return define("col2im", (batch, rows // size, *image), body)
+
+
+__all__ = ["Window", "convolved", "itertools"]

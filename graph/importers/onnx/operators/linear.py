@@ -1,0 +1,175 @@
+"""Products of matrices, and sums in Einstein notation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl import ops
+from loopwright.dsl.einsum import einsum
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.operators.elementwise import quantized
+from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
+
+
+@operator("MatMul")
+def _matmul(call: Call) -> Value:
+    return product(call, call.value(0), call.value(1))
+
+
+def product(call: Call, a: Value, b: Value) -> Value:
+    """`numpy.matmul`. A second operand that is one matrix for all makes one product of rows."""
+    left, right = shape_of(a), shape_of(b)
+    if len(left) == 1:
+        rest = product(call, reshaped(call, a, (1, *left)), b)
+        shape = shape_of(rest)
+        return reshaped(call, rest, (*shape[:-2], shape[-1]) if len(right) > 1 else ())
+    if len(right) == 1:
+        rest = product(call, a, reshaped(call, b, (*right, 1)))
+        return reshaped(call, rest, shape_of(rest)[:-1])
+    if left[-1] != right[-2]:
+        raise call.unsupported(f"{left} and {right} do not multiply")
+    if 0 in left or 0 in right:
+        return np.zeros((*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]), str(a.dtype))
+    if all(n == 1 for n in right[:-2]) and len(left) > 2 and len(right) <= len(left):
+        rows = int(np.prod(left[:-1], dtype=np.int64))
+        flat = reshaped(call, a, (rows, left[-1]))
+        weights = reshaped(call, b, right[-2:])
+
+        def scaled(factor: Array, summand: Array) -> Value:
+            return rows_of(factor, summand)
+
+        def rows_of(factor: Array | None = None, summand: Array | None = None) -> Value:
+            made = _scalable(call, flat, weights, factor, summand)
+            return reshaped(call, made, (*left[:-1], right[-1]))
+
+        made = rows_of()
+        if isinstance(weights, np.ndarray) and isinstance(made, Tensor):
+            call.scaled[made] = scaled
+        return made
+    if len(left) == 2 and len(right) == 2:
+        made = _scalable(call, a, b)
+        if isinstance(b, np.ndarray):
+            call.scaled[made] = lambda factor, summand: _scalable(call, a, b, factor, summand)
+        return made
+    return ops.batch_matmul(call.as_tensor(a), call.as_tensor(b))
+
+
+def _scalable(
+    call: Call, a: Value, b: Value, factor: Array | None = None, summand: Array | None = None
+) -> Tensor:
+    """A product of two matrices, its columns times factors and plus summands."""
+    if factor is not None and isinstance(b, np.ndarray):
+        b = (b * factor).astype(b.dtype)
+    made = ops.matmul(call.as_tensor(a), call.as_tensor(b))
+    if summand is None or not summand.any():
+        return made
+    columns = shape_of(made)[-1:]
+    bias = np.broadcast_to(summand.astype(made.dtype), columns)
+    return ops.bias_add(made, call.as_tensor(np.ascontiguousarray(bias)))
+
+
+@operator("Gemm")
+def _gemm(call: Call) -> Value:
+    alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
+    a, b = call.value(0), call.value(1)
+    by_rows, by_columns = bool(call.get("transA", 0)), bool(call.get("transB", 0))
+    if isinstance(b, np.ndarray) and alpha != 1 and b.dtype.kind == "f":
+        b, alpha = (b * alpha).astype(b.dtype), 1.0
+    left = call.as_tensor(transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a)
+    by_rows = by_rows and isinstance(a, Tensor)
+    made = ops.matmul(left, call.as_tensor(b), by_rows, by_columns)
+    addend = call.value(2) if call.has(2) and beta != 0 else None
+    if addend is None and alpha == 1:
+        return made
+    if isinstance(addend, np.ndarray) and beta != 1:
+        addend, beta = (addend * beta).astype(addend.dtype), 1.0
+
+    def body(*i: Index) -> Expr:
+        x: Expr = made[i]
+        x = x * alpha if alpha != 1 else x
+        if addend is None:
+            return x
+        y = call.read(addend, i)
+        return x + (y * beta if beta != 1 else y)
+
+    return define("gemm", shape_of(made), body)
+
+
+@operator("Einsum")
+def _einsum(call: Call) -> Value:
+    equation = call.get("equation").replace(" ", "")
+    return einsum(equation, *(call.tensor(n) for n in range(len(call.inputs))))
+
+
+def without_zero(call: Call, x: Value, zero: Value | None, axis: int | None = None) -> Tensor:
+    """Quantized numbers as int32, their zero point taken off."""
+    tensor = call.as_tensor(x)
+    shape = shape_of(x)
+    if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
+        return define("widened", shape, lambda *i: f.cast(tensor[i], "int32"))
+    if shape_of(zero) in ((), (1,)):
+        return define(
+            "widened", shape, lambda *i: f.cast(tensor[i], "int32") - f.cast(_first(call, zero), "int32")
+        )
+    own = call.as_tensor(zero)
+    at = axis if axis is not None and len(shape_of(zero)) == 1 else None
+    return define(
+        "widened",
+        shape,
+        lambda *i: f.cast(tensor[i], "int32")
+        - f.cast(own[i[at]] if at is not None else call.read(own, i), "int32"),
+    )
+
+
+def _first(call: Call, value: Value) -> Expr:
+    return call.read(value, (0,) * len(shape_of(value)))
+
+
+def _optional(call: Call, place: int) -> Value | None:
+    return call.value(place) if call.has(place) else None
+
+
+@operator("MatMulInteger")
+def _matmul_integer(call: Call) -> Value:
+    a = without_zero(call, call.value(0), _optional(call, 2), len(call.shape(0)) - 2)
+    b = without_zero(call, call.value(1), _optional(call, 3), len(call.shape(1)) - 1)
+    return product(call, a, b)
+
+
+@operator("QLinearMatMul")
+def _qlinear_matmul(call: Call) -> Value:
+    a = without_zero(call, call.value(0), call.value(2), len(call.shape(0)) - 2)
+    b = without_zero(call, call.value(3), call.value(5), len(call.shape(3)) - 1)
+    sums = call.as_tensor(product(call, a, b))
+
+    def column(place: int, rank: int) -> Value:
+        value = call.value(place)
+        return value if shape_of(value) in ((), (1,)) else reshaped(call, value, shape_of(value))
+
+    def body(*i: Index) -> Expr:
+        scale = f.cast(call.read(column(1, 1), i[-1:] if len(call.shape(1)) <= 1 else i), "float32") * f.cast(
+            call.read(column(4, 1), i[-1:] if len(call.shape(4)) <= 1 else i), "float32"
+        )
+        return f.cast(sums[i], "float32") * scale
+
+    return requantized(call, define("scaled", shape_of(sums), body), 6, 7)
+
+
+def requantized(call: Call, x: Tensor, scale: int, zero: int) -> Value:
+    """Numbers rounded to steps of a scale."""
+    moved = Call(
+        call.op, call.label, call.version, (x, call.inputs[scale], call.inputs[zero]),
+        {}, call.names, call.outputs, call.shapes, call.weights, call.uses, call.scaled,
+        call.branch,
+    )  # fmt: skip
+    return quantized(moved, x, call.dtype(zero))
+
+
+__all__: Sequence[str] = ("product", "requantized", "without_zero")
+_: Callable[..., object] | None = None

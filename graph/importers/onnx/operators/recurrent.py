@@ -1,0 +1,261 @@
+"""Recurrences: RNN, GRU and LSTM, one step behind the other inside of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.operators.elementwise import half_up
+from loopwright.graph.importers.onnx.operators.linear import product
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take, transposed
+
+Activation = Callable[[Expr], Expr]
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """The weights of one direction, and its activations."""
+
+    w: Value
+    r: Value
+    bias: Value | None
+    peepholes: Value | None
+    backward: bool
+    activations: tuple[Activation, ...]
+
+
+@operator("RNN", "GRU", "LSTM")
+def _recurrence(call: Call) -> list[Value]:
+    x = call.value(0)
+    if call.get("layout", 0):
+        x = transposed(call, x, (1, 0, 2))
+    steps, batch, _ = shape_of(x)
+    hidden = shape_of(call.value(2))[-1]
+    kinds = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    ways = kinds[call.get("direction", "forward")]
+    state = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[call.op]
+    made, last, cells = [], [], []
+    for number, backward in enumerate(ways):
+        direction = _Direction(
+            _of(call, 1, number),
+            _of(call, 2, number),
+            _of(call, 3, number) if call.has(3) else None,
+            _of(call, 7, number) if call.has(7) else None,
+            backward,
+            _activations(call, number),
+        )
+        h = _start(call, 5, number, batch, hidden)
+        c = _start(call, 6, number, batch, hidden) if call.op == "LSTM" else h
+        outs, h, c = _run(call, x, direction, h, c, state)
+        stacked = joined(call, [reshaped(call, o, (1, 1, batch, hidden)) for o in outs], 0)
+        made.append(stacked)
+        last.append(reshaped(call, h, (1, batch, hidden)))
+        cells.append(reshaped(call, c, (1, batch, hidden)))
+    y, h, c = joined(call, made, 1), joined(call, last, 0), joined(call, cells, 0)
+    if call.get("layout", 0):
+        y = transposed(call, y, (2, 0, 1, 3))
+        h, c = transposed(call, h, (1, 0, 2)), transposed(call, c, (1, 0, 2))
+    results = [y, h, c] if call.op == "LSTM" else [y, h]
+    return results[: len(call.outputs)]
+
+
+def _of(call: Call, place: int, number: int) -> Value:
+    """The part of an input that is one direction's."""
+    value = call.value(place)
+    part = take(call, value, 0, np.array([number]))
+    return reshaped(call, part, shape_of(value)[1:])
+
+
+def _start(call: Call, place: int, number: int, batch: int, hidden: int) -> Value:
+    if not call.has(place):
+        return np.zeros((batch, hidden), call.dtype())
+    value = call.value(place)
+    if call.get("layout", 0):
+        value = transposed(call, value, (1, 0, 2))
+    part = take(call, value, 0, np.array([number]))
+    return reshaped(call, part, (batch, hidden))
+
+
+def _run(  # noqa: PLR0913, PLR0917 - what a recurrence is made of
+    call: Call, x: Value, d: _Direction, h: Value, c: Value, state: Callable[..., Any]
+) -> tuple[list[Value], Value, Value]:
+    """The state after each step, in the order of time, and the last ones."""
+    steps, batch, width = shape_of(x)
+    gates = shape_of(d.w)[0]
+    flat = reshaped(call, x, (steps * batch, width))
+    # What does not depend on the state: one product for all steps.
+    ahead = product(call, flat, transposed(call, d.w, (1, 0)))
+    ahead = _biased(call, ahead, d, gates)
+    ahead = reshaped(call, ahead, (steps, batch, gates))
+    lengths = call.value(4) if call.has(4) else None
+    if isinstance(lengths, np.ndarray) and (lengths == steps).all():
+        lengths = None
+    outs: list[Value] = [h] * steps
+    clip = call.get("clip")
+    for step in range(steps)[::-1] if d.backward else range(steps):
+        now = reshaped(call, take(call, ahead, 0, np.array([step]), "step"), (batch, gates))
+        new_h, new_c = state(call, now, h, c, d, None if clip is None else float(clip))
+        if lengths is not None:
+            outs[step] = _while(call, new_h, None, lengths, step)
+            h, c = _while(call, new_h, h, lengths, step), _while(call, new_c, c, lengths, step)
+        else:
+            h, c = new_h, new_c
+            outs[step] = h
+    return outs, h, c
+
+
+def _biased(call: Call, ahead: Value, d: _Direction, gates: int) -> Value:
+    """The sums that are known ahead, with those biases that belong to no product of the state."""
+    if d.bias is None:
+        return ahead
+    own = take(call, d.bias, 0, np.arange(gates))
+    other = take(call, d.bias, 0, np.arange(gates, 2 * gates))
+    if call.op == "GRU" and call.get("linear_before_reset", 0):
+        kept = 2 * (gates // 3)  # the last gate's bias is inside of what is reset
+        mask = (np.arange(gates) < kept).astype(str(d.w.dtype))
+        other = call.broadcast([other, mask], lambda a, m: a * m)
+    return call.broadcast([ahead, own, other], lambda a, b, c: a + b + c)
+
+
+def _while(call: Call, new: Value, old: Value | None, lengths: Value, step: int) -> Value:
+    """The new state as long as a sequence has steps, then the old one, or zero."""
+
+    def body(b: Index, k: Index) -> Expr:
+        going = f.cast(call.read(lengths, (b,)), "int32") > step
+        return f.where(going, call.read(new, (b, k)), 0 if old is None else call.read(old, (b, k)))
+
+    return define("state", shape_of(new), body)
+
+
+def _gates(call: Call, now: Value, h: Value, r: Value) -> Tensor:
+    """The sums of all gates."""
+    state = product(call, h, transposed(call, r, (1, 0)))
+    return call.broadcast([now, state], lambda a, b: a + b)
+
+
+def _clipped(x: Expr, clip: float | None) -> Expr:
+    return x if clip is None else half_up(x, -clip, clip)
+
+
+def _rnn(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
+    sums = _gates(call, now, h, d.r)
+    new = define("h", shape_of(sums), lambda *i: d.activations[0](_clipped(sums[i], clip)))
+    return new, new
+
+
+def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
+    batch, width = shape_of(h)
+    inner, outer = d.activations
+    if call.get("linear_before_reset", 0):
+        states = call.as_tensor(product(call, h, transposed(call, d.r, (1, 0))))
+        bias = None if d.bias is None else call.as_tensor(d.bias)
+
+        def body(b: Index, k: Index) -> Expr:
+            z = inner(_clipped(call.read(now, (b, k)) + states[b, k], clip))
+            r = inner(_clipped(call.read(now, (b, k + width)) + states[b, k + width], clip))
+            held = states[b, k + 2 * width]
+            if bias is not None:
+                held = held + bias[k + 5 * width]
+            n = outer(_clipped(call.read(now, (b, k + 2 * width)) + r * held, clip))
+            return n - z * n + z * call.read(h, (b, k))
+
+        new = define("h", (batch, width), body)
+        return new, new
+    first = take(call, d.r, 0, np.arange(2 * width))
+    second = take(call, d.r, 0, np.arange(2 * width, 3 * width))
+    states = call.as_tensor(product(call, h, transposed(call, first, (1, 0))))
+
+    def gate(shift: int) -> Callable[[Index, Index], Expr]:
+        return lambda b, k: inner(
+            _clipped(call.read(now, (b, k + shift)) + states[b, k + shift], clip)
+        )
+
+    reset = define("reset", (batch, width), lambda b, k: gate(width)(b, k) * call.read(h, (b, k)))
+    held = call.as_tensor(product(call, reset, transposed(call, second, (1, 0))))
+
+    def body(b: Index, k: Index) -> Expr:
+        z = gate(0)(b, k)
+        n = outer(_clipped(call.read(now, (b, k + 2 * width)) + held[b, k], clip))
+        return n - z * n + z * call.read(h, (b, k))
+
+    new = define("h", (batch, width), body)
+    return new, new
+
+
+def _lstm(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
+    batch, width = shape_of(h)
+    sums = _gates(call, now, h, d.r)
+    inner, cell, outer = d.activations
+    coupled = bool(call.get("input_forget", 0))
+
+    def gate(number: int, b: Index, k: Index, seen: Expr | None = None) -> Expr:
+        x: Expr = sums[b, k + number * width]
+        if d.peepholes is not None and seen is not None:
+            place = {0: 0, 1: 1, 2: 2}[number]
+            x = x + call.as_tensor(d.peepholes)[k + place * width] * seen
+        return _clipped(x, clip)
+
+    def cells(b: Index, k: Index) -> Expr:
+        before = call.read(c, (b, k))
+        i = inner(gate(0, b, k, before))
+        forget = 1 - i if coupled else inner(gate(2, b, k, before))
+        return forget * before + i * cell(gate(3, b, k))
+
+    new_c = define("c", (batch, width), cells)
+
+    def body(b: Index, k: Index) -> Expr:
+        return inner(gate(1, b, k, new_c[b, k])) * outer(new_c[b, k])
+
+    return define("h", (batch, width), body), new_c
+
+
+_DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+
+
+def _activations(call: Call, number: int) -> tuple[Activation, ...]:
+    names = [str(n) for n in call.get("activations") or []]
+    count = len(_DEFAULTS[call.op])
+    names = names[number * count : (number + 1) * count] or _DEFAULTS[call.op]
+    alphas = list(call.get("activation_alpha") or [])
+    betas = list(call.get("activation_beta") or [])
+    found = []
+    for place, name in enumerate(names):
+        at = number * count + place
+        alpha = alphas[at] if at < len(alphas) else None
+        beta = betas[at] if at < len(betas) else None
+        found.append(_activation(call, name, alpha, beta))
+    return tuple(found)
+
+
+def _activation(call: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
+    def either(value: float | None, default: float) -> float:
+        return default if value is None else float(value)
+
+    a, b = alpha, beta
+    rules: dict[str, Activation] = {
+        "tanh": f.tanh,
+        "sigmoid": f.sigmoid,
+        "relu": lambda x: f.max(x, 0),
+        "affine": lambda x: x * either(a, 1.0) + either(b, 0.0),
+        "leakyrelu": lambda x: f.where(x >= 0, x, x * either(a, 0.01)),
+        "thresholdedrelu": lambda x: f.where(x > either(a, 1.0), x, 0),
+        "scaledtanh": lambda x: f.tanh(x * either(b, 1.0)) * either(a, 1.0),
+        "hardsigmoid": lambda x: half_up(x * either(a, 0.2) + either(b, 0.5), 0, 1),
+        "elu": lambda x: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * either(a, 1.0)),
+        "softsign": lambda x: x / (1 + f.abs(x)),
+        "softplus": lambda x: f.max(x, 0) + f.log(1 + f.exp(-f.abs(x))),
+    }
+    if name.lower() not in rules:
+        raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(rules)}")
+    return rules[name.lower()]
+
+
+_ARRAYS: Sequence[type[Any]] = (Array,) if isinstance(Array, type) else ()

@@ -1,0 +1,186 @@
+"""Images of another size: every axis on its own, by tables of places and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.operators.shapes import take
+
+
+@operator("Resize", "Upsample")
+def _resize(call: Call) -> Value:
+    rank = len(call.shape())
+    axes = [call.checked_axis(int(a), rank) for a in call.get("axes") or range(rank)]
+    scales, sizes = _wanted(call, axes)
+    mode = call.get("mode", "nearest")
+    value = call.value(0)
+    if call.get("antialias", 0) and mode != "nearest" and any(s < 1 for s in scales):
+        return _weighted(call, value, axes, scales, sizes, mode, True)
+    if mode in ("linear", "bilinear", "cubic"):
+        return _weighted(call, value, axes, scales, sizes, mode, False)
+    if mode != "nearest":
+        raise call.unsupported(f"its mode is {mode!r}; it may be nearest, linear or cubic")
+    for number, axis in enumerate(axes):
+        old = shape_of(value)[axis]
+        at = _coordinates(call, number, old, sizes[number], scales[number], len(axes))
+        places = np.clip(_nearest(call, at), 0, old - 1)
+        outside = (at < 0) | (at > old - 1)
+        value = take(call, value, axis, places, "resize")
+        value = _extrapolated(call, value, axis, outside)
+    return value
+
+
+def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
+    """The scale and the extent of each axis."""
+    shape = call.shape()
+    old = [shape[a] for a in axes]
+    given: Array | None
+    if call.op == "Upsample":
+        given = call.known(1) if call.has(1) else np.asarray(call.get("scales"))
+        sizes = None
+    elif call.version < 11:
+        given, sizes = call.known(1), None
+    else:
+        given = call.known(2) if call.has(2) else None
+        sizes = call.ints(3)
+    if given is not None and given.size:
+        scales = [float(s) for s in given.reshape(-1)]
+        if _cropped(call):
+            roi = call.known(1)
+            ends = roi.reshape(2, -1)
+            return scales, [
+                int(np.floor(n * (b - a) * s)) for n, a, b, s in zip(old, *ends, scales)
+            ]
+        return scales, [int(np.floor(n * s)) for n, s in zip(old, scales)]
+    if sizes is None:
+        raise call.unsupported("it has neither scales nor sizes")
+    policy = call.get("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        ratios = [n / m for n, m in zip(sizes, old)]
+        one = min(ratios) if policy == "not_larger" else max(ratios)
+        return [one] * len(old), [int(np.floor(n * one + 0.5)) for n in old]
+    if _cropped(call):
+        ends = call.known(1).reshape(2, -1)
+        return [n / (m * (b - a)) for n, m, a, b in zip(sizes, old, *ends)], sizes
+    return [n / m for n, m in zip(sizes, old)], sizes
+
+
+def _cropped(call: Call) -> bool:
+    return bool(call.get("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
+
+
+def _coordinates(
+    call: Call, number: int, old: int, new: int, scale: float, count: int
+) -> Array:
+    """The place in the old axis of each element of the new one, with its fraction."""
+    modern = call.op == "Resize" and call.version >= 11
+    mode = call.get("coordinate_transformation_mode", "half_pixel") if modern else "asymmetric"
+    i = np.arange(new, dtype=np.float64)
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "align_corners":
+        return i * (old - 1) / (old * scale - 1) if new > 1 else i * 0.0
+    if mode == "pytorch_half_pixel":
+        return (i + 0.5) / scale - 0.5 if new > 1 else i * 0.0
+    if mode == "half_pixel_symmetric":
+        whole = old * scale
+        adjust = new / whole
+        center = old / 2
+        return center * (1 - adjust) + (i + 0.5) / scale - 0.5
+    if mode == "tf_crop_and_resize":
+        roi = call.known(1)
+        start, end = roi.reshape(2, -1)[:, number]
+        if new > 1:
+            return start * (old - 1) + i * (end - start) * (old - 1) / (new - 1)
+        return i * 0 + 0.5 * (start + end) * (old - 1)
+    if mode != "half_pixel":
+        raise call.unsupported(f"its coordinate_transformation_mode is {mode!r}")
+    return (i + 0.5) / scale - 0.5
+
+
+def _nearest(call: Call, at: Array) -> Array:
+    modern = call.op == "Resize" and call.version >= 11
+    mode = call.get("nearest_mode", "round_prefer_floor") if modern else "floor"
+    rules = {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    }
+    return np.asarray(rules[mode](at), np.int64)
+
+
+def _extrapolated(call: Call, value: Value, axis: int, outside: Array) -> Value:
+    if not _cropped(call) or not outside.any():
+        return value
+    fill = float(call.get("extrapolation_value", 0.0))
+    table = call.as_tensor(outside)
+    return call.define(
+        shape_of(value), lambda *i: f.where(table[i[axis]], fill, call.read(value, i)), "resize"
+    )
+
+
+def _weighted(  # noqa: PLR0913, PLR0917 - the terms of the operator
+    call: Call,
+    value: Value,
+    axes: Sequence[int],
+    scales: Sequence[float],
+    sizes: Sequence[int],
+    mode: str,
+    smooth: bool,
+) -> Value:
+    for number, axis in enumerate(axes):
+        old, new, scale = shape_of(value)[axis], sizes[number], scales[number]
+        if new == old and scale == 1 and not _cropped(call):
+            continue
+        at = _coordinates(call, number, old, new, scale, len(axes))
+        stretch = max(1 / scale, 1.0) if smooth else 1.0
+        places, weights = _taps(call, at, old, mode, stretch)
+        value = _mixed(call, value, axis, places, weights.astype(str(value.dtype)))
+        value = _extrapolated(call, value, axis, (at < 0) | (at > old - 1))
+    return value
+
+
+def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[Array, Array]:
+    """The places that each element is made of, and their weights."""
+    reach = (1 if mode != "cubic" else 2) * stretch
+    first = np.floor(at - reach).astype(np.int64) + 1
+    count = int(np.ceil(2 * reach)) + (1 if stretch > 1 else 0)
+    places = first[:, None] + np.arange(count)
+    distance = np.abs(places - at[:, None]) / stretch
+    weights = _cubic(distance, call.get("cubic_coeff_a", -0.75)) if mode == "cubic" else (
+        np.maximum(1 - distance, 0)
+    )
+    if call.get("exclude_outside", 0) or stretch > 1:
+        weights = np.where((places < 0) | (places >= old), 0, weights)
+    if call.get("exclude_outside", 0) or stretch > 1:
+        weights = weights / weights.sum(1, keepdims=True)
+    return np.clip(places, 0, old - 1), weights
+
+
+def _cubic(x: Array, a: float) -> Array:
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _mixed(call: Call, value: Value, axis: int, places: Array, weights: Array) -> Value:
+    """The weighted sum of what stands at the places of each element."""
+    parts = []
+    for k in range(places.shape[1]):
+        if weights[:, k].any():
+            parts.append((take(call, value, axis, places[:, k], "tap"), weights[:, k]))
+    shape = shape_of(parts[0][0])
+    tables = [call.as_tensor(np.ascontiguousarray(w)) for _, w in parts]
+
+    def body(*i: Index) -> Expr:
+        terms = [call.read(p, i) * t[i[axis]] for (p, _), t in zip(parts, tables)]
+        return sum(terms[1:], terms[0])
+
+    return define("resize", shape, body)

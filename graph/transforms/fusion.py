@@ -1,0 +1,326 @@
+"""Fusion: from the definitions of a whole network to steps, each one workload.
+
+Operators come as groups of definitions. Groups become one step by where all paths from one of
+them meet again, its post-dominator:
+
+ - a sum of products takes what follows it element by element: conv → add → relu;
+ - what is computed element by element, or moves elements, takes what follows it of that kind;
+ - a reduction along rows takes what stands before and behind it element by element.
+
+A reshape stays a step of its own, since it costs nothing there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
+from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
+from loopwright.graph.importers.tir import Imported
+from loopwright.graph.network import Network, Step, Value
+from loopwright.graph.transforms.reshape import only_reshapes
+
+
+@dataclass(frozen=True, eq=False)
+class Definitions:
+    """The tensors that one operator defines, each after those that it reads."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+
+
+class Kind(IntEnum):
+    """What a group may be fused with."""
+
+    ELEMENTS = 0
+    ROWS = 1
+    PRODUCT = 2
+    RESHAPE = 3
+
+
+def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
+    """The tensors that results need and that are not `seen`, each after those that it reads."""
+    order: dict[Tensor, None] = {}
+    stack = [(t, False) for t in reversed(results) if isinstance(t, Tensor)]
+    while stack:
+        tensor, done = stack.pop()
+        if tensor in order or tensor in seen:
+            continue
+        if done or tensor.definition is None:
+            order[tensor] = None
+            continue
+        stack.append((tensor, True))
+        inner = dict.fromkeys(r.tensor for r in reads(tensor.definition.body))
+        stack.extend((t, False) for t in reversed(inner))
+    return list(order)
+
+
+def network_of(
+    inputs: Mapping[str, Tensor],
+    outputs: Sequence[Tensor | np.ndarray[Any, Any]],
+    definitions: Sequence[Definitions],
+    arrays: Mapping[Tensor, np.ndarray[Any, Any]],
+    several: bool,
+) -> Network:
+    """The steps of a network: `definitions` in order, of inputs by name and of constant `arrays`."""
+    live = set(defined_by(outputs, set()))
+    parts = [
+        part
+        for d in definitions
+        for part in _separate(Definitions(d.name, tuple(t for t in d.tensors if t in live)))
+    ]
+    groups = _Fusion(parts, {t for t in outputs if isinstance(t, Tensor)}).groups()
+    return _Builder(inputs, arrays).network(groups, outputs, several)
+
+
+def _separate(d: Definitions) -> list[Definitions]:
+    """Definitions of elements alone, each on its own: they are fused as their readers are."""
+    if _kind(d.tensors) == Kind.ELEMENTS:
+        return [Definitions(d.name, (t,)) for t in d.tensors]
+    return [d] if d.tensors else []
+
+
+def _kind(tensors: Sequence[Tensor]) -> Kind:
+    kind = Kind.ELEMENTS
+    for tensor in tensors:
+        d = defined(tensor)
+        if d.reducer == "sum" and isinstance(d.body, Binary) and d.body.op == "mul":
+            return Kind.PRODUCT
+        kind = max(kind, Kind.ROWS if d.reducer else Kind.ELEMENTS)
+    return kind
+
+
+class _Fusion:
+    """Groups of operators, by number, united step by step."""
+
+    def __init__(self, parts: Sequence[Definitions], results: set[Tensor]) -> None:
+        self.parts = parts
+        self.end = len(parts)
+        owner = {t: n for n, part in enumerate(parts) for t in part.tensors}
+        self.readers: list[dict[int, bool]] = [{} for _ in parts]  # by number: at its own indices
+        for number, part in enumerate(parts):
+            for tensor in part.tensors:
+                d = defined(tensor)
+                for r in reads(d.body):
+                    source = owner.get(r.tensor)
+                    if source is not None and source != number:
+                        same = self.readers[source].get(number, True)
+                        self.readers[source][number] = same and _in_place(tensor, r)
+        for tensor in results:
+            if tensor in owner:
+                self.readers[owner[tensor]][self.end] = False
+        self.kinds = [_group_kind(part) for part in parts]
+        self.root = list(range(len(parts)))
+        self.meet = self._post_dominators()
+
+    def groups(self) -> list[Definitions]:
+        for kinds in ((Kind.PRODUCT,), (Kind.ELEMENTS, Kind.ROWS)):
+            for number in range(self.end):
+                if self.kinds[self.find(number)] in kinds and self.kinds[number] in kinds:
+                    self._unite(number)
+        members: dict[int, list[int]] = {}
+        for number in range(self.end):
+            members.setdefault(self.find(number), []).append(number)
+        made = [self._group(numbers) for numbers in members.values()]
+        return _ordered(made)
+
+    def find(self, number: int) -> int:
+        while self.root[number] != number:
+            self.root[number] = self.root[self.root[number]]
+            number = self.root[number]
+        return number
+
+    def _unite(self, number: int) -> None:
+        """Unite a group with all up to where its readers meet, if all of them admit it."""
+        end = self.meet[number]
+        if end == self.end or self.find(end) == self.find(number):
+            return
+        path = {number}
+        stack = [number]
+        while stack:
+            source = stack.pop()
+            for reader, in_place in self.readers[source].items():
+                if not self._admits(number, reader, in_place, reader == end):
+                    return
+                if reader != end and reader not in path:
+                    path.add(reader)
+                    stack.append(reader)
+        kind = max(self.kinds[self.find(n)] for n in (*path, end))
+        target = self.find(end)
+        for each in path:
+            self.root[self.find(each)] = target
+        self.kinds[target] = kind
+
+    def _admits(self, first: int, reader: int, in_place: bool, last: bool) -> bool:
+        own, kind = self.kinds[self.find(first)], self.kinds[self.find(reader)]
+        if own != Kind.ELEMENTS or kind == Kind.ROWS:
+            return in_place and (kind == Kind.ELEMENTS or (own == Kind.ELEMENTS and last))
+        return kind == Kind.ELEMENTS
+
+    def _post_dominators(self) -> list[int]:
+        """For each group the first one that every path from it comes through, or the end."""
+        meet, depth = [self.end] * (self.end + 1), [0] * (self.end + 1)
+        for number in reversed(range(self.end)):
+            at: int | None = None
+            for reader in self.readers[number]:
+                at = reader if at is None else self._common(at, reader, meet, depth)
+            meet[number] = self.end if at is None else at
+            depth[number] = depth[meet[number]] + 1
+        return meet
+
+    def _common(self, a: int, b: int, meet: list[int], depth: list[int]) -> int:
+        while a != b:
+            if depth[a] < depth[b]:
+                a, b = b, a
+            a = meet[a]
+        return a
+
+    def _group(self, numbers: Sequence[int]) -> Definitions:
+        parts = [self.parts[n] for n in numbers]
+        name = "_".join(part.name for part in parts[:6])
+        return Definitions(name, tuple(t for part in parts for t in part.tensors))
+
+
+def _group_kind(part: Definitions) -> Kind:
+    kind = _kind(part.tensors)
+    if kind == Kind.ELEMENTS and only_reshapes(_workload(part.tensors, part.tensors)[0]):
+        return Kind.RESHAPE
+    return kind
+
+
+def _in_place(tensor: Tensor, r: Read) -> bool:
+    """Return whether each element reads the one at its own place, and no other."""
+    axes = defined(tensor).axes
+    if tensor_shape(r.tensor) != tensor_shape(tensor):
+        return False
+    for position, axis in zip(r.index, axes):
+        if position.plain() != axis and not (axis.extent == 1 and not position.terms):
+            return False
+    return True
+
+
+def _ordered(groups: Sequence[Definitions]) -> list[Definitions]:
+    """Groups, each after those that it reads."""
+    owner = {t: n for n, group in enumerate(groups) for t in group.tensors}
+    order: dict[int, None] = {}
+    stack = [(n, False) for n in reversed(range(len(groups)))]
+    while stack:
+        number, done = stack.pop()
+        if number in order:
+            continue
+        if done:
+            order[number] = None
+            continue
+        stack.append((number, True))
+        for tensor in groups[number].tensors:
+            for r in reads(defined(tensor).body):
+                source = owner.get(r.tensor)
+                if source is not None and source != number and source not in order:
+                    stack.append((source, False))
+    return [groups[n] for n in order]
+
+
+def _workload(
+    tensors: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[Workload, dict[str, Tensor]]:
+    """The workload of definitions, and the tensor that each of its inputs and outputs is."""
+    own, new = set(tensors), dict[Tensor, Tensor]()
+    names, taken = dict[str, Tensor](), set[str]()
+
+    def copy(t: Tensor) -> Tensor:
+        if t not in new:
+            fresh = next(n for n in _names(t.name) if n not in taken)
+            taken.add(fresh)
+            names[fresh] = t
+            new[t] = Tensor(fresh, tensor_shape(t), t.dtype, t.constant and t not in own)
+        return new[t]
+
+    def read(r: Read) -> Expr:
+        return Read(copy(r.tensor), r.index)
+
+    for t in tensors:
+        d = defined(t)
+        body = map_leaves(d.body, read, lambda a: a)
+        copy(t).definition = Definition(d.axes, d.reduce, d.reducer, body)
+    return workload(*(new[t] for t in outputs)), names
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    for number in itertools.count(1):
+        yield f"{name}_{number}"
+
+
+class _Builder:
+    """Values and steps of a network, numbered."""
+
+    def __init__(
+        self, inputs: Mapping[str, Tensor], arrays: Mapping[Tensor, np.ndarray[Any, Any]]
+    ) -> None:
+        self.arrays = arrays
+        self.count = itertools.count(1)
+        self.values: dict[Tensor, Value] = {}
+        self.names: dict[str, str] = {}  # of functions, by what they compute
+        self.functions: dict[str, Any] = {}
+        self.inputs = tuple(self.value(t, name) for name, t in inputs.items())
+
+    def network(
+        self,
+        groups: Sequence[Definitions],
+        outputs: Sequence[Tensor | np.ndarray[Any, Any]],
+        several: bool,
+    ) -> Network:
+        read = {t: n for n, g in enumerate(groups) for t in self._outside(g)}
+        results = {t for t in outputs if isinstance(t, Tensor)}
+        steps = []
+        for group in groups:
+            leaving = [t for t in group.tensors if t in read or t in results]
+            steps.append(self._step(group, leaving))
+        values = tuple(
+            self.value(t) if isinstance(t, Tensor) else self.constant(t) for t in outputs
+        )
+        return Network(self.functions, self.inputs, tuple(steps), values, several)
+
+    def _outside(self, group: Definitions) -> Iterator[Tensor]:
+        own = set(group.tensors)
+        for t in group.tensors:
+            yield from (r.tensor for r in reads(defined(t).body) if r.tensor not in own)
+
+    def _step(self, group: Definitions, outputs: Sequence[Tensor]) -> Step:
+        work, names = _workload(group.tensors, outputs)
+        args = list(dict.fromkeys(names[t.name] for t in work.inputs))
+        at = {t: n for n, t in enumerate((*args, *outputs))}
+        imported = Imported(
+            work,
+            tuple(at[names[t.name]] for t in work.inputs),
+            tuple(at[names[t.name]] for t in work.outputs),
+        )
+        key = f"{work.key} {imported.inputs} {imported.outputs}"
+        if key not in self.names:
+            self.names[key] = self._fresh(group.name)
+            self.functions[self.names[key]] = imported
+        return Step(
+            self.names[key],
+            tuple(self.value(t) for t in args),
+            tuple(self.value(t) for t in outputs),
+        )
+
+    def _fresh(self, name: str) -> str:
+        return next(n for n in _names(name) if n not in self.functions)
+
+    def value(self, tensor: Tensor, name: str = "") -> Value:
+        if tensor not in self.values:
+            shape, data = tensor_shape(tensor), self.arrays.get(tensor)
+            number = next(self.count)
+            self.values[tensor] = Value(number, name or tensor.name, shape, tensor.dtype, data)
+        return self.values[tensor]
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+        return Value(next(self.count), "constant", array.shape, str(array.dtype), array)
