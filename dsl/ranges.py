@@ -2,7 +2,8 @@
 
 Three kinds of evidence, strongest first:
  - *declared*: `lw.indices("r", r=3)`, the shape of the tensor on the left, or a tensor that the
-   index alone indexes (`A[i, k]`); all of these must agree;
+   index alone indexes (`A[i, k]`); all of these must agree, but that `lw.indices` may declare
+   less than an axis has, which reads its beginning;
  - *derived*: the largest range for which `X[2*y + r]` stays inside X, once r is known;
  - *guarded*: reads under `where`, which may leave their tensor; used only when nothing else tells,
    those by the index alone first.
@@ -11,7 +12,7 @@ Reads that are not guarded are then checked to stay inside their tensors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from loopwright.dsl.errors import RangeError
@@ -41,9 +42,10 @@ def infer(
     positions = list(_positions(body, guarded=False))
     evidence: dict[Index, tuple[int, str]] = {}
     _declare(evidence, name, axes, shape, body)
+    declared = {i: i.extent for i in (*axes, *indices_in(body)) if i.extent is not None}
     for p in positions:
         index = p.position.plain()
-        if index is not None and not p.guarded:
+        if index is not None and not p.guarded and not _reads_part(index, p.extent, declared):
             _agree(evidence, index, p.extent, p.where)
     order = list(dict.fromkeys([*axes, *indices_in(body)]))
     _derive(evidence, [p for p in positions if not p.guarded])
@@ -73,6 +75,11 @@ def _declare(
             _agree(evidence, index, index.extent, f"its declaration {index}={index.extent}")
     for axis, (index, extent) in enumerate(zip(axes, shape or ())):
         _agree(evidence, index, extent, f"axis {axis} of {name}")
+
+
+def _reads_part(index: Index, extent: int, declared: Mapping[Index, int]) -> bool:
+    """Return whether an index is declared to read the beginning of an axis alone."""
+    return declared.get(index, extent) < extent
 
 
 def _agree(evidence: dict[Index, tuple[int, str]], index: Index, extent: int, place: str) -> None:

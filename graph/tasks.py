@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from loopwright.dsl.numerics import Numerics
@@ -54,6 +55,8 @@ class Work:
     source: the model that they are of, where it is known.
     numerics: what programs may do to rounding errors.
     sparse: whether programs may be chosen whose time depends on zeros in the data.
+    fixed: inputs of the model whose values decide what is computed: they are arrays here, and no
+        inputs of the network.
     """
 
     network: Network
@@ -62,6 +65,7 @@ class Work:
     source: Source | None = None
     numerics: Numerics = Numerics.STANDARD
     sparse: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Work: {self.network}, {counted(len(self.tasks), 'task')}>"
@@ -74,7 +78,8 @@ class Work:
 
     def notes(self) -> list[str]:
         """One line for each function that cannot be tuned."""
-        return [f"{name} keeps TVM's path: {why}" for name, why in self.fallback.items()]
+        kept = [f"{name} keeps TVM's path: {why}" for name, why in self.fallback.items()]
+        return kept + [f"{n} is fixed to {x.tolist()}" for n, x in self.fixed.items()]
 
 
 LAYOUTS = ("auto", "given")
@@ -121,6 +126,8 @@ def constants_of(step: Step) -> tuple[int, ...]:
 
 
 def _import(function: Any, constants: tuple[int, ...]) -> Imported | str:
+    if isinstance(function, Imported):
+        return function
     try:
         return import_function(function, constants)
     except UnsupportedOperator as reason:

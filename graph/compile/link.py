@@ -166,6 +166,8 @@ class _Linker:
                         self.notes.append(f"{function}: {what} cannot be built: {reason}")
                 if said.moved:
                     raise BuildError(f'{self.notes[-1]}; layout="given" may help')
+            if isinstance(self.network.functions[function], Imported):
+                raise BuildError(self.notes[-1])
             return tvm_kernel(self.network.functions[function], self.target, name)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:

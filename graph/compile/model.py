@@ -33,6 +33,7 @@ from loopwright.graph.importers.read import read_model
 from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.network import NotPlannable, network
 from loopwright.graph.tasks import Work, work_of
+from loopwright.graph.transforms.fusion import network_of
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -103,6 +104,8 @@ class TunedModel:
         if is_torch:
             inputs = tuple(to_numpy(detached(x)) for x in inputs)
             named = {name: to_numpy(detached(x)) for name, x in named.items()}
+        if self.work.fixed:
+            inputs, named = self._without_fixed(inputs, named)
         result = self.library(*inputs, **named)
         if self._plain and not is_torch:
             return result
@@ -113,6 +116,21 @@ class TunedModel:
         if source is not None and source.structure is not None:
             return source.structure(outputs)
         return outputs if self.work.network.several else outputs[0]
+
+    def _without_fixed(
+        self, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs of a call without those that were fixed, which must be what they were."""
+        fixed, taken = self.work.fixed, [p.name for p in self.library.signature.inputs]
+        names = list(self.work.source.order) if self.work.source is not None else taken
+        by_name = dict(zip(names if len(inputs) > len(taken) else taken, inputs)) | named
+        for name in fixed.keys() & by_name.keys():
+            if not np.array_equal(by_name[name], fixed[name]):
+                raise ShapeError(
+                    f"{name} decides what is computed, and was fixed to {fixed[name].tolist()}: "
+                    "leave it out, or build the model again"
+                )
+        return (), {name: x for name, x in by_name.items() if name not in fixed}
 
     @functools.cached_property
     def _plain(self) -> bool:
@@ -228,8 +246,20 @@ def import_model(
     from. Raises `ModelError`."""
     allowed = Numerics.of(numerics)
     source = read_model(model, inputs)
-    module = fused(source.module, target)
     work: Work | VmWork
+    if source.written is not None:
+        known = work_of(network_of(source.written), target, layout)
+        work = replace(
+            known,
+            source=source,
+            numerics=allowed,
+            sparse=sparse,
+            fixed=source.written.fixed,
+        )
+        if check:
+            check_results(build_work(work, target), target)
+        return work
+    module = fused(source.module, target)
     try:
         known = work_of(network(module), target, layout)
         work = replace(known, source=source, numerics=allowed, sparse=sparse)
@@ -292,7 +322,7 @@ def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
     """A model that does not keep what it was made of, which may be as large as its weights."""
     if built.work.source is None:
         return built
-    left = replace(built.work.source, module=None, ask=lambda: None)
+    left = replace(built.work.source, make=lambda: None, ask=lambda: None, written=None)
     if isinstance(built, TunedModel):
         return replace(built, work=replace(built.work, source=left))
     return replace(built, work=replace(built.work, source=left, module=None))

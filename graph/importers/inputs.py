@@ -48,7 +48,7 @@ def shape_of(name: str, x: Any) -> tuple[int, ...]:
         shape = tuple(map(operator.index, given))
     except TypeError:
         shape = (0,)
-    if any(n < 1 for n in shape):
+    if any(n < 1 for n in shape) and not (hasattr(x, "shape") and all(n >= 0 for n in shape)):
         raise ModelError(
             f"input {name}: {given!r} is no shape: give an array, or extents of at least 1, such "
             "as (1, 3, 224, 224)"

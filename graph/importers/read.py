@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import IRModule, relax, tirx
 
-from loopwright.graph.errors import ModelError
+from loopwright.graph.errors import ModelError, UnsupportedOperator
+from loopwright.graph.importers.definitions import Written
 from loopwright.graph.importers.inference import check_inference
 from loopwright.graph.importers.inputs import (
     Inputs,
@@ -24,7 +25,8 @@ from loopwright.graph.importers.inputs import (
     reason,
     shape_of,
 )
-from loopwright.graph.importers.onnx import from_onnx, inputs_of, onnx_file
+from loopwright.graph.importers.onnx.file import by_tvm, inputs_of, onnx_file, prepared
+from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, example_tensors
 from loopwright.graph.importers.torch_inputs import (
     arranged,
@@ -41,19 +43,28 @@ class Source:
 
     Attributes
     ----------
-    module: in Relax; its function "main" takes the inputs alone.
+    make: makes its module in Relax, whose function "main" takes the inputs alone.
     ask: has the framework that the model comes from compute it; for Relax there is none.
     structure: what the model returns, made of the outputs of "main"; None for an output, or a
         tuple of them.
     outputs: the names of these, where the model has any.
     examples: arrays for the inputs of "main", if such were given.
+    written: the model in the notation, where that was read without TVM.
+    order: the names of the model's inputs.
     """
 
-    module: Any
+    make: Callable[[], Any]
     ask: Callable[[], Reference | None] = lambda: None
     structure: Callable[[Sequence[Any]], Any] | None = None
     outputs: tuple[str, ...] = ()
     examples: tuple[Any, ...] = ()
+    written: Written | None = None
+    order: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def module(self) -> Any:
+        """The model in Relax."""
+        return self.make()
 
     @functools.cached_property
     def reference(self) -> Reference | None:
@@ -77,10 +88,12 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     if program is not None:
         module = _fixed(_renamed(_from_program(program), input_names(program)))
         ask, made = lambda: Reference.of_torch(program), _structure(program)
-        return Source(module, ask, made, examples=example_tensors(program))
+        return Source(lambda: module, ask, made, examples=example_tensors(program))
     if isinstance(model, IRModule):
         module = _fixed(_from_relax(model, inputs))
-        return Source(module, examples=arrays(inputs, [p.name for p in module["main"].params]))
+        return Source(
+            lambda: module, examples=arrays(inputs, [p.name for p in module["main"].params])
+        )
     if isinstance(model, (str, os.PathLike)):
         model = onnx_file(Path(model))
     kind = type(model)
@@ -88,16 +101,35 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     if name.endswith(".ModelProto"):
         values = inputs_of(model)
         given = by_name(inputs, [value.name for value in values])
-        module = _fixed(from_onnx(model, values, given))
-        names = tuple(value.name for value in model.graph.output)
-        examples = arrays(inputs, [value.name for value in values])
+        whole = prepared(model, values, given)
+        try:
+            own = written(whole, values, given)
+        except UnsupportedOperator as error:
+            module = _by_tvm(whole, given, error)
+            own, names = None, [value.name for value in values]
+        else:
+            names = list(own.inputs)
         return Source(
-            module, lambda: Reference.of_onnx(model, values, given), None, names, examples
+            (lambda: module) if own is None else (lambda: _fixed(by_tvm(whole, given))),
+            lambda: Reference.of_onnx(model, values, given),
+            None,
+            tuple(value.name for value in model.graph.output),
+            arrays({n: x for n, x in given.items() if n in names}, names),
+            own,
+            tuple(value.name for value in values),
         )
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
     )
+
+
+def _by_tvm(model: Any, given: Mapping[str, Any], reason: UnsupportedOperator) -> Any:
+    """What TVM's importer makes of a model that ours does not read, for a `reason`."""
+    try:
+        return _fixed(by_tvm(model, given))
+    except ModelError as error:
+        raise ModelError(f"{reason}. TVM's importer does not read the model either") from error
 
 
 def _structure(program: Any) -> Callable[[Sequence[Any]], Any] | None:

@@ -13,8 +13,7 @@ A reshape stays a step of its own, since it costs nothing there.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -23,17 +22,10 @@ import numpy as np
 from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
+from loopwright.graph.importers.definitions import Definitions, Written, defined_by
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step, Value
 from loopwright.graph.transforms.reshape import only_reshapes
-
-
-@dataclass(frozen=True, eq=False)
-class Definitions:
-    """The tensors that one operator defines, each after those that it reads."""
-
-    name: str
-    tensors: tuple[Tensor, ...]
 
 
 class Kind(IntEnum):
@@ -45,39 +37,16 @@ class Kind(IntEnum):
     RESHAPE = 3
 
 
-def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
-    """The tensors that results need and that are not `seen`, each after those that it reads."""
-    order: dict[Tensor, None] = {}
-    stack = [(t, False) for t in reversed(results) if isinstance(t, Tensor)]
-    while stack:
-        tensor, done = stack.pop()
-        if tensor in order or tensor in seen:
-            continue
-        if done or tensor.definition is None:
-            order[tensor] = None
-            continue
-        stack.append((tensor, True))
-        inner = dict.fromkeys(r.tensor for r in reads(tensor.definition.body))
-        stack.extend((t, False) for t in reversed(inner))
-    return list(order)
-
-
-def network_of(
-    inputs: Mapping[str, Tensor],
-    outputs: Sequence[Tensor | np.ndarray[Any, Any]],
-    definitions: Sequence[Definitions],
-    arrays: Mapping[Tensor, np.ndarray[Any, Any]],
-    several: bool,
-) -> Network:
-    """The steps of a network: `definitions` in order, of inputs by name and of constant `arrays`."""
-    live = set(defined_by(outputs, set()))
+def network_of(written: Written) -> Network:
+    """The steps of a network that is written in the notation."""
+    live = set(defined_by(written.outputs, set()))
     parts = [
         part
-        for d in definitions
+        for d in written.definitions
         for part in _separate(Definitions(d.name, tuple(t for t in d.tensors if t in live)))
     ]
-    groups = _Fusion(parts, {t for t in outputs if isinstance(t, Tensor)}).groups()
-    return _Builder(inputs, arrays).network(groups, outputs, several)
+    groups = _Fusion(parts, {t for t in written.outputs if isinstance(t, Tensor)}).groups()
+    return _Builder(written).network(groups, written.outputs, len(written.outputs) > 1)
 
 
 def _separate(d: Definitions) -> list[Definitions]:
@@ -261,15 +230,13 @@ def _names(name: str) -> Iterator[str]:
 class _Builder:
     """Values and steps of a network, numbered."""
 
-    def __init__(
-        self, inputs: Mapping[str, Tensor], arrays: Mapping[Tensor, np.ndarray[Any, Any]]
-    ) -> None:
-        self.arrays = arrays
+    def __init__(self, written: Written) -> None:
+        self.arrays = written.arrays
         self.count = itertools.count(1)
         self.values: dict[Tensor, Value] = {}
         self.names: dict[str, str] = {}  # of functions, by what they compute
         self.functions: dict[str, Any] = {}
-        self.inputs = tuple(self.value(t, name) for name, t in inputs.items())
+        self.inputs = tuple(self.value(t, name) for name, t in written.inputs.items())
 
     def network(
         self,

@@ -167,9 +167,7 @@ class Call:
 
     # ---- what it computes ----
 
-    def define(
-        self, shape: Sequence[int], body: Callable[..., Expr], name: str = ""
-    ) -> Tensor:
+    def define(self, shape: Sequence[int], body: Callable[..., Expr], name: str = "") -> Tensor:
         """A tensor whose elements are `body(i0, i1, …)`."""
         return define(name or self.op.lower(), shape, body)
 
@@ -178,7 +176,9 @@ class Call:
         values = [self.value(n) for n in numbers or range(len(self.inputs))]
         return self.broadcast(values, body, dtype)
 
-    def broadcast(self, values: Sequence[Value], body: Callable[..., Expr], dtype: str = "") -> Tensor:
+    def broadcast(
+        self, values: Sequence[Value], body: Callable[..., Expr], dtype: str = ""
+    ) -> Tensor:
         """Values broadcast against each other, and `body` of each element."""
         try:
             shape = np.broadcast_shapes(*map(shape_of, values))
@@ -204,14 +204,20 @@ class Call:
         return element
 
 
-class NotKnown(UnsupportedOperator):  # noqa: N818 - it says what is the matter
-    """An input whose elements decide shapes, and which are known at a call only."""
+class NotKnown(UnsupportedOperator):
+    """An input whose elements decide what is computed, and which are known at a call only.
+
+    Attributes
+    ----------
+    value: the input.
+    inputs: the names of the model's inputs that it follows from.
+    """
 
     def __init__(self, number: int, call: Call) -> None:
-        self.name = call.names[number]
+        self.value, self.inputs = call.inputs[number], tuple[str, ...]()
         super().__init__(
-            f"{call.label}: what {self.name!r} holds decides what is computed, and it is known at "
-            "a call only"
+            f"{call.label}: what {call.names[number]!r} holds decides what is computed, and it is "
+            "known at a call only; give the inputs that it follows from as arrays, and it is fixed"
         )
 
 

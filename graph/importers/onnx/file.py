@@ -44,19 +44,24 @@ def inputs_of(model: Any) -> list[Any]:
     return [value for value in model.graph.input if value.name not in known]
 
 
-def from_onnx(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """A `ModelProto` as a Relax module, for arrays or shapes that are `given` for some of its
-    inputs, which are `values`. Raises `ModelError`."""
-    from tvm.relax.frontend import onnx as importer
-
+def prepared(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """A `ModelProto` that is complete, without functions of its own, for arrays or shapes that are
+    `given` for some of its inputs, which are `values`. Raises `ModelError`."""
     shapes = {name: shape_of(name, x) for name, x in given.items()}
     for value in values:
         _check_shape(value, shapes.get(value.name))
     model = _inlined(model)
     _check_opset(model)
     _check_graph(model.graph, frozenset())
+    return model
+
+
+def by_tvm(model: Any, given: Mapping[str, Any]) -> Any:
+    """A prepared `ModelProto` as a Relax module. Raises `ModelError`."""
+    from tvm.relax.frontend import onnx as importer
+
     try:
-        extents = {n: list(s) for n, s in shapes.items()}
+        extents = {name: list(shape_of(name, x)) for name, x in given.items()}
         return importer.from_onnx(model, shape_dict=extents or None, sanitize_input_names=False)
     except Exception as error:  # TVM's errors have no root of their own
         raise ModelError(f"TVM cannot import this ONNX model: {reason(error)}") from error

@@ -13,10 +13,19 @@ from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
-from loopwright.graph.importers.onnx.call import OPERATORS, Array, Call, Value, Weights, identifier
+from loopwright.graph.importers.definitions import Definitions, Written, defined_by
+from loopwright.graph.importers.inputs import shape_of as shape_of_input
+from loopwright.graph.importers.onnx.call import (
+    OPERATORS,
+    Array,
+    Call,
+    NotKnown,
+    Value,
+    Weights,
+    identifier,
+)
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
 from loopwright.graph.importers.onnx.functions import body_of
-from loopwright.graph.transforms.fusion import Definitions, defined_by
 
 _OWN = ("", "ai.onnx")
 
@@ -59,7 +68,9 @@ class Graph:
         for node in nodes:
             label = f"operator {node.op_type} {node.name}".rstrip()
             inputs = tuple(self._input(name, label, values) for name in node.input)
-            for name, value in zip(node.output, self._results(node, label, inputs, values, uses, stated)):
+            for name, value in zip(
+                node.output, self._results(node, label, inputs, values, uses, stated)
+            ):
                 if name:
                     values[name] = value
 
@@ -75,7 +86,7 @@ class Graph:
             raise ModelError(f"output {name!r} is the result of no operator")
         return values[name]
 
-    def _results(  # noqa: PLR0913, PLR0917 - what a node stands among
+    def _results(
         self,
         node: Any,
         label: str,
@@ -98,7 +109,7 @@ class Graph:
         def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
             own = dict(values)
             own.update(zip((v.name for v in graph.input), given, strict=True))
-            return self.run(graph, own, {name: 2 for name in values})
+            return self.run(graph, own, dict.fromkeys(values, 2))
 
         call = Call(
             node.op_type,
@@ -124,7 +135,8 @@ class Graph:
             made = rule(call)
         except ModelError:
             raise
-        except LoopwrightError as error:  # the notation's own checks
+        except (LoopwrightError, ValueError, TypeError, LookupError) as error:
+            # Of the notation's own checks, or of an operator that is not as ONNX wants it.
             raise UnsupportedOperator(f"{label}: {error}") from error
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x, label) for x in results]
@@ -148,14 +160,21 @@ class Graph:
         """The results of an operator that is made of others."""
         own = {name: x for name, x in zip(inner.input, inputs) if x is not None}
         missing = [n for n in inner.input if n not in own]
-        nodes = [_without(n, missing) for n in inner.node]
+        attributes = {
+            **{a.name: a for a in inner.attribute_proto},
+            **{a.name: a for a in node.attribute},
+        }
+        nodes = [_given(n, missing, attributes) for n in inner.node]
         uses = Counter(name for n in nodes for name in n.input)
         uses.update(own.keys())
         uses.update(own.keys())  # what is outside may read them, too
-        saved, self.versions = self.versions, {
-            **self.versions,
-            **{("" if o.domain in _OWN else o.domain): o.version for o in inner.opset_import},
-        }
+        saved, self.versions = (
+            self.versions,
+            {
+                **self.versions,
+                **{("" if o.domain in _OWN else o.domain): o.version for o in inner.opset_import},
+            },
+        )
         shapes = {i: stated[o] for i, o in zip(inner.output, node.output) if o in stated}
         try:
             self.nodes(nodes, own, uses, shapes)
@@ -164,17 +183,24 @@ class Graph:
         return [own.get(name, np.zeros(0)) for name in inner.output][: len(node.output)]
 
 
-def _without(node: Any, names: Sequence[str]) -> Any:
-    """The node, inputs of these names left out."""
-    if not any(name in names for name in node.input):
-        return node
+def _given(node: Any, missing: Sequence[str], attributes: Mapping[str, Any]) -> Any:
+    """A function's node as it is in a call: without the inputs that are `missing`, and with the
+    attributes of the call in place of references."""
     import onnx
 
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     for n, name in enumerate(copy.input):
-        if name in names:
+        if name in missing:
             copy.input[n] = ""
+    del copy.attribute[:]
+    for a in node.attribute:
+        if not a.ref_attr_name:
+            copy.attribute.append(a)
+        elif a.ref_attr_name in attributes:
+            new = copy.attribute.add()
+            new.CopyFrom(attributes[a.ref_attr_name])
+            new.name = a.name
     return copy
 
 
@@ -185,13 +211,6 @@ def _as_known(value: Value, label: str) -> Value:
         return np.zeros(value.shape, value.dtype) if 0 in (value.shape or ()) else value
     if not isinstance(value, np.ndarray):
         value = np.asarray(value)
-    return value
-
-
-def check_type(value: Array, name: str) -> Array:
-    """An array of a type of the notation. Raises `ModelError`."""
-    if str(value.dtype) not in DTYPES:
-        raise ModelError(f"{name} is {value.dtype}; the types are {', '.join(DTYPES)}")
     return value
 
 
@@ -244,6 +263,62 @@ def _stated(graph: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def input_tensor(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """The tensor of a model's input."""
-    return Tensor(identifier(name), shape, dtype)
+def written(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Written:
+    """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
+    shapes, may be `given` for them.
+
+    Integers that decide what is computed, such as a shape, are fixed as they are given.
+    Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
+    """
+    fixed = {n: x for n, x in _arrays(given).items() if not x.size}
+    while True:
+        try:
+            return _written(model, inputs, given, fixed)
+        except NotKnown as reason:
+            more = {
+                n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
+            }
+            if not more or any(x.dtype.kind == "f" for x in more.values()):
+                raise
+            fixed |= more
+
+
+def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays among what is given; other things are shapes."""
+    found = {}
+    for name, x in given.items():
+        if hasattr(x, "shape"):
+            found[name] = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+    return found
+
+
+def _written(
+    model: Any, inputs: Sequence[Any], given: Mapping[str, Any], fixed: Mapping[str, Array]
+) -> Written:
+    import onnx
+
+    from loopwright.graph.importers.onnx import operators  # noqa: F401 - fills the table
+
+    versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
+    graph = Graph(versions)
+    tensors: dict[str, Tensor] = {}
+    for value in inputs:
+        kind = value.type.tensor_type
+        shape = tuple(d.dim_value for d in kind.shape.dim)
+        if value.name in given:
+            shape = shape_of_input(value.name, given[value.name])
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        if dtype not in DTYPES:
+            raise UnsupportedOperator(f"input {value.name} is {dtype}")
+        if value.name not in fixed:
+            tensors[value.name] = Tensor(identifier(value.name), shape, dtype)
+    try:
+        outputs = graph.run(model.graph, {**tensors, **fixed}, {})
+    except NotKnown as reason:
+        needed = set(defined_by([reason.value], set()))
+        reason.inputs = tuple(n for n, t in tensors.items() if t in needed)
+        raise
+    for value, out in zip(model.graph.output, outputs):
+        if str(out.dtype) not in DTYPES:
+            raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
+    return Written(tensors, outputs, graph.definitions, graph.weights.arrays, fixed)

@@ -1,1 +1,13 @@
 """The table of operators: each one a few lines of the notation. `call.py` has the contract."""
+
+from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fills the table
+    control,
+    convolution,
+    elementwise,
+    linear,
+    normalization,
+    recurrent,
+    reduction,
+    resize,
+    shapes,
+)

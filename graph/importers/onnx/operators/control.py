@@ -9,6 +9,7 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
+from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take
 
@@ -23,14 +24,14 @@ def _if(call: Call) -> list[Value]:
         chosen = "then_branch" if condition.reshape(-1)[0] else "else_branch"
         return call.branch(call.get(chosen), [])
     # Both are computed; each element is taken from one of them.
-    both = [call.branch(call.get(name), []) for name in ("then_branch", "else_branch")]
+    try:
+        both = [call.branch(call.get(name), []) for name in ("then_branch", "else_branch")]
+    except UnsupportedOperator as reason:  # perhaps the branch that is never taken
+        raise NotKnown(0, call) from reason
     made: list[Value] = []
     for one, other in zip(*both, strict=True):
         if shape_of(one) != shape_of(other) or str(one.dtype) != str(other.dtype):
-            raise call.unsupported(
-                f"its branches give {one.dtype}{list(shape_of(one))} and "
-                f"{other.dtype}{list(shape_of(other))}, and which is known at a call only"
-            )
+            raise NotKnown(0, call)
         flat = reshaped(call, condition, ())
         made.append(call.broadcast([flat, one, other], f.where))
     return made

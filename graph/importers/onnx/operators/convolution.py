@@ -90,7 +90,7 @@ def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:
     return result
 
 
-def _convolution(  # noqa: PLR0913, PLR0917 - the terms of the operator
+def _convolution(
     call: Call, x: Tensor, w: Tensor, bias: Value | None, window: Window, groups: int
 ) -> Tensor:
     rank = len(window.extent)
@@ -143,7 +143,12 @@ def _conv_transpose(call: Call) -> Value:
 
     def made(w: Value, bias: Value | None) -> Tensor:
         weights = call.as_tensor(w)
-        if rank == 2 and groups == 1 and set(dilation) == {1} and _plain(pads, reach, extra, stride):
+        if (
+            rank == 2
+            and groups == 1
+            and set(dilation) == {1}
+            and _plain(pads, reach, extra, stride)
+        ):
             given = ops.conv2d_transpose(x, weights, tuple(stride), pads, tuple(extra))
         else:
             given = _transposed(x, weights, out, pads, stride, dilation, groups)
@@ -183,15 +188,13 @@ def _transposed_pads(
     return tuple(zip(given[:rank], given[rank:])) if auto != "VALID" else ((0, 0),) * rank
 
 
-def _plain(
-    pads: Pads, reach: Sequence[int], extra: Sequence[int], stride: Sequence[int]
-) -> bool:
+def _plain(pads: Pads, reach: Sequence[int], extra: Sequence[int], stride: Sequence[int]) -> bool:
     """Return whether `ops.conv2d_transpose` has such options."""
     whole = all(0 <= p < r for pair, r in zip(pads, reach) for p in pair)
     return whole and all(e < s for e, s in zip(extra, stride))
 
 
-def _transposed(  # noqa: PLR0913, PLR0917 - the terms of the operator
+def _transposed(
     x: Tensor,
     w: Tensor,
     out: Sequence[int],
@@ -242,7 +245,9 @@ def _qlinear_conv(call: Call) -> Value:
     x_scale, w_scale = call.value(1), call.value(4)
 
     def body(*i: Index) -> Expr:
-        by_channel = (i[1],) if shape_of(w_scale) not in ((), (1,)) else (0,) * len(shape_of(w_scale))
+        by_channel = (
+            (i[1],) if shape_of(w_scale) not in ((), (1,)) else (0,) * len(shape_of(w_scale))
+        )
         scale = call.read(x_scale, (0,) * len(shape_of(x_scale))) * call.read(w_scale, by_channel)
         return f.cast(sums[i], "float32") * f.cast(scale, "float32")
 

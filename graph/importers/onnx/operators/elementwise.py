@@ -239,7 +239,10 @@ def _elu(call: Call) -> Value:
 
 @operator("Selu")
 def _selu(call: Call) -> Value:
-    alpha, gamma = call.get("alpha", 1.67326319217681884765625), call.get("gamma", 1.05070102214813232421875)
+    alpha, gamma = (
+        call.get("alpha", 1.67326319217681884765625),
+        call.get("gamma", 1.05070102214813232421875),
+    )
     return call.each(
         lambda x: f.where(x > 0, x * gamma, (f.exp(f.min(x, 0)) - 1) * (alpha * gamma))
     )
@@ -384,7 +387,7 @@ def _dequantize(call: Call) -> Value:
 def _along(call: Call, value: Value, shape: tuple[int, ...]) -> Value:
     """A scale of each element of an axis, or of blocks of it, as it broadcasts to a shape."""
     own = shape_of(value)
-    if own in ((), (1,)) :
+    if own in ((), (1,)):
         return value
     axis = call.checked_axis(int(call.get("axis", 1)), len(shape))
     block = int(call.get("block_size", 0))
@@ -394,7 +397,9 @@ def _along(call: Call, value: Value, shape: tuple[int, ...]) -> Value:
     block = block or -(-shape[axis] // own[axis])
     return call.define(
         shape,
-        lambda *i: call.as_tensor(value)[tuple(x // block if d == axis else x for d, x in enumerate(i))],
+        lambda *i: call.as_tensor(value)[
+            tuple(x // block if d == axis else x for d, x in enumerate(i))
+        ],
         "scale",
     )
 
@@ -404,10 +409,10 @@ def _dynamic_quantize(call: Call) -> list[Value]:
     from loopwright.graph.importers.onnx.operators.reduction import reduce_all
 
     x = call.tensor(0)
-    highest, lowest = (
-        reduce_all(x, op) for op in ("max", "min")
+    highest, lowest = (reduce_all(x, op) for op in ("max", "min"))
+    scale = call.define(
+        (), lambda: (f.max(highest[()], 0) - f.min(lowest[()], 0)) * (1 / 255), "scale"
     )
-    scale = call.define((), lambda: (f.max(highest[()], 0) - f.min(lowest[()], 0)) * (1 / 255), "scale")
 
     def start(*_: Any) -> Expr:
         return half_up(f.round((number(0, "float32") - f.min(lowest[()], 0)) / scale[()]), 0, 255)
@@ -415,7 +420,9 @@ def _dynamic_quantize(call: Call) -> list[Value]:
     zero = call.define((), lambda: f.cast(start(), "uint8"), "zero")
     y = call.define(
         call.shape(),
-        lambda *i: f.cast(half_up(f.round(x[i] / scale[()]) + f.cast(zero[()], "float32"), 0, 255), "uint8"),
+        lambda *i: f.cast(
+            half_up(f.round(x[i] / scale[()]) + f.cast(zero[()], "float32"), 0, 255), "uint8"
+        ),
     )
     return [y, scale, zero]
 

@@ -35,7 +35,9 @@ def product(call: Call, a: Value, b: Value) -> Value:
     if left[-1] != right[-2]:
         raise call.unsupported(f"{left} and {right} do not multiply")
     if 0 in left or 0 in right:
-        return np.zeros((*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]), str(a.dtype))
+        return np.zeros(
+            (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]), str(a.dtype)
+        )
     if all(n == 1 for n in right[:-2]) and len(left) > 2 and len(right) <= len(left):
         rows = int(np.prod(left[:-1], dtype=np.int64))
         flat = reshaped(call, a, (rows, left[-1]))
@@ -81,7 +83,9 @@ def _gemm(call: Call) -> Value:
     by_rows, by_columns = bool(call.get("transA", 0)), bool(call.get("transB", 0))
     if isinstance(b, np.ndarray) and alpha != 1 and b.dtype.kind == "f":
         b, alpha = (b * alpha).astype(b.dtype), 1.0
-    left = call.as_tensor(transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a)
+    left = call.as_tensor(
+        transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a
+    )
     by_rows = by_rows and isinstance(a, Tensor)
     made = ops.matmul(left, call.as_tensor(b), by_rows, by_columns)
     addend = call.value(2) if call.has(2) and beta != 0 else None
@@ -115,15 +119,19 @@ def without_zero(call: Call, x: Value, zero: Value | None, axis: int | None = No
         return define("widened", shape, lambda *i: f.cast(tensor[i], "int32"))
     if shape_of(zero) in ((), (1,)):
         return define(
-            "widened", shape, lambda *i: f.cast(tensor[i], "int32") - f.cast(_first(call, zero), "int32")
+            "widened",
+            shape,
+            lambda *i: f.cast(tensor[i], "int32") - f.cast(_first(call, zero), "int32"),
         )
     own = call.as_tensor(zero)
     at = axis if axis is not None and len(shape_of(zero)) == 1 else None
     return define(
         "widened",
         shape,
-        lambda *i: f.cast(tensor[i], "int32")
-        - f.cast(own[i[at]] if at is not None else call.read(own, i), "int32"),
+        lambda *i: (
+            f.cast(tensor[i], "int32")
+            - f.cast(own[i[at]] if at is not None else call.read(own, i), "int32")
+        ),
     )
 
 
@@ -153,9 +161,9 @@ def _qlinear_matmul(call: Call) -> Value:
         return value if shape_of(value) in ((), (1,)) else reshaped(call, value, shape_of(value))
 
     def body(*i: Index) -> Expr:
-        scale = f.cast(call.read(column(1, 1), i[-1:] if len(call.shape(1)) <= 1 else i), "float32") * f.cast(
-            call.read(column(4, 1), i[-1:] if len(call.shape(4)) <= 1 else i), "float32"
-        )
+        scale = f.cast(
+            call.read(column(1, 1), i[-1:] if len(call.shape(1)) <= 1 else i), "float32"
+        ) * f.cast(call.read(column(4, 1), i[-1:] if len(call.shape(4)) <= 1 else i), "float32")
         return f.cast(sums[i], "float32") * scale
 
     return requantized(call, define("scaled", shape_of(sums), body), 6, 7)

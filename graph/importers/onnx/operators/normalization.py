@@ -69,9 +69,7 @@ def scaled(call: Call, x: Value, factor: Array, summand: Array, axis: int) -> Va
             return call.scaled[x](factor, summand)
     dtype = str(x.dtype)
     by, more = (call.as_tensor(a.astype(dtype)) for a in (factor, summand))
-    return call.define(
-        shape_of(x), lambda *i: call.read(x, i) * by[i[axis]] + more[i[axis]]
-    )
+    return call.define(shape_of(x), lambda *i: call.read(x, i) * by[i[axis]] + more[i[axis]])
 
 
 def moments(x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -80,7 +78,9 @@ def moments(x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
     share = 1 / math.prod(shape[a] for a in axes)
     total = along(x, axes, "sum", name="total")
     mean = define("mean", shape_of(total), lambda *i: total[i] * share)
-    squares = define("squares", shape, lambda *i: (x[i] - mean[_at(i, axes)]) * (x[i] - mean[_at(i, axes)]))
+    squares = define(
+        "squares", shape, lambda *i: (x[i] - mean[_at(i, axes)]) * (x[i] - mean[_at(i, axes)])
+    )
     sums = along(squares, axes, "sum", name="sums")
     return mean, define("variance", shape_of(sums), lambda *i: sums[i] * share)
 
@@ -102,8 +102,10 @@ def normalized(
     Halves are normalized in float32.
     """
     dtype = x.dtype
-    wide = x if dtype not in ("float16", "bfloat16") else define(
-        "wide", shape_of(x), lambda *i: f.cast(x[i], "float32")
+    wide = (
+        x
+        if dtype not in ("float16", "bfloat16")
+        else define("wide", shape_of(x), lambda *i: f.cast(x[i], "float32"))
     )
     mean, variance = moments(wide, axes)
     by = define("by", shape_of(variance), lambda *i: f.rsqrt(variance[i] + epsilon))
@@ -143,7 +145,11 @@ def _skip_layer_norm(call: Call) -> list[Value]:
     return [*made, *made, *made, x][: len(call.outputs)]
 
 
-@operator("RMSNormalization", "com.microsoft:SimplifiedLayerNormalization", "SimplifiedLayerNormalization")
+@operator(
+    "RMSNormalization",
+    "com.microsoft:SimplifiedLayerNormalization",
+    "SimplifiedLayerNormalization",
+)
 def _rms_norm(call: Call) -> Value:
     x, axis = call.tensor(0), call.axis(-1)
     shape, epsilon = shape_of(x), float(call.get("epsilon", 1e-5))
@@ -181,7 +187,9 @@ def _group_norm(call: Call) -> Value:
     by_group = call.version < 21
 
     def after(y: Expr, i: tuple[Index, ...]) -> Expr:
-        at = (i[1],) if by_group and shape_of(call.value(1)) == (groups,) else (i[1] * each + i[2],)
+        at = (
+            (i[1],) if by_group and shape_of(call.value(1)) == (groups,) else (i[1] * each + i[2],)
+        )
         return y * call.as_tensor(call.value(1))[at] + call.as_tensor(call.value(2))[at]
 
     made = normalized(call, own, axes, call.get("epsilon", 1e-5), after, "groupnormalization")[0]

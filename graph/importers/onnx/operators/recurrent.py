@@ -84,7 +84,7 @@ def _start(call: Call, place: int, number: int, batch: int, hidden: int) -> Valu
     return reshaped(call, part, (batch, hidden))
 
 
-def _run(  # noqa: PLR0913, PLR0917 - what a recurrence is made of
+def _run(
     call: Call, x: Value, d: _Direction, h: Value, c: Value, state: Callable[..., Any]
 ) -> tuple[list[Value], Value, Value]:
     """The state after each step, in the order of time, and the last ones."""

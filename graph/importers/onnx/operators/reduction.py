@@ -79,7 +79,9 @@ def _reduce(call: Call) -> Value:
     count = math.prod((x.shape or ())[a] for a in axes)
     after: dict[str, Callable[[Expr], Expr]] = {
         "ReduceMean": lambda e: e * (1 / count) if is_float(e.dtype) else f.trunc_div(e, count),
-        "ReduceL2": lambda e: f.sqrt(e) if is_float(e.dtype) else f.cast(f.sqrt(f.cast(e, "float64")), e.dtype),
+        "ReduceL2": lambda e: (
+            f.sqrt(e) if is_float(e.dtype) else f.cast(f.sqrt(f.cast(e, "float64")), e.dtype)
+        ),
         "ReduceLogSum": f.log,
     }
     if call.op in after:
@@ -107,9 +109,13 @@ def _log_sum_exp(call: Call) -> Value:
         return call.value(0)
     x, keep = call.tensor(0), bool(call.get("keepdims", 1))
     peak = along(x, axes, "max", name="peak")
-    finite = define("shift", peak.shape or (), lambda *i: f.where(f.abs(peak[i]) < math.inf, peak[i], 0))
+    finite = define(
+        "shift", peak.shape or (), lambda *i: f.where(f.abs(peak[i]) < math.inf, peak[i], 0)
+    )
     shifted = define(
-        "exp", x.shape or (), lambda *i: f.exp(x[i] - finite[tuple(0 if d in axes else k for d, k in enumerate(i))])
+        "exp",
+        x.shape or (),
+        lambda *i: f.exp(x[i] - finite[tuple(0 if d in axes else k for d, k in enumerate(i))]),
     )
     total = along(shifted, axes, "sum", name="total")
     out = define("logsumexp", total.shape or (), lambda *i: f.log(total[i]) + finite[i])

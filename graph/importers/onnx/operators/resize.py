@@ -75,9 +75,7 @@ def _cropped(call: Call) -> bool:
     return bool(call.get("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
 
 
-def _coordinates(
-    call: Call, number: int, old: int, new: int, scale: float, count: int
-) -> Array:
+def _coordinates(call: Call, number: int, old: int, new: int, scale: float, count: int) -> Array:
     """The place in the old axis of each element of the new one, with its fraction."""
     modern = call.op == "Resize" and call.version >= 11
     mode = call.get("coordinate_transformation_mode", "half_pixel") if modern else "asymmetric"
@@ -126,7 +124,7 @@ def _extrapolated(call: Call, value: Value, axis: int, outside: Array) -> Value:
     )
 
 
-def _weighted(  # noqa: PLR0913, PLR0917 - the terms of the operator
+def _weighted(
     call: Call,
     value: Value,
     axes: Sequence[int],
@@ -154,8 +152,10 @@ def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[A
     count = int(np.ceil(2 * reach)) + (1 if stretch > 1 else 0)
     places = first[:, None] + np.arange(count)
     distance = np.abs(places - at[:, None]) / stretch
-    weights = _cubic(distance, call.get("cubic_coeff_a", -0.75)) if mode == "cubic" else (
-        np.maximum(1 - distance, 0)
+    weights = (
+        _cubic(distance, call.get("cubic_coeff_a", -0.75))
+        if mode == "cubic"
+        else (np.maximum(1 - distance, 0))
     )
     if call.get("exclude_outside", 0) or stretch > 1:
         weights = np.where((places < 0) | (places >= old), 0, weights)

@@ -287,7 +287,13 @@ def _slice(call: Call) -> Value:
     starts = call.ints(1, "starts") or []
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         at = call.checked_axis(axis, len(shape))
-        value = take(call, value, at, np.arange(shape[at])[slice(*_bounds(start, end, step, shape[at]))], "slice")
+        value = take(
+            call,
+            value,
+            at,
+            np.arange(shape[at])[slice(*_bounds(start, end, step, shape[at]))],
+            "slice",
+        )
     return value
 
 
@@ -317,7 +323,9 @@ def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "t
         return define(
             name,
             new,
-            lambda *i: f.gather(value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))),
+            lambda *i: f.gather(
+                value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
+            ),
         )
     runs = form
 
@@ -419,7 +427,9 @@ def _depth_to_space(call: Call) -> Value:
 
     def body(i: Index, k: Index, y: Index, z: Index) -> Expr:
         inner = (y % b) * b + z % b
-        element: Expr = x[i, k * (b * b) + inner if by_column else inner * depth + k, y // b, z // b]
+        element: Expr = x[
+            i, k * (b * b) + inner if by_column else inner * depth + k, y // b, z // b
+        ]
         return element
 
     return define("depthtospace", (n, depth, h * b, w * b), body)
@@ -464,10 +474,16 @@ def _one_hot(call: Call) -> Value:
     shape = shape_of(indices)
     axis = call.checked_axis(int(call.get("axis", -1)), len(shape) + 1)
     whole = str(indices.dtype)
-    off = (lambda: call.as_tensor(values)[0]) if isinstance(values, Tensor) else (
-        lambda: number(values[0], str(values.dtype)))
-    on = (lambda: call.as_tensor(values)[1]) if isinstance(values, Tensor) else (
-        lambda: number(values[1], str(values.dtype)))
+    off = (
+        (lambda: call.as_tensor(values)[0])
+        if isinstance(values, Tensor)
+        else (lambda: number(values[0], str(values.dtype)))
+    )
+    on = (
+        (lambda: call.as_tensor(values)[1])
+        if isinstance(values, Tensor)
+        else (lambda: number(values[1], str(values.dtype)))
+    )
 
     def body(*i: Index) -> Expr:
         element = f.cast(call.read(indices, (*i[:axis], *i[axis + 1 :])), "int64")
@@ -502,7 +518,9 @@ def _gather(call: Call) -> Value:
     if isinstance(indices, np.ndarray):
         flat = indices.reshape(-1).astype(np.int64)
         if flat.size and (flat.min() < -extent or flat.max() >= extent):
-            raise call.unsupported(f"an index of {flat.min()} to {flat.max()} is outside of {extent}")
+            raise call.unsupported(
+                f"an index of {flat.min()} to {flat.max()} is outside of {extent}"
+            )
         taken = take(call, value, axis, flat % max(extent, 1), "gather")
         return reshaped(call, taken, (*shape[:axis], *own, *shape[axis + 1 :]))
     table = call.tensor(0)
