@@ -34,6 +34,15 @@ def body_of(node: Any, version: int, inputs: Sequence[Value | None]) -> Any:
     return function if function.node else None
 
 
+def default_attributes(node: Any, version: int) -> dict[str, Any]:
+    """The attributes that an operator has where a node gives none."""
+    import onnx
+
+    schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    defaults = {name: a.default_value for name, a in schema.attributes.items()}
+    return {name: a for name, a in defaults.items() if a.type}
+
+
 def _type(value: Value | None) -> Any:
     import onnx
 

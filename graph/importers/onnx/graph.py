@@ -25,9 +25,11 @@ from loopwright.graph.importers.onnx.call import (
     identifier,
 )
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
-from loopwright.graph.importers.onnx.functions import body_of
+from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 
 _OWN = ("", "ai.onnx")
+_MOST_FIXED = 64
+"""Elements of an input beyond which it is data, and no shape or the like."""
 
 
 @dataclass(eq=False)
@@ -128,7 +130,7 @@ class Graph:
         key = f"{domain}:{node.op_type}" if domain else node.op_type
         rule = OPERATORS.get(key)
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
-            return self._expanded(node, inner, inputs, stated)
+            return self._expanded(node, inner, inputs, stated, version)
         if rule is None:
             raise UnsupportedOperator(f"{label} is not among those that can be compiled")
         try:
@@ -156,14 +158,12 @@ class Graph:
         inner: Any,
         inputs: Sequence[Value | None],
         stated: Mapping[str, tuple[int, ...]],
+        version: int,
     ) -> list[Value]:
         """The results of an operator that is made of others."""
         own = {name: x for name, x in zip(inner.input, inputs) if x is not None}
         missing = [n for n in inner.input if n not in own]
-        attributes = {
-            **{a.name: a for a in inner.attribute_proto},
-            **{a.name: a for a in node.attribute},
-        }
+        attributes = {**default_attributes(node, version), **{a.name: a for a in node.attribute}}
         nodes = [_given(n, missing, attributes) for n in inner.node]
         uses = Counter(name for n in nodes for name in n.input)
         uses.update(own.keys())
@@ -278,7 +278,7 @@ def written(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Writ
             more = {
                 n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
             }
-            if not more or any(x.dtype.kind == "f" for x in more.values()):
+            if not more or any(x.size > _MOST_FIXED for x in more.values()):
                 raise
             fixed |= more
 

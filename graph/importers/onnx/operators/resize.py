@@ -147,19 +147,17 @@ def _weighted(
 
 def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[Array, Array]:
     """The places that each element is made of, and their weights."""
-    reach = (1 if mode != "cubic" else 2) * stretch
-    first = np.floor(at - reach).astype(np.int64) + 1
-    count = int(np.ceil(2 * reach)) + (1 if stretch > 1 else 0)
-    places = first[:, None] + np.arange(count)
+    start = int(np.floor(-stretch * (2 if mode == "cubic" else 1))) + 1
+    places = np.floor(at).astype(np.int64)[:, None] + np.arange(start, 2 - start)
     distance = np.abs(places - at[:, None]) / stretch
-    weights = (
-        _cubic(distance, call.get("cubic_coeff_a", -0.75))
-        if mode == "cubic"
-        else (np.maximum(1 - distance, 0))
-    )
-    if call.get("exclude_outside", 0) or stretch > 1:
+    if mode == "cubic":
+        weights = _cubic(distance, call.get("cubic_coeff_a", -0.75))
+    else:
+        weights = np.maximum(1 - distance, 0)
+    excluded = bool(call.get("exclude_outside", 0))
+    if excluded:
         weights = np.where((places < 0) | (places >= old), 0, weights)
-    if call.get("exclude_outside", 0) or stretch > 1:
+    if excluded or stretch > 1:
         weights = weights / weights.sum(1, keepdims=True)
     return np.clip(places, 0, old - 1), weights
 
