@@ -16,8 +16,6 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import FusionGroup
 
-PIPELINES = ("plain", "double", "async")
-
 
 @dataclass(frozen=True)
 class Elementwise:
