@@ -35,8 +35,6 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
             "libraries for OpenCL cannot be exported, since drivers compile them: keep the text "
             'that source("opencl") gives, or build for "cuda"'
         )
-    if path.suffix != ".so":
-        raise LibraryError(f"{path}: the name of a library ends in .so")
     if not code.image:
         raise LibraryError(
             f"{signature.name} was loaded from a file, which is an export already: copy its "

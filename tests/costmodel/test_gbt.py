@@ -166,7 +166,7 @@ def test_trees_of_an_earlier_format_are_read(saved):
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(ModelError, match=r"nowhere\.json"):
+    with pytest.raises(ModelError, match=r"nowhere\.json: .*`loopwright model train`"):
         GBTModel.load(tmp_path / "nowhere.json")
 
 

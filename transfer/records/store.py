@@ -63,7 +63,8 @@ class RecordStore:
         """The record of an id. Raises `RecordError` if there is none."""
         found = self._database.read(f"{rows.SELECT} WHERE id = ?", (number,))
         if not found:
-            raise RecordError(f"{self.path} has no record {number}; `records list` shows them")
+            hint = f"`loopwright records list --records {self.path}` shows them"
+            raise RecordError(f"{self.path} has no record {number}; {hint}")
         return self._record(found[0])
 
     def query(
