@@ -7,7 +7,6 @@ import math
 import os
 import statistics
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from loopwright.dsl.workload import Workload
@@ -238,12 +237,7 @@ class RecordStore:
     def __enter__(self) -> RecordStore:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _add(self, records: Iterable[Record]) -> tuple[tuple[int, ...], int]:
