@@ -29,6 +29,7 @@ from loopwright.dsl.errors import (
 )
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, as_workload, tensor_shape
 from loopwright.schedule.explain import Explanation, explanation
 from loopwright.schedule.lowering import lower
@@ -105,7 +106,7 @@ def program(
     """
     if config is not None and not isinstance(config, Config):
         raise ConfigError(
-            f"{config!r} is a {type(config).__name__}, no config: give a point of the workload's "
+            f"{brief(config)} is no config: give a point of the workload's "
             "space, such as lw.space(workload).default or the config of what lw.tune returned"
         )
     allowed = None if numerics is None else Numerics.of(numerics)

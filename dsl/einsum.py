@@ -20,6 +20,7 @@ from loopwright.dsl.expr import Expr, Reduce
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 
 _OPTIMAL = 6  # operands up to which every order is tried: a few milliseconds
 
@@ -44,7 +45,7 @@ def einsum(spec: str, *tensors: Tensor) -> Tensor:
     `RangeError` for extents that disagree.
     """
     if not isinstance(spec, str):
-        raise NotationError(f"einsum: the first argument is {spec!r}; give a string, 'ij,jk->ik'")
+        raise NotationError(f"einsum: its first argument is {brief(spec)}; give a string, 'ij,jk'")
     equation = parse(spec)
     factors, result = _resolve(equation, tensors)
     dtype = _promote(spec, tensors)
@@ -169,7 +170,7 @@ def _hidden_axes(spec: str, number: int, operand: tuple[Subscripts, Tensor]) -> 
     part, tensor = operand
     if not isinstance(tensor, Tensor) or tensor.shape is None:
         raise NotationError(
-            f"einsum {spec!r}: operand {number} is {tensor!r}; give a tensor that has a shape"
+            f"einsum {spec!r}: operand {number} is {brief(tensor)}; give a tensor that has a shape"
         )
     hidden = len(tensor.shape) - len(part.letters)
     if hidden < 0 or (hidden and not part.ellipsis):

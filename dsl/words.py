@@ -1,7 +1,20 @@
 """Words for what is told."""
 
+_LONGEST = 60  # characters of a value in a message
+
 
 def counted(number: float, noun: str) -> str:
     """A number with its noun: `1 trial`, `8 trials`, `0.5 minutes`."""
     shown = str(number) if isinstance(number, int) else f"{number:g}"
     return f"{shown} {noun}{'' if number == 1 else 's'}"
+
+
+def brief(value: object) -> str:
+    """A value of a wrong type, for a message: the shape of an array, the text of what is short."""
+    kind, shape = type(value).__name__, getattr(value, "shape", None)
+    if shape:
+        return f"{kind} of shape {tuple(shape)}"
+    text = " ".join(repr(value).split())
+    if len(text) > _LONGEST:
+        return f"{kind} {text[:_LONGEST]}…"
+    return text if value is None or text.startswith(kind) else f"{kind} {text}"

@@ -17,8 +17,11 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.words import brief
 
 SCHEMA = 1
+
+_TAKES = "give a defined tensor, such as lw.einsum('ij->ji', lw.tensor('A', (8, 8)))"
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +118,9 @@ def workload(*outputs: Tensor) -> Workload:
     if not outputs:
         raise NotationError("a workload needs at least one output tensor")
     for tensor in outputs:
-        if not isinstance(tensor, Tensor) or tensor.definition is None:
+        if not isinstance(tensor, Tensor):
+            raise NotationError(f"{brief(tensor)} is no output: {_TAKES}")
+        if tensor.definition is None:
             raise NotationError(f"{tensor!r} is not defined: an output needs a definition")
     if len({id(t) for t in outputs}) != len(outputs):
         raise NotationError("the same tensor is named twice as an output")
@@ -141,8 +146,7 @@ def as_workload(given: Workload | Tensor) -> Workload:
     if isinstance(given, Tensor):
         return workload(given)
     raise NotationError(
-        f"{given!r} is a {type(given).__name__}, no workload: give a defined tensor C, or "
-        "lw.workload(C, …) of one or more of them"
+        f"{brief(given)} is no workload: {_TAKES}, or lw.workload(C, …) of several"
     )
 
 

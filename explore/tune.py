@@ -84,6 +84,7 @@ def tune(  # noqa: PLR0913 - what users choose
 ) -> Tuned:
     """Search the space of a workload for its fastest program on a machine.
 
+    It takes 1000 trials or 15 minutes; `effort="quick"` two minutes, `"instant"` seconds.
     The default schedule is the first candidate, so the result is never slower than that. Every
     measurement goes to the record store; the same call again goes on from there, counting the
     trials that were done, so that after all of them it compares the best once more. Ctrl-C ends

@@ -127,8 +127,6 @@ class Recorded:
 class Kept(Representation):
     """Features that a file has, by the number of the sketch and the place of the config."""
 
-    transferable = True
-
     def __init__(self, rows: list[np.ndarray]) -> None:
         self._rows = rows
 

@@ -17,8 +17,16 @@ from tvm.tirx import ForKind
 
 from loopwright.codegen.gpu.mma import FRAGMENTS, MmaEmitter
 from loopwright.codegen.gpu.values import GpuValues, Names, gpu_storage_type
+from loopwright.codegen.tir.bindings import sequence
 from loopwright.codegen.tir.elementary import apply
-from loopwright.codegen.tir.indices import ZERO, Indices, KnownValue, expression, flat, number
+from loopwright.codegen.tir.indices import (
+    ZERO,
+    Indices,
+    KnownValue,
+    expression,
+    flat_buffer,
+    number,
+)
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.expr import walk
@@ -37,12 +45,12 @@ from loopwright.schedule.tree.grammar import (
     Stmt,
     Store,
     Var,
+    flat,
     variables,
 )
 
 VECTOR_BYTES = 16
 ALIGNMENT = 128  # of what is allocated here, in bytes
-_MOST_ELEMENTS = 2**31 - 1
 _WIDE = (2, 4, 8, 16)  # lanes that both languages have vectors of
 
 
@@ -140,7 +148,7 @@ class _KernelEmitter:
             isinstance(first, Loop) and first.kind == kind
         ):
             if isinstance(first, Let):
-                made += self._let(first)
+                made += self.at.let(first)
                 body = body[1:]
                 continue
             body = first.body
@@ -162,7 +170,7 @@ class _KernelEmitter:
             if isinstance(stmt, Loop):
                 stmts.append(self.loop(stmt))
             elif isinstance(stmt, Let):
-                stmts += self._let(stmt)
+                stmts += self.at.let(stmt)
             elif isinstance(stmt, Allocate):
                 stmts += self._allocate(stmt.buffer)
             elif isinstance(stmt, Store):
@@ -198,7 +206,7 @@ class _KernelEmitter:
         value = self.values.stored(store.value, store.buffer.dtype, names)
         at = expression(self.at.offset(store.buffer, store.index))
         stored = tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
-        return _sequence([*names.statements, stored])
+        return sequence([*names.statements, stored])
 
     def _vector(self, loop: Loop) -> Any:
         """A store of several lanes: wide loads, lane by lane what is between, a wide store."""
@@ -305,11 +313,7 @@ class _KernelEmitter:
         ]
         return tirx.Evaluate(tirx.call_extern("int32", f"lw_async_copy<{size}>", *places))
 
-    # ---- names ----
-
-    def _let(self, let: Let) -> list[Any]:
-        named = self.at.let(let)
-        return [] if named is None else [tirx.Bind(*named)]
+    # ---- buffers ----
 
     def _allocate(self, b: Buffer) -> list[Any]:
         if b.scope == "shared":
@@ -321,18 +325,10 @@ class _KernelEmitter:
 
     def declare(self, b: Buffer, scope: str) -> Any:
         """The flat TIR buffer of a buffer of the tree."""
-        size = int(b.size)
-        if size > _MOST_ELEMENTS:
-            raise BuildError(
-                f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
-                f"of at most {_MOST_ELEMENTS}"
-            )
         alignment = VECTOR_BYTES if scope == "local" else ALIGNMENT
-        made = tirx.decl_buffer(
-            (size,), gpu_storage_type(b.dtype), b.name, scope=scope, data_alignment=alignment
-        )
-        self.buffers[b.name] = made
-        return made
+        options = {"scope": scope, "data_alignment": alignment}
+        self.buffers[b.name] = flat_buffer(b, b.name, gpu_storage_type(b.dtype), **options)
+        return self.buffers[b.name]
 
 
 def _iterations(body: tuple[Stmt, ...], kind: str) -> int:
@@ -346,7 +342,3 @@ def _iterations(body: tuple[Stmt, ...], kind: str) -> int:
 
 def _first(buffer: Any) -> Any:
     return tirx.BufferLoad(buffer, [number(0)])
-
-
-def _sequence(stmts: list[Any]) -> Any:
-    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)

@@ -10,13 +10,7 @@ from pathlib import Path
 
 from loopwright.codegen.devices.code import GpuCode, Plan
 from loopwright.codegen.library.export import check_place, describe, write_library
-from loopwright.codegen.library.header import (
-    MADE_BY,
-    Names,
-    arena,
-    describe_parameter,
-    prototype,
-)
+from loopwright.codegen.library.header import MADE_BY, Functions
 from loopwright.codegen.library.linker import link_launcher, scratch
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.dsl.errors import LibraryError
@@ -35,8 +29,6 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
             "libraries for OpenCL cannot be exported, since drivers compile them: keep the text "
             'that source("opencl") gives, or build for "cuda"'
         )
-    if path.suffix != ".so":
-        raise LibraryError(f"{path}: the name of a library ends in .so")
     if not code.image:
         raise LibraryError(
             f"{signature.name} was loaded from a file, which is an export already: copy its "
@@ -57,74 +49,46 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
 
 def header(name: str, signature: Signature, arch: str) -> str:
     """The text of NAME.h."""
-    names = Names.choose(signature)
-    everything = (*signature.inputs, *signature.outputs)
-    shapes = "\n".join(describe_parameter(p, names) for p in everything)
-    guard = f"LOOPWRIGHT_LIBRARY_{name}_H_"
-    return f"""/* {name}: {MADE_BY} for NVIDIA GPUs, {arch} and newer.
+    return _Functions(name, signature).header(
+        f"""{MADE_BY} for NVIDIA GPUs, {arch} and newer.
  *
  * Link with {name}.so, which needs the C library alone, and looks for libcuda.so.1 when it is
  * called.
  *
  * Arrays are dense, in C order, in the memory of the GPU, aligned to {_WIDEST} bytes (shorter ones
- * to the largest power of two that is no longer):
-{shapes}
- *
- * `stream` is a CUstream or cudaStream_t, null for the default stream; the work is started on it,
- * in the thread's current context (where there is none, on the first GPU). Functions return 0, or
- * a status for {name}_error, and may be called from any thread. An output must not overlap an
- * input or another output.
- */
-#ifndef {guard}
-#define {guard}
-
-#include <stddef.h>
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-/* Computes the outputs from the inputs. */
-{_prototype(name, everything, signature, names)};
-{_preparation(name, signature, names)}
+ * to the largest power of two that is no longer):""",
+        """`stream` is a CUstream or cudaStream_t, null for the default stream; the work is
+ * started on it, in the thread's current context (where there is none, on the first GPU).
+ * Functions may be called from any thread. An output must not overlap an input or another
+ * output.""",
+        f"""
 /* What a status means, in English. The text lives as long as the library. */
 const char *{name}_error(int status);
 
 /* What the driver said of the last failure in this thread. */
-const char *{name}_detail(void);
-
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
-"""
+const char *{name}_detail(void);""",
+    )
 
 
-def _preparation(name: str, signature: Signature, names: Names) -> str:
-    if not signature.prepared:
-        return ""
-    weights = ", ".join(names.of[p.name] for p in signature.constant_inputs)
-    return f"""
-/* The same in two steps, for {weights} that stay the same over many calls: lay them out for the
- * kernels once, into {name}_prepared_bytes() bytes of the GPU's memory at `prepared`, aligned to
- * 64 bytes, and then run on that. */
-size_t {name}_prepared_bytes(void);
-{_prepare_prototype(name, signature, names)};
-{_prototype(f"{name}_run", signature.main_parameters, signature, names)};
-"""
+class _Functions(Functions):
+    """Functions that start kernels."""
 
+    stream = ("stream",)
+    memory = "of the GPU's memory at `prepared`, aligned"
 
-def _prototype(
-    function: str, parameters: Sequence[Parameter], signature: Signature, names: Names
-) -> str:
-    return f"{prototype(function, parameters, signature, names)[:-1]}, void *stream)"
+    def call(self, step: str, pointers: Sequence[str]) -> str:
+        listed = ", ".join(f"(uint64_t)(uintptr_t){pointer}" for pointer in pointers)
+        return (
+            f"  const uint64_t pointers[] = {{{listed}}};\n"
+            f"  return lw_gpu_checked_call(LW_{step.upper()}, pointers, {step}_aligned, stream);"
+        )
 
-
-def _prepare_prototype(name: str, signature: Signature, names: Names) -> str:
-    constants = prototype(f"{name}_prepare", signature.constant_inputs, signature, names)
-    return f"{constants[:-1]}, void *prepared, void *stream)"
+    def allocation(self, size: int) -> tuple[str, str]:
+        allocate = f"""  uint64_t block;
+  int failed = lw_gpu_allocate({size}, &block, stream);
+  if (failed) return failed;
+  void *prepared = (void *)(uintptr_t)block;"""
+        return allocate, "lw_gpu_release(block, stream);"
 
 
 def _wrapper(name: str, signature: Signature, code: GpuCode, image: Path) -> str:
@@ -151,7 +115,7 @@ extern const char lw_gpu_image[] __attribute__((visibility("hidden")));
 #define LW_HIDDEN __attribute__((visibility("hidden")))
 LW_HIDDEN lw_gpu_library lw_gpu_own = {{lw_gpu_image, {{{used}}}, NULL}};
 
-{_functions(name, signature)}
+{_Functions(name, signature).definitions()}
 LW_PUBLIC const char *{name}_error(int status) {{ return loopwright_gpu.error(status); }}
 LW_PUBLIC const char *{name}_detail(void) {{ return loopwright_gpu.detail(); }}
 """
@@ -180,53 +144,3 @@ def _plan_table(function: str, plan: Plan, parameters: Sequence[Parameter]) -> s
 def _alignment(p: Parameter) -> int:
     """Alignment of an argument, which no load is wider than."""
     return _WIDEST if p.nbytes >= _WIDEST else 1 << (p.nbytes.bit_length() - 1)
-
-
-def _functions(name: str, signature: Signature) -> str:
-    names = Names.choose(signature)
-    everything = (*signature.inputs, *signature.outputs)
-    both = _prototype(name, everything, signature, names)
-    if not signature.prepared:
-        return _define(both, _call("main", [names.of[p.name] for p in everything]))
-    offsets, size = arena(signature)
-    pointer = {p.name: names.of[p.name] for p in everything} | {
-        p.name: f"((const char *)prepared + {offsets[p.name]})" for p in signature.prepared
-    }
-    prepare = [pointer[p.name] for p in signature.prepare_parameters]
-    main = [pointer[p.name] for p in signature.main_parameters]
-    null = "  if (!prepared) return LW_NULL_POINTER;\n"
-    constants = ", ".join((*(names.of[n] for n in signature.constants), "prepared", "stream"))
-    rest = (*(names.of[p.name] for p in signature.plain_inputs), "prepared")
-    run = ", ".join((*rest, *(names.of[p.name] for p in signature.outputs), "stream"))
-    whole = f"""  uint64_t block;
-  int status = lw_gpu_allocate({size}, &block, stream);
-  if (status) return status;
-  void *prepared = (void *)(uintptr_t)block;
-  status = {name}_prepare({constants});
-  if (!status) status = {name}_run({run});
-  lw_gpu_release(block, stream);
-  return status;"""
-    return "\n".join(
-        (
-            _define(f"size_t {name}_prepared_bytes(void)", f"  return {size};"),
-            _define(_prepare_prototype(name, signature, names), null + _call("prepare", prepare)),
-            _define(
-                _prototype(f"{name}_run", signature.main_parameters, signature, names),
-                null + _call("main", main),
-            ),
-            _define(both, whole),
-        )
-    )
-
-
-def _define(prototype: str, body: str) -> str:
-    return f"LW_PUBLIC {prototype} {{\n{body}\n}}\n"
-
-
-def _call(function: str, pointers: Sequence[str]) -> str:
-    listed = ", ".join(f"(uint64_t)(uintptr_t){pointer}" for pointer in pointers)
-    number = f"LW_{function.upper()}"
-    return (
-        f"  const uint64_t pointers[] = {{{listed}}};\n"
-        f"  return lw_gpu_checked_call({number}, pointers, {function}_aligned, stream);"
-    )

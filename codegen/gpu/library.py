@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,19 +34,12 @@ class GpuLibrary(Library):
         origin: Origin,
         sources: Sources | None = None,
         bound: Mapping[str, Memory] | None = None,
-        prepared: bool = False,
     ) -> None:
         """Use `load_code` or `build`. `program` is None where the code cannot run here; `bound`
-        holds memory of the device for inputs and, where `prepared`, all prepared parameters."""
-        super().__init__(signature, None, origin, sources)
+        holds memory of the device."""
+        super().__init__(signature, None, origin, sources, bound)
         self.code = code
         self._program = program
-        self._memory = dict(bound or {})
-        done = signature.constants if prepared else ()
-        left = [p for p in signature.inputs if p.name not in self._memory and p.name not in done]
-        self._inputs = tuple(map(Slot.of, left))
-        self._names = tuple(s.name for s in self._inputs)
-        self._is_ready = prepared or not signature.prepared
 
     @property
     def _running(self) -> DeviceProgram:
@@ -79,7 +71,7 @@ class GpuLibrary(Library):
 
     def _call_on_device(self, package: foreign.Package, inputs: Sequence[Any], out: Any) -> Any:
         program = self._running.on(package.device)
-        if self._memory and program is not self._running:
+        if self._bound and program is not self._running:
             raise ShapeError("the inputs that are bound lie on another GPU than these arrays")
         stream = package.stream()
         read = {}
@@ -120,12 +112,12 @@ class GpuLibrary(Library):
         self, program: DeviceProgram, memory: Mapping[str, Any], stream: int | None = None
     ) -> None:
         """Runs `main`, after `prepare` where the constants have not been laid out yet."""
-        held = self._memory | dict(memory)
+        held = self._bound | dict(memory)
         if not self._is_ready:
-            held |= self._laid_out(program, held, stream)
+            held |= self._prepared_on(program, held, stream)
         program.run("main", [held[p.name] for p in self.signature.main_parameters], stream)
 
-    def _laid_out(
+    def _prepared_on(
         self, program: DeviceProgram, held: Mapping[str, Any], stream: int | None = None
     ) -> dict[str, Memory]:
         made = {p.name: program.allocate(p.nbytes) for p in self.signature.prepared}
@@ -144,7 +136,7 @@ class GpuLibrary(Library):
         self, program: DeviceProgram, inputs: Sequence[Any], out: Any, fill: bool
     ) -> GpuCall:
         wanted = [array for array, _, _ in calls.take_outputs(out, self._outputs)]
-        held = dict(self._memory)
+        held = dict(self._bound)
         for slot, value in zip(self._inputs, inputs):
             held[slot.name] = self._uploaded(program, slot, value)
         results = [program.allocate(p.nbytes) for p in self.signature.outputs]
@@ -153,34 +145,22 @@ class GpuLibrary(Library):
                 program.write(memory, array)
         held.update(zip((p.name for p in self.signature.outputs), results))
         if not self._is_ready:
-            held |= self._laid_out(program, held)
+            held |= self._prepared_on(program, held)
         arguments = [held[p.name] for p in self.signature.main_parameters]
         return GpuCall(program, arguments, results, tuple(wanted))
 
     # ---- weights ----
 
-    def bind(self, **values: Any) -> Library:
-        """A library with these inputs fixed; see `Library.bind`. They stay on the GPU."""
-        program, known = self._running, {s.name: s for s in self._inputs}
-        for name in values:
-            if name not in known:
-                raise ShapeError(
-                    f"there is no unbound input {name!r}; these are: {', '.join(known) or 'none'}"
-                )
-        held = dict(self._memory)
-        for name, value in values.items():
-            held[name] = self._uploaded(program, known[name], value)
-        ready = self._is_ready
-        constants = self.signature.constants
-        if not ready and all(name in held for name in constants):
-            made = self._laid_out(program, held)
-            held = {name: m for name, m in held.items() if name not in constants} | made
-            ready = True
+    def _kept(self, slot: Slot, value: Any) -> Memory:
+        return self._uploaded(self._running, slot, value)
+
+    def _laid_out(self, bound: Mapping[str, Any]) -> dict[str, Memory]:
+        return self._prepared_on(self._running, bound)
+
+    def _with(self, bound: Mapping[str, Any]) -> Library:
+        program = self._running
         program.finish()  # other streams may read what was written
-        prepared = ready and bool(self.signature.prepared)
-        return GpuLibrary(
-            self.signature, self.code, program, self.origin, self._sources, held, prepared
-        )
+        return GpuLibrary(self.signature, self.code, program, self.origin, self._sources, bound)
 
     # ---- the rest ----
 
@@ -193,23 +173,12 @@ class GpuLibrary(Library):
     def threads(self, count: int) -> None:
         raise LibraryError("the threads of a GPU program are part of its config")
 
-    def export(self, path: str | os.PathLike[str]) -> Path:
-        """Writes `path` (NAME.so), NAME.h and NAME.json; the kernels are in NAME.so, with a
-        launcher that needs the GPU's driver alone. For CUDA; OpenCL is kept as source."""
+    def _exported(self, path: Path) -> Path:
+        """The kernels are in NAME.so, with a launcher that needs the GPU's driver alone. For CUDA;
+        OpenCL is kept as source."""
         from loopwright.codegen.gpu.export import export
 
-        if self._memory:
-            raise LibraryError(
-                "a library with bound inputs cannot be exported: export the one that bind was "
-                f"called on, and prepare the weights there ({', '.join(self._memory)})"
-            )
-        return export(self.signature, self.code, self.origin, Path(path))
-
-    def __repr__(self) -> str:
-        bound = f", bound: {', '.join(self._memory)}" if self._memory else ""
-        numerics = self.origin.extra.get("numerics")
-        kept = f", {numerics} numerics" if numerics else ""
-        return f"<GpuLibrary {self.signature}{kept}{bound}>"
+        return export(self.signature, self.code, self.origin, path)
 
 
 class GpuCall:

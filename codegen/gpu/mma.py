@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.codegen.tir.indices import Indices, expression, flat, number
+from loopwright.codegen.tir.indices import Indices, expression, number
 from loopwright.schedule.tree.grammar import (
     MATRIX,
     Buffer,
@@ -17,6 +17,7 @@ from loopwright.schedule.tree.grammar import (
     MatrixLoad,
     MatrixMultiply,
     MatrixStore,
+    flat,
 )
 
 FRAGMENTS = ("matrix_a", "matrix_b", "accumulator")

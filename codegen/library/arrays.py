@@ -12,6 +12,7 @@ import numpy as np
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.dtypes import is_float, numpy_dtype
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.words import brief
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,10 +48,13 @@ def as_array(value: Any, parameter: Parameter) -> Array:
         takes = "biuf" if is_float(parameter.dtype) else "biu"
         if found.dtype.kind in "fc" and found.dtype.kind not in takes and found.size:
             raise TypeError(f"its elements are {found.dtype}, and must be {parameter.dtype}")
+        if found.dtype.kind in "OSU":  # of which NumPy makes numbers: of None, one that is none
+            raise TypeError("its elements are no numbers, or too large")
         return np.asarray(value, numpy_dtype(parameter.dtype))
     except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ShapeError(
-            f"{parameter.name}: cannot read a {type(value).__name__} as an array: {error}"
+            f"{parameter.name}: cannot read {brief(value)} as an array ({error}); give one of "
+            f"{parameter.dtype}, shape {parameter.shape}"
         ) from error
 
 

@@ -16,6 +16,7 @@ from loopwright.codegen.library.binary import Binary, raise_for
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.words import brief
 
 Located = tuple[Array, int, int]
 """A dense array, the address of its first byte, and that after its last byte."""
@@ -70,7 +71,7 @@ class Slot:
 
     def _foreign(self, value: Any) -> Array:
         if not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
-            raise ShapeError(f"output {self.name} is a {type(value).__name__}, not an array")
+            raise ShapeError(f"output {self.name} is {brief(value)}; give an array")
         return arrays.as_array(value, self.parameter)
 
     def make(self) -> Located:

@@ -57,11 +57,18 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
     return path
 
 
+def check_path(path: Path) -> None:
+    """Raises `LibraryError` where no shared object can be: it is NAME.so in a folder."""
+    if path.suffix != ".so":
+        raise LibraryError(f"{path}: the name of a library ends in .so")
+    if not path.parent.is_dir():
+        raise LibraryError(f"{path}: there is no folder {path.parent}; make it first")
+
+
 def check_place(path: Path) -> None:
     """Raises `LibraryError` where no library can have this name: one that C has no function for,
     or one whose manifest would take the place of another file."""
-    if path.suffix != ".so":
-        raise LibraryError(f"{path}: the name of a library ends in .so")
+    check_path(path)
     check_name(path.stem)
     beside = path.with_suffix(".h")
     with contextlib.suppress(OSError):  # as when there is none
@@ -119,7 +126,6 @@ def write_together(files: Mapping[Path, bytes]) -> None:
     temporary: dict[Path, Path] = {}
     try:
         for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             temporary[path] = Path(name)
             with os.fdopen(descriptor, "wb") as file:
@@ -128,7 +134,8 @@ def write_together(files: Mapping[Path, bytes]) -> None:
                 os.fsync(file.fileno())
             os.chmod(name, 0o755 if path.suffix == ".so" else 0o644)
         for path in files:
-            os.replace(temporary.pop(path), path)
+            os.replace(temporary[path], path)
+            del temporary[path]
     except OSError as error:
         raise LibraryError(f"cannot write the library: {error}") from error
     finally:

@@ -18,6 +18,7 @@ import numpy as np
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.words import brief
 
 GPU_ALIGNMENT = 16
 """Bytes at which every array that a kernel is given begins."""
@@ -109,7 +110,7 @@ def taken(value: Any, parameter: Parameter, stream: int) -> Taken:
     Raises `ShapeError` for another dtype or shape, or one that is not dense or aligned.
     """
     if not on_gpu(value):
-        raise ShapeError(f"{parameter.name} is a {type(value).__name__} that is not on the GPU")
+        raise ShapeError(f"{parameter.name} is {brief(value)}; give an array that is on the GPU")
     detach = getattr(value, "detach", None)  # torch exports no tensor that wants gradients
     # DLPack writes CUDA's default stream as 1.
     capsule = (detach() if detach else value).__dlpack__(stream=stream or 1)

@@ -8,6 +8,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from loopwright.codegen.library.binary import DTYPE_CODES, MAX_THREADS, bits
 from loopwright.codegen.library.signature import Parameter, Signature
@@ -124,19 +125,83 @@ def public_symbols(name: str, signature: Signature) -> tuple[str, ...]:
 
 def header(name: str, signature: Signature) -> str:
     """The text of NAME.h. Raises `LibraryError` where `name` is no C identifier."""
-    check_name(name)
-    names = Names.choose(signature)
-    shapes = "\n".join(
-        describe_parameter(p, names) for p in (*signature.inputs, *signature.outputs)
-    )
-    guard = f"LOOPWRIGHT_LIBRARY_{name}_H_"
-    return f"""/* {name}: {MADE_BY}. Link with {name}.so, which needs the C library alone.
+    return Functions(name, signature).header(
+        f"""{MADE_BY}. Link with {name}.so, which needs the C library alone.
  *
- * Arrays are dense, in C order:
+ * Arrays are dense, in C order:""",
+        """Every function may be called from any thread. An output must not overlap an input
+ * or another output. Pointers must be aligned to their element type; nothing more is needed.""",
+        f"""
+/* How many threads a call uses, the caller's included: at first {signature.threads}, or the number
+ * of processors if that is less. `threads` is from 1 to {MAX_THREADS}. Returns 0 or a status. */
+int {name}_set_threads(int threads);
+int {name}_threads(void);
+
+/* What a status means, in English. The text lives as long as the library. */
+const char *{name}_error(int status);""",
+    )
+
+
+def wrapper(name: str, signature: Signature) -> str:
+    """C source that defines what `header` declares; it includes runtime.h."""
+    parts = [
+        '#include "runtime.h"\n',
+        f"const int lw_default_threads = {signature.threads};\n",
+        _table("main", signature.main_parameters),
+    ]
+    if signature.prepared:
+        parts.append(_table("prepare", signature.prepare_parameters))
+    parts += [
+        Functions(name, signature).definitions(),
+        define(f"int {name}_set_threads(int threads)", "  return lw_set_threads(threads);"),
+        define(f"int {name}_threads(void)", "  return lw_threads();"),
+        define(f"const char *{name}_error(int status)", "  return lw_error(status);"),
+    ]
+    return "\n".join(parts)
+
+
+class Functions:
+    """The functions by which C calls a library, declared and defined.
+
+    Attributes
+    ----------
+    stream: the parameter that is behind all others, if there is one.
+    memory: whose the prepared arrays are, and how they lie.
+    """
+
+    stream: ClassVar[tuple[str, ...]] = ()
+    memory: ClassVar[str] = "of your own at `prepared`, best aligned"
+
+    def __init__(self, name: str, signature: Signature) -> None:
+        check_name(name)
+        self.name, self.signature, self.names = name, signature, Names.choose(signature).of
+        everything = (*signature.inputs, *signature.outputs)
+        self.whole = self._prototype(name, everything)
+        self.prepare = self._prototype(f"{name}_prepare", signature.constant_inputs, "prepared")
+        self.run = self._prototype(f"{name}_run", signature.main_parameters)
+
+    def _prototype(self, function: str, parameters: Sequence[Parameter], *more: str) -> str:
+        """`int function(…)`, where the prepared parameters are one pointer."""
+        arguments = []
+        for p in parameters:
+            if p in self.signature.prepared:
+                if "const void *prepared" not in arguments:
+                    arguments.append("const void *prepared")
+            else:
+                const = "" if p in self.signature.outputs else "const "
+                arguments.append(f"{const}{C_TYPES[p.dtype]} *{self.names[p.name]}")
+        arguments += [f"void *{name}" for name in (*more, *self.stream)]
+        return f"int {function}({', '.join(arguments)})"
+
+    def header(self, about: str, rules: str, more: str) -> str:
+        """The text of NAME.h: what it is, the arrays, `rules` for calls, and `more` functions."""
+        parameters = (*self.signature.inputs, *self.signature.outputs)
+        shapes = "\n".join(map(self._described, parameters))
+        guard = f"LOOPWRIGHT_LIBRARY_{self.name}_H_"
+        return f"""/* {self.name}: {about}
 {shapes}
  *
- * Every function may be called from any thread. An output must not overlap an input or another
- * output. Pointers must be aligned to their element type; nothing more is needed.
+ * {rules}
  */
 #ifndef {guard}
 #define {guard}
@@ -148,16 +213,9 @@ def header(name: str, signature: Signature) -> str:
 extern "C" {{
 #endif
 
-/* Computes the outputs from the inputs. Returns 0, or a status for {name}_error. */
-{prototype(name, (*signature.inputs, *signature.outputs), signature, names)};
-{_preparation(name, signature, names)}
-/* How many threads a call uses, the caller's included: at first {signature.threads}, or the number
- * of processors if that is less. `threads` is from 1 to {MAX_THREADS}. Returns 0 or a status. */
-int {name}_set_threads(int threads);
-int {name}_threads(void);
-
-/* What a status means, in English. The text lives as long as the library. */
-const char *{name}_error(int status);
+/* Computes the outputs from the inputs. Returns 0, or a status for {self.name}_error. */
+{self.whole};
+{self._preparation()}{more}
 
 #ifdef __cplusplus
 }}
@@ -166,74 +224,75 @@ const char *{name}_error(int status);
 #endif
 """
 
+    def _described(self, p: Parameter) -> str:
+        shape = "".join(f"[{n}]" for n in p.shape) or ", one number"
+        return f" *   {self.names[p.name]}: {p.dtype}{_NOTES.get(p.dtype, '')}{shape}"
 
-def wrapper(name: str, signature: Signature) -> str:
-    """C source that defines what `header` declares; it includes runtime.h."""
-    check_name(name)
-    names = Names.choose(signature)
-    parts = [
-        '#include "runtime.h"\n',
-        f"const int lw_default_threads = {signature.threads};\n",
-        _table("main", signature.main_parameters),
-    ]
-    if signature.prepared:
-        parts += [
-            _table("prepare", signature.prepare_parameters),
-            _prepared_functions(name, signature, names),
-        ]
-    else:
-        parts.append(
-            _function(
-                prototype(name, signature.main_parameters, signature, names),
-                _checked_call("main", [names.of[p.name] for p in signature.main_parameters]),
+    def _preparation(self) -> str:
+        if not self.signature.prepared:
+            return ""
+        weights = ", ".join(self.names[p.name] for p in self.signature.constant_inputs)
+        return f"""
+/* The same in two steps, for {weights} that stay the same over many calls: lay them out for the
+ * kernels once, into {self.name}_prepared_bytes() bytes {self.memory}
+ * to {_ARENA_ALIGNMENT} bytes, and then run on that. */
+size_t {self.name}_prepared_bytes(void);
+{self.prepare};
+{self.run};
+"""
+
+    def definitions(self) -> str:
+        """C source of what the header declares of these."""
+        names, signature = self.names, self.signature
+        if not signature.prepared:
+            main = [names[p.name] for p in signature.main_parameters]
+            return define(self.whole, self.call("main", main))
+        offsets, size = _arena(signature)
+        pointer = names | {n: f"((char *)prepared + {at})" for n, at in offsets.items()}
+        steps = {"prepare": signature.prepare_parameters, "main": signature.main_parameters}
+        calls = {
+            step: "  if (!prepared) return LW_NULL_POINTER;\n"
+            + self.call(step, [pointer[p.name] for p in parameters])
+            for step, parameters in steps.items()
+        }
+        inputs, outputs = (
+            [names[p.name] for p in ps] for ps in (signature.plain_inputs, signature.outputs)
+        )
+        constants = ", ".join((*(names[n] for n in signature.constants), "prepared", *self.stream))
+        run = ", ".join((*inputs, "prepared", *outputs, *self.stream))
+        allocate, release = self.allocation(size)
+        whole = f"""{allocate}
+  int status = {self.name}_prepare({constants});
+  if (!status) status = {self.name}_run({run});
+  {release}
+  return status;"""
+        return "\n".join(
+            (
+                define(f"size_t {self.name}_prepared_bytes(void)", f"  return {size};"),
+                define(self.prepare, calls["prepare"]),
+                define(self.run, calls["main"]),
+                define(self.whole, whole),
             )
         )
-    parts += [
-        _function(f"int {name}_set_threads(int threads)", "  return lw_set_threads(threads);"),
-        _function(f"int {name}_threads(void)", "  return lw_threads();"),
-        _function(f"const char *{name}_error(int status)", "  return lw_error(status);"),
-    ]
-    return "\n".join(parts)
+
+    def call(self, step: str, pointers: Sequence[str]) -> str:
+        """The statements that call `main` or `prepare`."""
+        listed = ", ".join(f"(void *){pointer}" for pointer in pointers)
+        return (
+            f"  void *const pointers[] = {{{listed}}};\n"
+            f"  return lw_checked_call(&{step}_function, pointers);"
+        )
+
+    def allocation(self, size: int) -> tuple[str, str]:
+        """The statements that make memory for `prepared`, and that free it."""
+        allocate = f"""  void *prepared = lw_allocate({size});
+  if (!prepared) return LW_OUT_OF_MEMORY;"""
+        return allocate, "lw_release(prepared);"
 
 
-def describe_parameter(p: Parameter, names: Names) -> str:
-    """A line of a header's comment: an array's name, type and shape."""
-    shape = "".join(f"[{n}]" for n in p.shape) or ", one number"
-    return f" *   {names.of[p.name]}: {p.dtype}{_NOTES.get(p.dtype, '')}{shape}"
-
-
-def prototype(
-    function: str, parameters: Sequence[Parameter], signature: Signature, names: Names
-) -> str:
-    """`int function(…)`, where the prepared parameters are one pointer."""
-    arguments = []
-    for p in parameters:
-        if p in signature.prepared:
-            if "const void *prepared" not in arguments:
-                arguments.append("const void *prepared")
-        else:
-            const = "" if p in signature.outputs else "const "
-            arguments.append(f"{const}{C_TYPES[p.dtype]} *{names.of[p.name]}")
-    return f"int {function}({', '.join(arguments)})"
-
-
-def _prepare_prototype(name: str, signature: Signature, names: Names) -> str:
-    constants = prototype(f"{name}_prepare", signature.constant_inputs, signature, names)
-    return f"{constants[:-1]}, void *prepared)"
-
-
-def _preparation(name: str, signature: Signature, names: Names) -> str:
-    if not signature.prepared:
-        return ""
-    weights = ", ".join(names.of[p.name] for p in signature.constant_inputs)
-    return f"""
-/* The same in two steps, for {weights} that stay the same over many calls: lay them out for the
- * kernel once, into {name}_prepared_bytes() bytes of your own at `prepared` (best aligned to
- * {_ARENA_ALIGNMENT}), and then run on that. */
-size_t {name}_prepared_bytes(void);
-{_prepare_prototype(name, signature, names)};
-{prototype(f"{name}_run", signature.main_parameters, signature, names)};
-"""
+def define(prototype: str, body: str) -> str:
+    """A function of a library in C."""
+    return f"LW_PUBLIC {prototype} {{\n{body}\n}}\n"
 
 
 def _table(function: str, parameters: Sequence[Parameter]) -> str:
@@ -249,62 +308,10 @@ def _table(function: str, parameters: Sequence[Parameter]) -> str:
     )
 
 
-def _function(prototype: str, body: str) -> str:
-    return f"LW_PUBLIC {prototype} {{\n{body}\n}}\n"
-
-
-def _checked_call(function: str, pointers: Sequence[str]) -> str:
-    listed = ", ".join(f"(void *){pointer}" for pointer in pointers)
-    return (
-        f"  void *const pointers[] = {{{listed}}};\n"
-        f"  return lw_checked_call(&{function}_function, pointers);"
-    )
-
-
-def arena(signature: Signature) -> tuple[dict[str, int], int]:
+def _arena(signature: Signature) -> tuple[dict[str, int], int]:
     """Offset of each prepared array in the block that C callers hold, and the block's bytes."""
     offsets, end = {}, 0
     for p in signature.prepared:
         offsets[p.name] = end
         end += -(-p.nbytes // _ARENA_ALIGNMENT) * _ARENA_ALIGNMENT
     return offsets, end
-
-
-def _prepared_functions(name: str, signature: Signature, names: Names) -> str:
-    offsets, size = arena(signature)
-    pointer = {
-        p.name: f"((char *)prepared + {offsets[p.name]})"
-        if p.name in offsets
-        else names.of[p.name]
-        for p in (*signature.inputs, *signature.prepared, *signature.outputs)
-    }
-    null = "  if (!prepared) return LW_NULL_POINTER;\n"
-    prepare = [pointer[p.name] for p in signature.prepare_parameters]
-    run = [pointer[p.name] for p in signature.main_parameters]
-    constants = ", ".join((*(names.of[n] for n in signature.constants), "prepared"))
-    run_arguments = ", ".join(
-        (
-            *(names.of[p.name] for p in signature.plain_inputs),
-            "prepared",
-            *(names.of[p.name] for p in signature.outputs),
-        )
-    )
-    whole = f"""  void *prepared = lw_allocate({size});
-  if (!prepared) return LW_OUT_OF_MEMORY;
-  int status = {name}_prepare({constants});
-  if (!status) status = {name}_run({run_arguments});
-  lw_release(prepared);
-  return status;"""
-    main = prototype(f"{name}_run", signature.main_parameters, signature, names)
-    both = prototype(name, (*signature.inputs, *signature.outputs), signature, names)
-    return "\n".join(
-        (
-            _function(f"size_t {name}_prepared_bytes(void)", f"  return {size};"),
-            _function(
-                _prepare_prototype(name, signature, names),
-                null + _checked_call("prepare", prepare),
-            ),
-            _function(main, null + _checked_call("main", run)),
-            _function(both, whole),
-        )
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ class Library:
         binary: Binary | None,
         origin: Origin,
         sources: Sources | None = None,
-        bound: Mapping[str, Array] | None = None,
+        bound: Mapping[str, Any] | None = None,
     ) -> None:
         """Use `from_object`, `load` or `bind`. `binary` is None where it cannot run here;
         `bound` holds arrays for inputs and, once they could be made, all prepared ones."""
@@ -51,14 +52,11 @@ class Library:
         self._binary = binary
         self._sources = dict(sources or {})
         self._bound = dict(bound or {})
-        self._inputs = tuple(
-            Slot.of(p)
-            for p in signature.inputs
-            if p.name not in self._bound and not self._is_prepared(p)
-        )
+        used_up = signature.constants if signature.prepared and self._is_ready else ()
+        rest = (p for p in signature.inputs if p.name not in (*self._bound, *used_up))
+        self._inputs = tuple(map(Slot.of, rest))
         self._outputs = tuple(map(Slot.of, signature.outputs))
         self._names = tuple(s.name for s in self._inputs)
-        self._plan = calls.Plan.of(signature, self._names, self._bound)
 
     @classmethod
     def from_object(
@@ -88,10 +86,15 @@ class Library:
             binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
         return cls(signature, binary, origin, sources)
 
-    def _is_prepared(self, parameter: Parameter) -> bool:
-        """Return whether `bind` has already used this constant up."""
-        done = self.signature.prepared and self.signature.prepared[0].name in self._bound
-        return bool(done) and parameter.name in self.signature.constants
+    @property
+    def _is_ready(self) -> bool:
+        """Return whether all constants are laid out, if there are any."""
+        prepared = self.signature.prepared
+        return not prepared or prepared[0].name in self._bound
+
+    @functools.cached_property
+    def _plan(self) -> calls.Plan:
+        return calls.Plan.of(self.signature, self._names, self._bound)
 
     @property
     def inputs(self) -> tuple[Parameter, ...]:
@@ -197,15 +200,24 @@ class Library:
                 )
         bound = dict(self._bound)
         for name, value in values.items():
-            parameter = known[name].parameter
-            copy = arrays.empty(parameter)
-            copy[...] = known[name].read(value)[0]
-            bound[name] = copy
+            bound[name] = self._kept(known[name], value)
         constants = self.signature.constants
-        if constants and all(name in bound for name in constants):
-            made = self._prepare(bound)
-            bound = {name: a for name, a in bound.items() if name not in constants}
-            bound.update(zip((p.name for p in self.signature.prepared), made))
+        if not self._is_ready and all(name in bound for name in constants):
+            rest = {name: a for name, a in bound.items() if name not in constants}
+            bound = rest | self._laid_out(bound)
+        return self._with(bound)
+
+    def _kept(self, slot: Slot, value: Any) -> Any:
+        """A copy of an input's value, where calls find it."""
+        copy = arrays.empty(slot.parameter)
+        copy[...] = slot.read(value)[0]
+        return copy
+
+    def _laid_out(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The prepared parameters, made of constants that are `bound`."""
+        return dict(zip((p.name for p in self.signature.prepared), self._prepare(bound)))
+
+    def _with(self, bound: Mapping[str, Any]) -> Library:
         return Library(self.signature, self._binary, self.origin, self._sources, bound)
 
     def _prepare(self, values: Mapping[str, Array]) -> list[Array]:
@@ -240,17 +252,20 @@ class Library:
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Write `path` (NAME.so), NAME.h and NAME.json; see `export.py`."""
-        from loopwright.codegen.library.export import export
-
         if self._bound:
             raise LibraryError(
                 "a library with bound inputs cannot be exported: export the one that bind was "
                 f"called on, and prepare the weights there ({', '.join(self._bound)})"
             )
-        return export(self.signature, self.origin, Path(path))
+        return self._exported(Path(path))
+
+    def _exported(self, path: Path) -> Path:
+        from loopwright.codegen.library.export import export
+
+        return export(self.signature, self.origin, path)
 
     def __repr__(self) -> str:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
         numerics = self.origin.extra.get("numerics")
         kept = f", {numerics} numerics" if numerics else ""
-        return f"<Library {self.signature}{kept}{bound}>"
+        return f"<{type(self).__name__} {self.signature}{kept}{bound}>"

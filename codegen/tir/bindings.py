@@ -77,11 +77,11 @@ class Scratch:
 
     def statements(self, body: Sequence[tirx.Stmt]) -> tirx.Stmt:
         """The stores so far, then `body`."""
-        return _sequence([*self._stores, *body])
+        return sequence([*self._stores, *body])
 
     def around(self, loop: tirx.Stmt) -> tirx.Stmt:
         """The declarations of the arrays and the vectors that stand ahead, then `loop`."""
-        return _sequence([*map(tirx.AllocBuffer, self._buffers), *self._ahead, loop])
+        return sequence([*map(tirx.AllocBuffer, self._buffers), *self._ahead, loop])
 
     def _declared(self, dtype: str) -> tirx.Var:
         name = f"t{len(self._buffers)}"
@@ -94,5 +94,6 @@ def dtype_of(value: Expr) -> str:
     return str(value.ty.dtype)
 
 
-def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """Several statements as one."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))

@@ -30,6 +30,7 @@ from tvm.ir import Expr
 
 from loopwright.codegen.tir.bindings import Bind, dtype_of, with_lets
 from loopwright.codegen.tir.convert import convert
+from loopwright.codegen.tir.indices import number
 from loopwright.dsl.errors import NotationError
 
 # e^r = 1 + r + r^2 p(r) for |r| <= ln(2)/2; e^r - 1 to 2^-25.8.
@@ -80,14 +81,14 @@ def exp(x: Expr, bind: Bind) -> Expr:
     rounded, r = _reduce(_clamp(x, -104.0, 89.0, bind), 2 * _BIAS, bind)
     # 2^n overflows before the result does, and underflows: two factors of about 2^(n/2).
     bits = bind(_bits(rounded))
-    half = bind(bits >> _int(1))
+    half = bind(bits >> number(1))
     return _exp_of_remainder(r) * _power_of_two(half) * _power_of_two(bits - half)
 
 
 def _exp_scaled(x: Expr, bind: Bind) -> Expr:
     """The same, where the machine multiplies by 2^n in one instruction."""
     rounded, r = _reduce(_clamp(x, -104.0, 89.0, bind), 0, bind)
-    n = _bits(rounded) - _int(_ROUNDER_BITS)
+    n = _bits(rounded) - number(_ROUNDER_BITS)
     return tirx.call_llvm_pure_intrin("float32", "llvm.ldexp", _exp_of_remainder(r), n)
 
 
@@ -101,12 +102,12 @@ def log(x: Expr, bind: Bind) -> Expr:
     denormal = x < _float(_SMALLEST_NORMAL)
     bits = bind(_bits(tirx.Select(denormal, x * _float(2.0**_MANTISSA), x)))
     shift = tirx.Select(denormal, _float(_MANTISSA), _float(0.0))
-    exponent = bind((bits - _int(_SQRT_HALF_BITS)) >> _int(_MANTISSA))
-    f = bind(_from_bits(bits - (exponent << _int(_MANTISSA))) - _float(1.0))
+    exponent = bind((bits - number(_SQRT_HALF_BITS)) >> number(_MANTISSA))
+    f = bind(_from_bits(bits - (exponent << number(_MANTISSA))) - _float(1.0))
     e = bind(tirx.Cast("float32", exponent) - shift)
     tail = f * f * (f * _horner(_LOG, f) - _float(0.5)) + e * _float(_LN2_LOW)
     positive = e * _float(_LN2_HIGH) + (f + tail)
-    others = tirx.Select(x < _float(0.0), _from_bits(_int(_NAN_BITS)), _float(-math.inf))
+    others = tirx.Select(x < _float(0.0), _from_bits(number(_NAN_BITS)), _float(-math.inf))
     finite = tirx.Select(x > _float(0.0), positive, others)
     return tirx.Select(x < _float(math.inf), finite, x)  # inf and NaN are their own logarithms
 
@@ -249,17 +250,17 @@ def _at_most(x: Expr, high: float, bind: Bind) -> Expr:
 
 
 def _magnitude(bits: Expr) -> Expr:
-    return _from_bits(bits & _int(_MAGNITUDE))
+    return _from_bits(bits & number(_MAGNITUDE))
 
 
 def _with_sign_of(bits: Expr, value: Expr) -> Expr:
     """`value` with the sign in `bits` (tirx.copysign is not vectorized)."""
-    return _from_bits((_bits(value) & _int(_MAGNITUDE)) | (bits & _int(~_MAGNITUDE)))
+    return _from_bits((_bits(value) & number(_MAGNITUDE)) | (bits & number(~_MAGNITUDE)))
 
 
 def _power_of_two(exponent: Expr) -> Expr:
     """2^(k - 127), k from 0 to 255 (there it is inf) in the 9 lowest bits of `exponent`."""
-    return _from_bits(exponent << _int(_MANTISSA))
+    return _from_bits(exponent << number(_MANTISSA))
 
 
 def _bits(x: Expr) -> Expr:
@@ -272,7 +273,3 @@ def _from_bits(bits: Expr) -> Expr:
 
 def _float(value: float) -> Expr:
     return tirx.FloatImm("float32", value)
-
-
-def _int(value: int) -> Expr:
-    return tirx.IntImm("int32", value)

@@ -16,15 +16,22 @@ from tvm.tirx import ForKind
 
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.tir import strided
-from loopwright.codegen.tir.bindings import Scratch
+from loopwright.codegen.tir.bindings import Scratch, sequence
 from loopwright.codegen.tir.elementary import apply, apply_scaling, libm
-from loopwright.codegen.tir.indices import ZERO, Indices, KnownValue, expression, flat, number
+from loopwright.codegen.tir.indices import (
+    MOST_ELEMENTS,
+    ZERO,
+    Indices,
+    KnownValue,
+    expression,
+    flat_buffer,
+    number,
+)
 from loopwright.codegen.tir.loops import decides, overflows, reads_back, stored
 from loopwright.codegen.tir.sparse import BitLoops
 from loopwright.codegen.tir.transposed import RowGroup, Tile, together, transposes
 from loopwright.codegen.tir.values import CValues, ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.errors import BuildError
 from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
@@ -39,6 +46,7 @@ from loopwright.schedule.tree.grammar import (
     Store,
     Tree,
     Var,
+    flat,
     variables,
 )
 
@@ -50,7 +58,6 @@ _KINDS = {
 }
 
 
-_MOST_ELEMENTS = 2**31 - 1
 _ALIGNMENT = 64  # bytes, of what we allocate: of every vector
 _CHUNKS = 32  # of each thread, as in runtime.c, where `lw_turn` reverses them
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
@@ -117,10 +124,10 @@ class _Emitter:
         around, self.stack = self.stack, []
         code = self.block(body)
         begin, self.stack = self.stack, around
-        return _sequence([*begin, code])
+        return sequence([*begin, code])
 
     def block(self, body: tuple[Stmt, ...]) -> Any:
-        return _sequence(self.statements(body))
+        return sequence(self.statements(body))
 
     def statements(self, body: tuple[Stmt, ...]) -> list[Any]:
         stmts: list[Any] = []
@@ -128,7 +135,7 @@ class _Emitter:
             if isinstance(stmt, Loop):
                 stmts += self.loop(stmt)
             elif isinstance(stmt, Let):
-                stmts += self.let(stmt)
+                stmts += self.at.let(stmt)
             elif isinstance(stmt, Allocate):
                 stmts += self.allocate(stmt.buffer)
             elif isinstance(stmt, Prefetch):
@@ -155,12 +162,12 @@ class _Emitter:
         var = tirx.Var(_free(loop.var.name), "int32")
         if self.bit_loops.has(loop):
             return self.bit_loops.loop(loop, var, self.statements)
-        before, first = self.bit_loops.ahead(loop, var, self.let)
+        before, first = self.bit_loops.ahead(loop, var, self.at.let)
         self.at.known[loop.var] = KnownValue(var, 0, int(loop.extent) - 1)
         body = self.statements(loop.body)
         if not body:  # hints, which no C source has
             return []
-        loops = tirx.For(var, number(0), self.extent(loop), kind, _sequence([*first, *body]))
+        loops = tirx.For(var, number(0), self.extent(loop), kind, sequence([*first, *body]))
         return [*before, loops]
 
     def guarded(self, loop: Loop) -> list[Any]:
@@ -171,7 +178,7 @@ class _Emitter:
         body = self.iteration(loop, 0)
         if not body:
             return []
-        return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, _sequence(body), None)]
+        return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, sequence(body), None)]
 
     def iteration(self, loop: Loop, at: int) -> list[Any]:
         self.at.known[loop.var] = KnownValue(at, at, at, at)
@@ -292,7 +299,7 @@ class _Emitter:
         One that reads more than the caches hold goes through the chunks of each thread forwards in
         one call and backwards in the next, to begin with what the last one has left there."""
         chunks = self.threads * _CHUNKS
-        if total * (chunks + 1) > _MOST_ELEMENTS:
+        if total * (chunks + 1) > MOST_ELEMENTS:
             return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
         chunk = at = tirx.Var("share", "int32")
         before = []
@@ -313,10 +320,6 @@ class _Emitter:
         first = begin(at)
         own = tirx.For(counter, first, begin(at + 1) - first, ForKind.SERIAL, body)
         return [*before, tirx.For(chunk, number(0), number(chunks), ForKind.PARALLEL, own)]
-
-    def let(self, let: Let) -> list[Any]:
-        named = self.at.let(let)
-        return [] if named is None else [tirx.Bind(*named)]
 
     def allocate(self, buffer: Buffer) -> list[Any]:
         """On the stack for what is meant for registers, or small, else from the run-time's
@@ -375,14 +378,7 @@ class _Emitter:
         return scratch.vector(value, storage_type(x.dtype))
 
     def _declare(self, b: Buffer, alignment: int = _ALIGNMENT) -> Any:
-        size = int(b.size)
-        if size > _MOST_ELEMENTS:
-            raise BuildError(
-                f"{b.name} has {size} elements, but indices are 32 bits wide: split it into parts "
-                f"of at most {_MOST_ELEMENTS}"
-            )
-        name, dtype = _free(b.name), storage_type(b.dtype)
-        return tirx.decl_buffer((size,), dtype, name, data_alignment=alignment)
+        return flat_buffer(b, _free(b.name), storage_type(b.dtype), data_alignment=alignment)
 
 
 def _free(name: str) -> str:
@@ -394,7 +390,3 @@ def _annotations(buffer: Buffer) -> dict[str, Any] | None:
     return (
         {"disable_lower_builtin": tirx.IntImm("bool", 1)} if buffer.scope == "register" else None
     )
-
-
-def _sequence(stmts: list[Any]) -> Any:
-    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)

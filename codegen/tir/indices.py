@@ -8,7 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.schedule.tree.grammar import Buffer, Let, Linear, Remainder, Term, Var
+from loopwright.dsl.errors import BuildError
+from loopwright.schedule.tree.grammar import Buffer, Let, Linear, Remainder, Term, Var, flat
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class KnownValue:
 
 
 ZERO = KnownValue(0, 0, 0, 0)
-_MOST = (1 << 31) - 1
+MOST_ELEMENTS = (1 << 31) - 1
 
 
 class Indices:
@@ -54,7 +55,7 @@ class Indices:
         remainder = isinstance(term, Remainder)
         if isinstance(value, int):
             return value % divisor if remainder else value // divisor
-        if self._greatest(term.value) > _MOST:
+        if self._greatest(term.value) > MOST_ELEMENTS:
             divide = tirx.floormod if remainder else tirx.floordiv
             wide = divide(self._wide(term.value), tirx.IntImm("int64", divisor))
             return tirx.Cast("int32", wide)
@@ -114,8 +115,8 @@ class Indices:
             total = math.gcd(total, step * int(coefficient))
         return total
 
-    def let(self, let: Let) -> tuple[Var, Any] | None:
-        """Makes a `Let` known; with its variable in TIR and that one's value where it needs one,
+    def let(self, let: Let) -> list[Any]:
+        """Makes a `Let` known; the statement that binds its variable in TIR, where it needs one
         since it clips or is long."""
         value, limit = self.linear(let.value), int(let.limit)
         low, high = self.range(let.value)
@@ -124,13 +125,13 @@ class Indices:
         bounds = min(low, limit), min(high, limit), step
         if isinstance(value, int):
             self.known[let.var] = KnownValue(min(value, limit), *bounds)
-            return None
+            return []
         if not clips and len(let.value.terms) == 1:
             self.known[let.var] = KnownValue(value, *bounds)
-            return None
+            return []
         var = tirx.Var(let.var.name, "int32")
         self.known[let.var] = KnownValue(var, *bounds)
-        return var, tirx.Min(value, number(limit)) if clips else value
+        return [tirx.Bind(var, tirx.Min(value, number(limit)) if clips else value)]
 
     def begin(self, buffer: Buffer, at: Any, most: int) -> None:
         """Offset of a buffer in its storage: a variable of at most some value."""
@@ -162,13 +163,15 @@ class Indices:
         return total if begin is None else total + self.known[begin].value
 
 
-def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
-    """The place in storage that begins with the buffer, as an index expression."""
-    total, step = Linear(), 1
-    for position, extent in zip(reversed(index), reversed(buffer.shape), strict=True):
-        total = total + position * step
-        step *= int(extent)
-    return total
+def flat_buffer(buffer: Buffer, name: str, dtype: str, **options: Any) -> Any:
+    """The TIR buffer of a buffer of the tree, in one dimension."""
+    size = int(buffer.size)
+    if size > MOST_ELEMENTS:
+        raise BuildError(
+            f"{buffer.name} has {size} elements, but indices are 32 bits wide: split it into "
+            f"parts of at most {MOST_ELEMENTS}"
+        )
+    return tirx.decl_buffer((size,), dtype, name, **options)
 
 
 def number(value: int) -> Any:

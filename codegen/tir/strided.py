@@ -11,6 +11,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
+from loopwright.codegen.tir.indices import number
+
 MOST = 4
 """The largest step; beyond it, most of what is loaded would be thrown away."""
 
@@ -25,16 +27,12 @@ def strided_load(buffer: Any, base: Expr, step: int, lanes: int) -> Expr:
     last = (step - 1) * (lanes - 1)  # where the last load begins
     starts = [min(number * lanes, last) for number in range(-(-(last + lanes) // lanes))]
     parts = [
-        tirx.BufferLoad(buffer, [tirx.Ramp(base + _int(start), _int(1), lanes)])
+        tirx.BufferLoad(buffer, [tirx.Ramp(base + number(start), number(1), lanes)])
         for start in starts
     ]
     chosen = []
     for lane in range(lanes):
         at = step * lane
         part = next(n for n, start in enumerate(starts) if start <= at < start + lanes)
-        chosen.append(_int(part * lanes + at - starts[part]))
+        chosen.append(number(part * lanes + at - starts[part]))
     return tirx.Shuffle(parts, chosen)
-
-
-def _int(value: int) -> Expr:
-    return tirx.IntImm("int32", value)

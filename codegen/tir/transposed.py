@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from tvm import sym, tirx
 from tvm.ir import Expr
 
+from loopwright.codegen.tir.indices import number
+
 _PART = 4
 """Elements of 4 bytes in the parts of a vector within which shuffles are cheap."""
 
@@ -84,7 +86,7 @@ class Tile:
     def write(self, value: Expr, lane: Expr) -> tirx.Stmt:
         """An element of the last row."""
         start = (len(self.bases) - 1) * self._lanes
-        return tirx.BufferStore(self._rows, value, [lane + _int(start)])
+        return tirx.BufferStore(self._rows, value, [lane + number(start)])
 
     def stores(self) -> Iterator[tirx.Stmt]:
         """Lane l of row r to base + step · l + r.
@@ -108,7 +110,9 @@ class Tile:
             yield tirx.BufferStore(self._turned, _fenced(value), [_ramp(start, self._lanes)])
             for at in range(0, self._lanes, self._count):
                 lane = at // _PART * _PART + first + at % _PART // self._count
-                place = tirx.Ramp(self.bases[0] + _int(self._step * lane), _int(1), self._count)
+                place = tirx.Ramp(
+                    self.bases[0] + number(self._step * lane), number(1), self._count
+                )
                 piece = _load(self._turned, start + at, self._count)
                 yield tirx.BufferStore(self._buffer, piece, [place])
 
@@ -122,7 +126,7 @@ class Tile:
                 for at in range(part, part + _PART // 2, run):
                     for vector in (0, self._lanes):
                         order += range(vector + at, vector + at + run)
-            halves.append(tirx.Shuffle([x, y], list(map(_int, order))))
+            halves.append(tirx.Shuffle([x, y], list(map(number, order))))
         return halves[0], halves[1]
 
 
@@ -136,8 +140,4 @@ def _fenced(value: Expr) -> Expr:
 
 
 def _ramp(start: int, lanes: int) -> Expr:
-    return tirx.Ramp(_int(start), _int(1), lanes)
-
-
-def _int(value: int) -> Expr:
-    return tirx.IntImm("int32", value)
+    return tirx.Ramp(number(start), number(1), lanes)

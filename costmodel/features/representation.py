@@ -44,13 +44,9 @@ class Representation(ABC):
     """Turns configs into feature vectors.
 
     A representation has no state that matters: the same config gives the same features, alone or
-    in a batch. All sketches of a space give vectors of one length; if `transferable`, so do all
-    spaces, and column i means the same everywhere, so that what is learned on some workloads says
-    something about others. `features` is called for many thousands of configs at a time and loops
-    over none of them.
+    in a batch. All sketches of a space give vectors of one length. `features` is called for many
+    thousands of configs at a time and loops over none of them.
     """
-
-    transferable = False
 
     @abstractmethod
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
@@ -141,8 +137,6 @@ class ContextRelation(_Recorded):
     columns are logarithms, so these are ratios: three times the lines fetched, say, of a good
     program for the same workload, which means the same for small ones and large ones.
     """
-
-    transferable = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -166,7 +166,9 @@ def read_model(
         content: dict[str, Any] = json.loads(data["content"])
         return found, content
     except OSError as error:
-        raise ModelError(f"cannot read the model {path}: {error}") from error
+        raise ModelError(
+            f"cannot read the model {path}: {error.strerror}; `loopwright model train` makes one"
+        ) from error
     except _MALFORMED as error:
         raise ModelError(
             f"{path} is no model file, or cut short ({error!r}): get or save it again"

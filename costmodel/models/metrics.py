@@ -24,13 +24,3 @@ def top_k_recall(scores: Floats, costs: Floats, k: int) -> float:
     cheapest = np.argsort(costs, kind="stable")[:k]
     chosen = np.argsort(-scores, kind="stable")[:k]
     return len(np.intersect1d(cheapest, chosen)) / k if k else float("nan")
-
-
-def spearman(scores: Floats, costs: Floats) -> float:
-    """Spearman's rank correlation of score and speed, 1 if the order is right; ties share their
-    mean rank; nan if all scores or all costs are equal."""
-    from scipy.stats import rankdata
-
-    a, b = rankdata(scores), rankdata(-costs)
-    spread = a.std() * b.std()
-    return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else float("nan")

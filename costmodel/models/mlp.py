@@ -12,26 +12,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from loopwright.costmodel.features.representation import as_read, names_of
-from loopwright.costmodel.model import Floats, Integers, RandomModel, check_data
-from loopwright.costmodel.models.file import (
-    StoredModel,
-    checked_base,
-    learned_from,
-    numbers_of_text,
-    numbers_to_text,
-    packed,
-    unpacked,
-)
+from loopwright.costmodel.features.representation import as_read
+from loopwright.costmodel.model import Floats, Integers
+from loopwright.costmodel.models.file import StoredModel, numbers_of_text, numbers_to_text
 from loopwright.costmodel.models.holdout import Index
-from loopwright.costmodel.models.losses import LOSSES, Loss, checked_objective, relative
+from loopwright.costmodel.models.losses import Loss
+from loopwright.costmodel.models.residual import Residual, Training
 
-_FEWEST = 8  # successful records below which the scores are random
 _BATCH = 768  # records, about
 _PIECE = 256  # records of one group that are compared in a batch, at most
 _DROPPED = 0.1  # share of hidden units
@@ -42,22 +34,19 @@ _FAR = 5.0  # standard deviations beyond which a feature is no further away
 _STILL = 1e-3  # standard deviation below which a feature says nothing
 
 
-class MLP(StoredModel):
+class MLP(Residual):
     """Multilayer perceptrons.
 
     Parameters
     ----------
-    objective: as for `GBTModel`.
-    seed: decides the first weights, the batches, what is dropped, and the random scores before
-        there is data.
+    objective, seed, reads, base: see `Residual`.
     nets: networks whose mean the scores are.
     width: units of each hidden layer.
     epochs: how often every record is seen; more often where that makes few steps.
-    reads: the representation of its features.
-    base: a model of the same features that it goes on from: f(x) = f_base(x) + f_own(x).
     """
 
     kind: ClassVar[str] = "mlp"
+    stored = {"count": ("nets", int), "width": ("width", int), "epochs": ("epochs", int)}
 
     def __init__(
         self,
@@ -69,103 +58,70 @@ class MLP(StoredModel):
         reads: str = "relation",
         base: StoredModel | None = None,
     ) -> None:
-        self.objective, self.seed = checked_objective(objective), int(seed)
-        self.nets, self.width, self.epochs, self.reads = nets, width, epochs, reads
-        self.base = checked_base(base, reads)
-        self.about: dict[str, Any] = {}
-        self._random = RandomModel(seed)
-        self._scale: _Scale | None = None
-        self._learned: list[_Net] = []
+        super().__init__(objective, seed, reads, base)
+        self.nets, self.width, self.epochs = nets, width, epochs
 
-    @property
-    def ready(self) -> bool:
-        return bool(self._learned) or self.base is not None
+    def learned(self, training: Training, loss: Loss, rng: np.random.Generator) -> _Nets:
+        scale = _Scale.of(training.features)
+        scaled = replace(training, features=scale(training.features))
+        nets = (self._net(scaled, rng) for _ in range(self.nets))
+        return _Nets(scale, list(nets))
 
-    def fit(self, features: Floats, costs: Floats, groups: Integers) -> None:
-        check_data(features, costs, groups)
-        self._learned = []
-        rng = np.random.default_rng(self.seed)
-        compared = relative(costs, groups)
-        if np.isfinite(costs).sum() < _FEWEST:
-            return
-        if not LOSSES[self.objective].of(compared, groups, rng).informative:
-            return
-        start = np.zeros(len(costs)) if self.base is None else -self.base.predict(features)
-        self._scale = _Scale.of(features)
-        data = _Data(self._scale(features), compared, groups, start, self.objective)
-        self._learned = [data.learned(self.width, self.epochs, rng) for _ in range(self.nets)]
-        self.about |= learned_from(costs, groups)
+    def _net(self, training: Training, rng: np.random.Generator) -> _Net:
+        x = training.features
+        net = _Net.drawn((x.shape[1], self.width, self.width, 1), rng)
+        batches: list[tuple[Index, Integers]] = []
+        for epoch in itertools.count():
+            if epoch >= self.epochs and len(batches) >= _FEWEST_STEPS:
+                break
+            batches += _batches(training.groups, rng)
+        adam = _Adam(net, len(batches))
+        for batch, pieces in batches:
+            loss = replace(training.part(batch), groups=pieces).loss(self.objective, rng)
+            if loss.informative:
+                adam.step(net.gradients(x[batch], training.start[batch], loss, rng))
+        return net
 
-    def predict(self, features: Floats) -> Floats:
-        if not self.ready:
-            return self._random.predict(features)
-        start: Floats = np.zeros(len(features), np.float32)
-        if self.base is not None:
-            start = self.base.predict(features)
-        if self._scale is None or not self._learned:
-            return start
-        x = self._scale(as_read(features, self.reads, len(self._scale.mean)))
-        scores: Floats = start - np.mean([net(x) for net in self._learned], axis=0)
-        return scores
+    def costs(self, features: Floats) -> Floats:
+        scale = self._own.scale
+        x = scale(as_read(features, self.reads, len(scale.mean)))
+        costs: Floats = np.mean([net(x) for net in self._own.nets], axis=0)
+        return costs
 
     def describe(self) -> str:
-        text = (
-            f"{len(self._learned)} perceptrons of two layers of {self.width}, "
-            f"{self.objective} objective"
-        )
-        return text if self.base is None else f"{text}, on top of {self.base.describe()}"
+        count = 0 if self._own is None else len(self._own.nets)
+        return self.describe_own(f"{count} perceptrons of two layers of {self.width}")
 
-    def importance(self) -> dict[str, float]:
-        """Importance of features, by the weights of the first layer: the sum of their squares for
-        each feature."""
-        if self._scale is None or not self._learned:
-            return {} if self.base is None else self.base.importance()
-        squares = np.mean([(net.layers[0][0] ** 2).sum(axis=1) for net in self._learned], axis=0)
-        squares *= self._scale.factor > 0
-        shares = squares / max(float(squares.sum()), 1e-30)
-        names = names_of(self.reads, len(shares))
-        return {name: float(share) for name, share in zip(names, shares) if share > 0}
+    def shares(self) -> Floats:
+        """The sum of the squares of a feature's weights in the first layer."""
+        weights = [(net.layers[0][0] ** 2).sum(axis=1) for net in self._own.nets]
+        shares: Floats = np.mean(weights, axis=0) * (self._own.scale.factor > 0)
+        return shares
 
-    def content(self) -> dict[str, Any]:
-        scale = self._scale
-        return {
-            "objective": self.objective,
-            "seed": self.seed,
-            "count": self.nets,
-            "width": self.width,
-            "epochs": self.epochs,
-            "reads": self.reads,
-            "base": None if self.base is None else packed(self.base),
-            "scale": None
-            if scale is None
-            else [numbers_to_text(scale.mean), numbers_to_text(scale.factor)],
-            "nets": [
-                [numbers_to_text(a) for layer in net.layers for a in layer]
-                for net in self._learned
-            ],
-        }
+    def own_content(self) -> dict[str, Any]:
+        if self._own is None:
+            return {"scale": None, "nets": []}
+        scale = [numbers_to_text(a) for a in (self._own.scale.mean, self._own.scale.factor)]
+        nets = [
+            [numbers_to_text(a) for layer in net.layers for a in layer] for net in self._own.nets
+        ]
+        return {"scale": scale, "nets": nets}
 
-    @classmethod
-    def of_content(cls, content: Mapping[str, Any]) -> MLP:
-        base = None if content["base"] is None else unpacked(content["base"])
-        model = cls(
-            content["objective"],
-            content["seed"],
-            int(content["count"]),
-            int(content["width"]),
-            int(content["epochs"]),
-            content["reads"],
-            base,
-        )
-        if not content["nets"] and base is None:
-            raise ValueError("it has no networks")
-        if content["nets"]:
-            model._scale = _Scale(*map(numbers_of_text, content["scale"]))
-            inputs = len(model._scale.mean)
-            model._learned = [
-                _Net.of(list(map(numbers_of_text, n)), inputs) for n in content["nets"]
-            ]
-        return model
+    def own_of(self, content: Mapping[str, Any]) -> _Nets | None:
+        if not content["nets"]:
+            return None
+        scale = _Scale(*map(numbers_of_text, content["scale"]))
+        inputs = len(scale.mean)
+        nets = (_Net.of(list(map(numbers_of_text, n)), inputs) for n in content["nets"])
+        return _Nets(scale, list(nets))
+
+
+@dataclass(frozen=True, eq=False)
+class _Nets:
+    """Networks that read features to one scale."""
+
+    scale: _Scale
+    nets: list[_Net]
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,51 +213,25 @@ def _silu(x: Floats) -> tuple[Floats, Floats]:
     return x * share, share * (1.0 + x * (1.0 - share))
 
 
-@dataclass(frozen=True, eq=False)
-class _Data:
-    """Training data: scaled features, relative costs, groups, and predictions that the networks go
-    on from."""
-
-    x: Floats
-    costs: Floats
-    groups: Integers
-    start: Floats
-    objective: str
-
-    def learned(self, width: int, epochs: int, rng: np.random.Generator) -> _Net:
-        """A network."""
-        net = _Net.drawn((self.x.shape[1], width, width, 1), rng)
-        batches: list[tuple[Index, Integers]] = []
-        for epoch in itertools.count():
-            if epoch >= epochs and len(batches) >= _FEWEST_STEPS:
-                break
-            batches += self._batches(rng)
-        adam = _Adam(net, len(batches))
-        for batch, pieces in batches:
-            loss = LOSSES[self.objective].of(self.costs[batch], pieces, rng)
-            if loss.informative:
-                adam.step(net.gradients(self.x[batch], self.start[batch], loss, rng))
-        return net
-
-    def _batches(self, rng: np.random.Generator) -> Iterator[tuple[Index, Integers]]:
-        """All records once, in batches of whole groups, or of pieces of large ones, and which
-        records are of one piece."""
-        order = rng.permutation(len(self.groups))
-        order = order[np.argsort(self.groups[order], kind="stable")]
-        ends = np.flatnonzero(np.diff(self.groups[order])) + 1
-        pieces = [
-            piece
-            for group in np.split(order, ends)
-            for piece in np.array_split(group, -(-len(group) // _PIECE))
-        ]
-        batch: list[Index] = []
-        for number in rng.permutation(len(pieces)):
-            batch.append(pieces[number])
-            if sum(map(len, batch)) >= _BATCH:
-                yield _joined(batch)
-                batch = []
-        if batch:
+def _batches(groups: Integers, rng: np.random.Generator) -> Iterator[tuple[Index, Integers]]:
+    """All records once, in batches of whole groups, or of pieces of large ones, and which
+    records are of one piece."""
+    order = rng.permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    ends = np.flatnonzero(np.diff(groups[order])) + 1
+    pieces = [
+        piece
+        for group in np.split(order, ends)
+        for piece in np.array_split(group, -(-len(group) // _PIECE))
+    ]
+    batch: list[Index] = []
+    for number in rng.permutation(len(pieces)):
+        batch.append(pieces[number])
+        if sum(map(len, batch)) >= _BATCH:
             yield _joined(batch)
+            batch = []
+    if batch:
+        yield _joined(batch)
 
 
 def _joined(pieces: Sequence[Index]) -> tuple[Index, Integers]:

@@ -13,6 +13,7 @@ from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.functions import cast
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 
 PerAxis = int | Sequence[int]
 Padding = int | Sequence[int | Sequence[int]]
@@ -21,7 +22,7 @@ Padding = int | Sequence[int | Sequence[int]]
 def any_shape(op: str, argument: str, x: Tensor, least: int = 0) -> tuple[int, ...]:
     """The shape of an argument that must be a tensor of at least `least` axes."""
     if not isinstance(x, Tensor) or x.shape is None:
-        raise ShapeError(f"{op}: {argument} is {x!r}; give a tensor that has a shape")
+        raise ShapeError(f"{op}: {argument} is {brief(x)}; give a tensor that has a shape")
     if len(x.shape) < least:
         raise ShapeError(f"{op}: {argument} has shape {x.shape}; it needs {least} axes or more")
     return x.shape

@@ -18,6 +18,7 @@ from loopwright.dsl.ops.check import (
     widen,
 )
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 
 Operand = Tensor | float | int | bool
 
@@ -122,7 +123,8 @@ def elementwise(name: str, function: Callable[..., Expr], *operands: Operand) ->
     """`out[i, …] = function(x[i, …], y[i, …], …)` over the broadcast shape of the operands."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
     if not tensors:
-        raise ShapeError(f"{name}: the arguments are {operands}; at least one must be a tensor")
+        given = ", ".join(map(brief, operands))
+        raise ShapeError(f"{name}: the arguments are {given}; at least one must be a tensor")
     shape = broadcast(name, tensors)
     axes = axes_of(shape)
     out = Tensor(name, shape)

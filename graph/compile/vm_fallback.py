@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import relax
 
 from loopwright.codegen.library.calls import positional
-from loopwright.codegen.library.export import check_place, write_together
+from loopwright.codegen.library.export import check_path, check_place, write_together
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
@@ -125,8 +125,7 @@ class VmModel:
         Raises `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
         """
         path = Path(path)
-        if path.suffix != ".so":
-            raise LibraryError(f"{path}: the name of a library ends in .so")
+        check_path(path)
         with scratch() as folder:
             built = folder / path.name
             try:

@@ -11,6 +11,7 @@ import click
 from loopwright.cli.common.command import (
     Command,
     NewFile,
+    check_new,
     check_store,
     library_path,
     replay_command,
@@ -179,7 +180,8 @@ def _output(options: _Options, name: str) -> Path:
     if options.target != "opencl":
         return library_path(options.output, Path(f"{name}.so"))
     if options.output is None:
-        return Path(NewFile().convert(Path(f"{name}.cl"), None, None))
+        check_new("--output", path := Path(f"{name}.cl"))
+        return path
     if options.output.suffix != ".cl":
         raise click.UsageError(f"--output {options.output}: the name of a library ends in .cl")
     return options.output

@@ -127,6 +127,16 @@ class KernelLowering:
     def store(self, tensor: Tensor, index: Sequence[Affine], at: At, value: Expr) -> Store:
         return Store(*self.place(tensor, index, at), value)
 
+    def finish(self, nest: Nest, at: At, extents: Mapping[Index, int], reduced: Load) -> Store:
+        """The result's element, after the epilogue of what was reduced."""
+
+        def held(read: Read) -> Load | None:
+            return reduced if read.tensor is nest.result else None
+
+        after = nest.epilogue
+        value = reduced if after is None else self.value(after, at, extents, held)
+        return self.store(nest.out, nest.index, at, value)
+
     def lanes(
         self,
         wanted: Column,

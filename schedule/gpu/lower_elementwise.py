@@ -89,15 +89,7 @@ def thread_tile(
     lanes = _write_lanes(nest, kernel, at, tiled)
 
     def write(inside: Mapping[Index, Linear]) -> list[Stmt]:
-        place = _moved(at, inside)
-        held = Load(acc, where(inside))
-
-        def result(read: Read) -> Load | None:
-            return held if read.tensor is nest.result else None
-
-        after = nest.epilogue
-        value = held if after is None else kernel.value(after, place, extents, result)
-        return [kernel.store(nest.out, nest.index, place, value)]
+        return [kernel.finish(nest, _moved(at, inside), extents, Load(acc, where(inside)))]
 
     return stmts + kernel.nest_loops(tiled, "out", write, lanes)
 

@@ -220,14 +220,7 @@ class _MmaLowering(SoftwarePipeline):
         lets, (r, c) = kernel.decode(element, [("r", MATRIX), ("c", width // lanes)])
         lane = kernel.var("vector", lanes)
         column = c * lanes + linear((lane, 1))
-        held = Load(moved, (*mine, r, column))
-
-        def result(read: Read) -> Load | None:
-            return held if read.tensor is nest.result else None
-
         at = {**start, m: start[m] + r, n: start[n] + column}
-        after = nest.epilogue
-        value = held if after is None else kernel.value(after, at, extents, result)
-        write = kernel.store(nest.out, nest.index, at, value)
+        write = kernel.finish(nest, at, extents, Load(moved, (*mine, r, column)))
         body: list[Stmt] = [clip, *lets, *wrapped([write], [(lane, lanes, "vectorized")])]
         return wrapped(body, [(this_round, rounds, "unrolled")])

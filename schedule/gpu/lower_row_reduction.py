@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from loopwright.dsl.expr import Binary, Read
+from loopwright.dsl.expr import Binary
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import (
     KernelLowering,
@@ -243,14 +243,7 @@ class _RowLowering:
     def _write(self, nest: Nest, at: Mapping[Index, Linear], partial: Buffer) -> list[Stmt]:
         """The team's first thread writes the element."""
         held = Load(partial, (linear((self.team, 1)), Linear()))
-
-        def result(read: Read) -> Load | None:
-            return held if read.tensor is nest.result else None
-
-        after = nest.epilogue
-        extents = extents_of(nest, at)
-        value = held if after is None else self.kernel.value(after, at, extents, result)
-        write = self.kernel.store(nest.out, nest.index, at, value)
+        write = self.kernel.finish(nest, at, extents_of(nest, at), held)
         first = Linear(((self.lane, -1),), 1)
         return [Loop(self.kernel.var("first", 1), 1, "serial", (write,), first)]
 

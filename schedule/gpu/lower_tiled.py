@@ -264,19 +264,11 @@ class _TiledLowering(SoftwarePipeline):
     def _write(self) -> list[Stmt]:
         nest, fast = self.nest, self.sketch.tiled[-1]
         extents = extents_of(nest, {})
-        after = nest.epilogue
 
         def write(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
-            held = Load(self.acc, to)
+            return [self.kernel.finish(nest, self._absolute(at), extents, Load(self.acc, to))]
 
-            def result(read: Read) -> Load | None:
-                return held if read.tensor is nest.result else None
-
-            place = self._absolute(at)
-            value = held if after is None else self.kernel.value(after, place, extents, result)
-            return [self.kernel.store(nest.out, nest.index, place, value)]
-
-        touched = [(nest.out, nest.index), *accesses(nest, after)]
+        touched = [(nest.out, nest.index), *accesses(nest, nest.epilogue)]
         lanes: Column = 1
         if not any(leaves(Read(t, i), extents) for t, i in touched):
             start = self._absolute({a: self._virtual(a) for a in self.sketch.tiled})

@@ -21,6 +21,7 @@ from loopwright.schedule.gpu.mma import mma_default, mma_knobs, mma_sketches
 from loopwright.schedule.gpu.shared_tile import is_affine, is_transposed
 from loopwright.schedule.gpu.tile_sizes import tiled_axes, tiled_default, tiled_knobs
 from loopwright.schedule.loops.statements import leaves
+from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
 from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.sketch.kernel import (
@@ -168,7 +169,7 @@ def _transpose_tile(sketch: Transpose, gpu: Gpu) -> Choice:
 def shared_reads(nest: Nest, tiled: tuple[Index, ...]) -> tuple[Read, ...]:
     """The operands that go through shared memory: those that threads of a block share."""
     reads = dict.fromkeys(r for r, _ in predicated_reads(nest.body) if is_affine(r, nest))
-    return tuple(r for r in reads if not set(tiled) <= _indices(r) or _slides(r, nest, tiled))
+    return tuple(r for r in reads if not set(tiled) <= indices(r) or _slides(r, nest, tiled))
 
 
 def _slides(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
@@ -178,10 +179,6 @@ def _slides(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
         if any(a in tiled and abs(c) <= window for a, c in p.terms):
             return True
     return False
-
-
-def _indices(read: Read) -> set[Index]:
-    return {i for p in read.index for i in p.indices()}
 
 
 def _elementwise(group: FusionGroup) -> Elementwise:
@@ -211,14 +208,14 @@ def reads_along(nest: Nest) -> bool:
 def _reads_again(nest: Nest, axis: Index) -> bool:
     """Return whether neighbours along an axis read the same elements of the largest operand."""
     read = _largest(nest)
-    return read is not None and (axis not in _indices(read) or _slides(read, nest, (axis,)))
+    return read is not None and (axis not in indices(read) or _slides(read, nest, (axis,)))
 
 
 def _largest(nest: Nest) -> Read | None:
     """The operand of which the nest reads most, if it reads any."""
 
     def size(read: Read) -> int:
-        return math.prod(nest.extents.get(i, 1) for i in _indices(read))
+        return math.prod(nest.extents.get(i, 1) for i in indices(read))
 
     return max((r for r, _ in predicated_reads(nest.body)), key=size, default=None)
 
@@ -238,7 +235,7 @@ def reuse(nest: Nest) -> int:
     if not has_reuse(nest) or len(tiled) < 2:
         return 1
     shared = shared_reads(nest, tiled)
-    again = (math.prod(extent(a) for a in tiled if a not in _indices(r)) for r in shared)
+    again = (math.prod(extent(a) for a in tiled if a not in indices(r)) for r in shared)
     return min(again, default=1)
 
 

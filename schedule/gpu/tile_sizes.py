@@ -14,6 +14,7 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.heuristics import GPU
+from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.sketch.kernel import Tiled
 from loopwright.schedule.sketch.sketch import Choice, Knob
@@ -151,7 +152,7 @@ def _scores(
     instructions = np.zeros(len(r))
     bytes_ = np.zeros(len(r))
     for read in operands:
-        used = np.array([a in _indices(read) for a in tiled])
+        used = np.array([a in indices(read) for a in tiled])
         count = own[:, used].prod(1)
         fast = int(np.flatnonzero(used)[-1]) if used.any() else 0
         width = (
@@ -221,10 +222,6 @@ def _shared_bytes(sketch: Tiled, sizes: dict[Index, int]) -> int:
 
 def tiled_axes(nest: Nest, order: tuple[Index, ...]) -> tuple[Index, ...]:
     """Axes along which some operand is used again: the last three."""
-    reads = [_indices(r) for r in nest.reads() if r.tensor is not nest.result]
+    reads = [indices(r) for r in nest.reads() if r.tensor is not nest.result]
     inside = [u for u in reads if u & set(nest.reduce)]
     return tuple(a for a in order if extent(a) > 1 and any(a not in u for u in inside))[-3:]
-
-
-def _indices(read: Read) -> set[Index]:
-    return {i for p in read.index for i in p.indices()}

@@ -31,6 +31,11 @@ def simplify(value: Affine) -> Affine:
     return total
 
 
+def places_of(*axes: Index) -> tuple[Affine, ...]:
+    """The subscripts of an element, one loop to each."""
+    return tuple(a.affine() for a in axes)
+
+
 def placed(position: Affine | Index, values: Mapping[Index, IndexExpr]) -> Affine:
     """A subscript with values for some of its indices."""
     return position.affine().replace(lambda i: values.get(i, i))

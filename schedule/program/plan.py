@@ -21,6 +21,7 @@ from loopwright.schedule.program.canonical import (
     substitute_axes,
     unused,
 )
+from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, nests, stride
@@ -171,7 +172,7 @@ def has_reuse(nest: Nest) -> bool:
     if nest.reducer is None:
         return False
     within = {k for k in nest.axes if extent(k) > 1}
-    return any(within - _used(r) for r in nest.reads() if r.tensor is not nest.result)
+    return any(within - indices(r) for r in nest.reads() if r.tensor is not nest.result)
 
 
 def finished(group: FusionGroup) -> FusionGroup:
@@ -184,10 +185,6 @@ def finished(group: FusionGroup) -> FusionGroup:
         filled = split_fill(part, frame=bool(group.outer))
         done += [merge_axes(split_divisions(drop_units(nest))) for nest in filled]
     return replace(group, body=tuple(done))
-
-
-def _used(read: Read) -> set[Index]:
-    return {i for p in read.index for i in p.indices()}
 
 
 def _inline_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
@@ -216,7 +213,7 @@ def _pays(program: Program, producer: Nest) -> bool:
     consumer, read = uses[0]
     if consumer.reducer is not None and is_spread(producer):
         return False  # `skip_zeros` does better
-    return set(consumer.extents) <= _used(read)
+    return set(consumer.extents) <= indices(read)
 
 
 def _leaves(read: Read, nest: Nest) -> bool:
@@ -294,11 +291,13 @@ def _reuses_much(nest: Nest, outer: set[Index]) -> bool:
     if not has_reuse(nest):
         return False
     within = {k for k in nest.axes if extent(k) > 1}
-    again = [_used(r) for r in nest.reads() if r.tensor is not nest.result and within - _used(r)]
+    again = [
+        indices(r) for r in nest.reads() if r.tensor is not nest.result and within - indices(r)
+    ]
     extents = nest.extents
     return any(
-        not outer <= used or math.prod(extents[i] for i in used - outer) > PROGRAM.window_elements
-        for used in again
+        not outer <= u or math.prod(extents[i] for i in u - outer) > PROGRAM.window_elements
+        for u in again
     )
 
 
@@ -343,7 +342,7 @@ def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program) -> bool:
         if nest.reducer is None:
             continue
         for r in nest.reads():
-            if not set(nest.reduce) & _used(r):
+            if not set(nest.reduce) & indices(r):
                 continue  # one for a row, as the result of an earlier reduction
             steps = [stride(r.tensor, r.index, k) for k in nest.reduce]
             if stride(r.tensor, r.index, axis) == 1 and 1 not in steps:

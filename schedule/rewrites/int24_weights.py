@@ -37,11 +37,11 @@ from loopwright.dsl.expr import (
     Unary,
     map_leaves,
 )
-from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.index import Index, IndexExpr
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
-from loopwright.schedule.program.canonical import fresh, moved, placed
+from loopwright.schedule.program.canonical import fresh, moved, placed, places_of
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import indices, uses
 from loopwright.schedule.program.nest import Nest, extent
@@ -129,7 +129,7 @@ class _Product:
         every = tuple(i for i in walked if i is not None)
         kept = tuple(i for i in self.nest.axes if i in every)
         summed = tuple(i for i in every if i in self.nest.reduce)
-        scale = Read(self._tensor("scale", kept, "float32", names), _places(kept))
+        scale = Read(self._tensor("scale", kept, "float32", names), places_of(*kept))
         yield from self._scales(scale, summed, names)
 
         deep = max(summed, key=extent)
@@ -138,7 +138,7 @@ class _Product:
         last = {deep: part + (extent(deep) - extent(part))}
         inside = tuple(part if i == deep else i for i in every)
         v, *wholes = (
-            Read(self._tensor(role, inside, "int32", names), _places(inside))
+            Read(self._tensor(role, inside, "int32", names), places_of(*inside))
             for role in ("last", *(f"part{g}" for g in range(_PARTS)))
         )
         value: Expr = self._rounded(scale, last)
@@ -218,10 +218,6 @@ class _Product:
 
 def _number(number: float, op: str, x: Expr) -> Expr:
     return Binary(op, x, Const(number, x.dtype))
-
-
-def _places(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
-    return tuple(a.affine() for a in axes)
 
 
 def _joined(wholes: Sequence[Read]) -> Expr:

@@ -22,7 +22,7 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh, indices_in, unused
+from loopwright.schedule.program.canonical import Program, fresh, indices_in, places_of, unused
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, positions
 from loopwright.schedule.program.plan import FusionGroup, decomposed, grouped
@@ -104,7 +104,7 @@ class _Convolution:
         assert isinstance(self.nest.body, Binary)
         body = Binary("mul", x, y) if self.nest.body.x is self.data else Binary("mul", y, x)
         deep = tuple(k for k in self.nest.reduce if k in self.deep)
-        made = [Nest(product, _affine(every), every, deep, "sum", body, product)]
+        made = [Nest(product, places_of(*every), every, deep, "sum", body, product)]
         read = product
         if self.fill is not None:
             assert isinstance(self.fill.body, Select)
@@ -115,10 +115,10 @@ class _Convolution:
             )
             around = (*taps.values(), *walked)
             read = self._tensor("taps_filled", around, taken)
-            at = (*_affine(tuple(taps.values())), *(inner[d] for d in spots))
+            at = (*places_of(*taps.values()), *(inner[d] for d in spots))
             zero = Const(0.0 if is_float(product.dtype) else 0, product.dtype)
             value = Select(self.fill.body.cond, Read(product, at), zero)
-            made.append(Nest(read, _affine(around), around, (), None, value, read))
+            made.append(Nest(read, places_of(*around), around, (), None, value, read))
         where = [r.index[d] for r in (self.weights, self.data) for d in self._kept(r.index)]
         left = tuple(k for k in self.nest.reduce if k not in self.deep)
         return (*made, replace(self.nest, body=Read(read, tuple(where)), reduce=left))
@@ -228,10 +228,6 @@ def _apart(index: tuple[Affine, ...], deep: set[Index]) -> bool:
     return len(found) == len(deep) and all(
         p.plain() in deep for p in index if deep & set(p.indices())
     )
-
-
-def _affine(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
-    return tuple(axis.affine() for axis in axes)
 
 
 def _replaced(index: tuple[Affine, ...], by: dict[int, Index]) -> tuple[Affine, ...]:

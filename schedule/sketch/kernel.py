@@ -16,11 +16,20 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import FusionGroup
 
-PIPELINES = ("plain", "double", "async")
+
+@dataclass(frozen=True)
+class _OneNest:
+    """A kernel of a group that is one nest."""
+
+    group: FusionGroup
+
+    @property
+    def nest(self) -> Nest:
+        return self.group.nests[0]
 
 
 @dataclass(frozen=True)
-class Elementwise:
+class Elementwise(_OneNest):
     """Each thread computes a small tile of the result, alone.
 
     Attributes
@@ -29,13 +38,8 @@ class Elementwise:
     tiled: the last of `axes`, of which a thread has more than one element.
     """
 
-    group: FusionGroup
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
-
-    @property
-    def nest(self) -> Nest:
-        return self.group.nests[0]
 
     def __str__(self) -> str:
         return f"flat {_numbers('tile', self.nest, self.tiled)}"
@@ -55,7 +59,7 @@ class RowReduction:
 
 
 @dataclass(frozen=True)
-class Tiled:
+class Tiled(_OneNest):
     """A block computes a tile of the result; its threads load what they all need of the operands
     into shared memory, one chunk of the reduction after another.
 
@@ -70,17 +74,12 @@ class Tiled:
         this one is used; "async": the next chunks are copied while this one is used.
     """
 
-    group: FusionGroup
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
     chunked: Index
     shared_reads: tuple[Read, ...]
     sources: tuple[Nest, ...] = ()
     pipeline: str = "plain"
-
-    @property
-    def nest(self) -> Nest:
-        return self.group.nests[0]
 
     @property
     def windows(self) -> tuple[Index, ...]:
@@ -97,14 +96,13 @@ class Tiled:
 
 
 @dataclass(frozen=True)
-class Mma:
+class Mma(_OneNest):
     """A tiled matrix product on tensor cores.
 
     `m` and `n` are the axes of the two factors in the result, `k` the reduction axis; the other
     axes are batches.
     """
 
-    group: FusionGroup
     left: Read
     right: Read
     m: Index
@@ -112,29 +110,20 @@ class Mma:
     k: Index
     pipeline: str = "plain"
 
-    @property
-    def nest(self) -> Nest:
-        return self.group.nests[0]
-
     def __str__(self) -> str:
         return f"matrix={self.pipeline} {_numbers('tile', self.nest, (self.m, self.n))}"
 
 
 @dataclass(frozen=True)
-class Transpose:
+class Transpose(_OneNest):
     """An element-wise nest whose operands lie along another axis than its result: a block copies
     tiles of them to shared memory first.
 
     `tiled` are the axis along which the operands are contiguous, and that of the result.
     """
 
-    group: FusionGroup
     tiled: tuple[Index, Index]
     shared_reads: tuple[Read, ...]
-
-    @property
-    def nest(self) -> Nest:
-        return self.group.nests[0]
 
     def __str__(self) -> str:
         return f"turned {_numbers('tile', self.nest, self.tiled)}"

@@ -60,7 +60,6 @@ GPU_LOOPS = ("serial", "unrolled", "vectorized", "block", "thread")
 MATRIX_SCOPES = ("matrix_a", "matrix_b", "accumulator")
 SHARED_ALIGNMENT = 32  # bytes at which a shared buffer begins at least
 SHARED_BLOCK = 128  # bytes of which a shared buffer takes whole multiples
-GLOBAL_ALIGNMENT = 16  # bytes at which arguments and workspaces begin
 SPARE_REGISTERS = 24  # for addresses and counters
 
 

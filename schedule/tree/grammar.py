@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -308,7 +308,8 @@ class Tree:
 
     def row(self, i: int) -> Tree:
         """The tree of config `i` alone, loops without iterations left out."""
-        return _Row(i).tree(self)
+        row: Tree = replace(_Row(i)(self), n=1)
+        return row
 
 
 def column(value: Column, n: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -403,72 +404,24 @@ class _Row:
     def __init__(self, i: int) -> None:
         self.i = i
 
-    def tree(self, t: Tree) -> Tree:
-        return Tree(
-            1,
-            tuple(map(self.buffer, t.inputs)),
-            tuple(map(self.buffer, t.prepared)),
-            tuple(map(self.buffer, t.outputs)),
-            tuple(map(self.buffer, t.constants)),
-            self.block(t.prepare),
-            self.block(t.body),
-        )
-
-    def number(self, value: Column) -> int:
-        return int(value[self.i]) if isinstance(value, np.ndarray) else int(value)
-
-    def buffer(self, b: Buffer) -> Buffer:
-        return replace(b, shape=tuple(self.number(s) for s in b.shape))
-
-    def linear(self, x: Linear) -> Linear:
-        terms = []
-        for term, coefficient in x.terms:
-            new = term if isinstance(term, Var) else self.divided(term)
-            if number := self.number(coefficient):
-                terms.append((new, number))
-        return Linear(tuple(terms), self.number(x.const))
-
-    def divided(self, x: Quotient | Remainder) -> Term:
-        return replace(x, value=self.linear(x.value), divisor=self.number(x.divisor))
-
-    def value(self, x: Expr) -> Expr:
-        if isinstance(x, Load):
-            index = tuple(self.linear(p) for p in x.index)
-            return Load(self.buffer(x.buffer), index, x.clamped)
-        if isinstance(x, Position):
-            return Position(self.linear(x.value))
-        return rebuild(x, self.value)
-
-    def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(new for stmt in body if (new := self.stmt(stmt)) is not None)
-
-    def stmt(self, s: Stmt) -> Stmt | None:
-        if isinstance(s, Loop):
-            extent = self.number(s.extent)
-            if extent == 0:
-                return None
-            bound = None if s.bound is None else self.linear(s.bound)
-            return Loop(s.var, extent, s.kind, self.block(s.body), bound, self.sparse(s.sparse))
-        if isinstance(s, Let):
-            return Let(s.var, self.linear(s.value), self.number(s.limit))
-        if isinstance(s, Allocate):
-            return Allocate(self.buffer(s.buffer))
-        if isinstance(s, Store):
-            index = tuple(self.linear(p) for p in s.index)
-            return Store(self.buffer(s.buffer), index, self.value(s.value))
-        return replace(s, **{f.name: self.part(getattr(s, f.name)) for f in fields(s)})
-
-    def sparse(self, s: Sparse | None) -> Sparse | None:
-        if s is None:
-            return None
-        load = self.value(s.load)
-        assert isinstance(load, Load)
-        return Sparse(load, tuple((var, self.number(count)) for var, count in s.over))
-
-    def part(self, x: Any) -> Any:
-        """A field of a statement for GPUs."""
-        if isinstance(x, Buffer):
-            return self.buffer(x)
+    def __call__(self, x: Any) -> Any:
+        """The same of any part of a tree, loops without iterations left out."""
+        if isinstance(x, (int, str, Var)):
+            return x  # most parts
+        if isinstance(x, (np.ndarray, np.integer)):
+            return int(x[self.i]) if isinstance(x, np.ndarray) else int(x)
         if isinstance(x, tuple):
-            return tuple(map(self.linear, x))
-        return x if isinstance(x, float) else self.number(x)
+            made = map(self, x)
+            return tuple(y for y in made if not isinstance(y, Loop) or y.extent)
+        if isinstance(x, Linear):
+            terms = ((self(term), int(self(number))) for term, number in x.terms)
+            return Linear(tuple((t, n) for t, n in terms if n), int(self(x.const)))
+        if names := _FIELDS.get(type(x)):
+            return type(x)(*(self(getattr(x, name)) for name in names))
+        return rebuild(x, self) if isinstance(x, Expr) else x
+
+
+_FIELDS = {
+    part: tuple(f.name for f in fields(part))
+    for part in (Quotient, Remainder, Buffer, Load, Position, Sparse, *get_args(Stmt), Tree)
+}

@@ -40,14 +40,14 @@ from loopwright.schedule.tree.grammar import (
     MatrixStore,
     Position,
     Prefetch,
-    Quotient,
     Stmt,
     Store,
+    Term,
     Tree,
     Var,
     column,
-    remainders,
 )
+from loopwright.schedule.tree.index_analysis import IndexAnalysis
 
 NOTHING: Mapping[int, Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16
@@ -81,7 +81,7 @@ def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
 class _Checker:
     tree: Tree
     on_gpu: bool
-    ranges: dict[Var, tuple[Column, Column]] = field(default_factory=dict)
+    analysis: IndexAnalysis = field(default_factory=IndexAnalysis)
     buffers: set[str] = field(default_factory=set)
     found: list[Problem] = field(default_factory=list)
     runs: Any = True  # the configs in which the statement at hand is reached at all
@@ -92,7 +92,7 @@ class _Checker:
             ((*t.constants, *t.prepared), t.prepare),
             ((*t.inputs, *t.prepared, *t.outputs), t.body),
         ):
-            self.ranges, self.buffers = {}, set()
+            self.analysis, self.buffers = IndexAnalysis(), set()
             for buffer in arguments:
                 self._declare(buffer)
             self._block(body, "parallel")
@@ -156,21 +156,22 @@ class _Checker:
         if loop.bound is not None:
             self._range(loop.bound)
         outside, self.runs = self.runs, self.runs & np.greater(loop.extent, 0)
-        self._bind(loop.var, 0, np.maximum(loop.extent, 1) - 1)
+        self._bind(loop.var, loop.extent)
         if loop.sparse is not None:
             for var, count in loop.sparse.over:
-                self._bind(var, 0, np.maximum(count, 1) - 1)
+                self._bind(var, count)
             self._value(loop.sparse.load)
         self._block(loop.body, loop.kind)
         self.runs = outside
 
     def _let(self, let: Let) -> None:
-        low, high = self._range(let.value)
-        self._bind(let.var, np.minimum(low, let.limit), np.minimum(high, let.limit))
+        self._range(let.value)
+        self._bind(let.var, 1)
+        self.analysis.let(let.var, let.value, let.limit)
 
-    def _bind(self, var: Var, low: Column, high: Column) -> None:
-        self._add(var in self.ranges, lambda i: f"{var} is bound twice")
-        self.ranges[var] = (low, high)
+    def _bind(self, var: Var, extent: Column) -> None:
+        self._add(var in self.analysis.known, lambda i: f"{var} is bound twice")
+        self.analysis.loop(var, extent)
 
     def _register(self, buffer: Buffer) -> None:
         if buffer.scope == "register":
@@ -212,20 +213,16 @@ class _Checker:
         self._add(np.less(low, 0) | np.greater_equal(high, extent), say)
 
     def _range(self, x: Linear) -> tuple[Column, Column]:
-        low, high = x.const, x.const
-        for term, coefficient in x.terms:
-            first, last = self._term_range(term)
-            ends = coefficient * first, coefficient * last
-            low, high = low + np.minimum(*ends), high + np.maximum(*ends)
-        return low, high
+        for term, _ in x.terms:
+            self._term(term)
+        return self.analysis.range(x)
 
-    def _term_range(self, term: Any) -> tuple[Column, Column]:
-        if isinstance(term, Var):
-            unbound = term not in self.ranges
-            self._add(unbound, lambda i: f"variable {term} is not bound here")
-            return self.ranges.get(term, (0, 0))
-        low, high = self._range(term.value)
-        self._add(np.less(term.divisor, 1), lambda i: "a divisor is not positive")
-        if isinstance(term, Quotient):
-            return low // term.divisor, high // term.divisor
-        return remainders(low, high, term.divisor)
+    def _term(self, term: Term) -> None:
+        """Every variable is bound, so that the analysis knows it, and every divisor positive."""
+        if not isinstance(term, Var):
+            self._add(np.less(term.divisor, 1), lambda i: "a divisor is not positive")
+            for inner, _ in term.value.terms:
+                self._term(inner)
+        elif term not in self.analysis.known:
+            self._add(True, lambda i: f"variable {term} is not bound here")
+            self.analysis.loop(term, 1)

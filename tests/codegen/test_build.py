@@ -84,12 +84,18 @@ def test_a_defined_tensor_builds_like_its_workload():
     for wanted in (lw.build, lw.space):
         with pytest.raises(NotationError, match="is not defined"):
             wanted(X)
-        with pytest.raises(NotationError, match=r"is a list, no workload: .*lw\.workload\(C"):
+        with pytest.raises(NotationError, match=r"list \[Tensor.* is no workload: .*lw\.workload"):
             wanted([Y])
 
 
+@pytest.mark.parametrize("door", [lw.workload, lw.build, lw.space, lw.explain, lw.tune])
+def test_an_array_in_place_of_a_workload_is_named_by_its_shape(door):
+    with pytest.raises(NotationError, match=r"^ndarray of shape \(40, 50\) is no .*lw\.einsum\("):
+        door(np.ones((40, 50)))
+
+
 def test_a_config_of_another_type_is_refused():
-    with pytest.raises(ConfigError, match=r"'x' is a str, no config: .*lw\.space\(workload\)"):
+    with pytest.raises(ConfigError, match=r"str 'x' is no config: .*lw\.space\(workload\)"):
         lw.build(WORKLOADS["conv2d"](), config="x")
 
 

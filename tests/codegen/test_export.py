@@ -233,13 +233,20 @@ def test_nothing_is_left_behind_when_an_export_fails(tmp_path, monkeypatch):
         lib.export(tmp_path / "matmul.so")
     monkeypatch.delenv("CC")
     assert not list(tmp_path.iterdir())
-    (tmp_path / "file").write_text("")
+    (tmp_path / "matmul.so").mkdir()
     with pytest.raises(LibraryError, match="cannot write"):
-        lib.export(tmp_path / "file" / "matmul.so")
+        lib.export(tmp_path / "matmul.so")
+    assert [p.name for p in tmp_path.iterdir()] == ["matmul.so"]
+
+
+def test_an_export_makes_no_folder(tmp_path):
+    with pytest.raises(LibraryError, match=r"no folder .*new; make it first"):
+        kernels.matmul().export(tmp_path / "new" / "matmul.so")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_export_replaces_another_one(tmp_path):
-    path = kernels.matmul().export(tmp_path / "new" / "matmul.so")
+    path = kernels.matmul().export(tmp_path / "matmul.so")
     old = load(path)
     kernels.matmul(8, 8, 8).export(path)
     A, W = matrices(8, 8, 8)

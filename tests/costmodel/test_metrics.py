@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
-from loopwright.costmodel.models.metrics import pairwise_accuracy, spearman, top_k_recall
+from loopwright.costmodel.models.metrics import pairwise_accuracy, top_k_recall
 
 COSTS = np.array([1.0, 2.0, 3.0, np.inf])
 
@@ -28,14 +27,6 @@ def test_top_k_recall_is_the_share_of_the_best_that_are_found():
     assert top_k_recall(scores, COSTS, 2) == 0.5
     assert top_k_recall(scores, COSTS, 10) == pytest.approx(2 / 3)  # of those that work
     assert np.isnan(top_k_recall(scores, COSTS, 0))
-
-
-def test_spearman_is_that_of_scipy_with_speed():
-    rng = np.random.default_rng(0)
-    scores, costs = rng.integers(0, 9, 40).astype(float), rng.integers(1, 9, 40).astype(float)
-    assert spearman(scores, costs) == pytest.approx(spearmanr(scores, -costs).statistic)
-    assert spearman(-COSTS, COSTS) == pytest.approx(1)
-    assert np.isnan(spearman(np.ones(4), COSTS))
 
 
 def test_failures_are_none_of_the_best():

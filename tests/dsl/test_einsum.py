@@ -207,7 +207,7 @@ RAISED: list[tuple[Callable[[], Any], type[NotationError], str]] = [
     (lambda: lw.einsum("ijk...", *inputs((3, 5))), NotationError, "has 2 axes.*but 3 indices"),
     (lambda: lw.einsum("i...->i", *inputs((3, 5))), NotationError, "stands for 1 axes"),
     (lambda: lw.einsum("i", lw.tensor("U")), NotationError, "operand 0 is Tensor.*has a shape"),
-    (lambda: lw.einsum("i", 3), NotationError, "operand 0 is 3"),
+    (lambda: lw.einsum("i", 3), NotationError, "operand 0 is int 3"),
     (lambda: lw.einsum(*inputs((3,)), "i"), NotationError, "give a string"),
     (
         lambda: lw.einsum("ij,jk", *inputs((3, 5), (7, 2))),

@@ -280,7 +280,7 @@ def test_other_data_is_not_a_workload(wrong: Any) -> None:
         (lambda: workload(), "at least one output"),
         (lambda: workload(T("x", (3,))), r"Tensor\(x: float32\[3\]\) is not defined"),
         (lambda: workload(T("x")), "is not defined"),
-        (lambda: workload("x"), "'x' is not defined"),
+        (lambda: workload("x"), "str 'x' is no output: give a defined tensor"),
     ],
 )
 def test_outputs_must_be_defined(attempt: Callable[[], Any], message: str) -> None:

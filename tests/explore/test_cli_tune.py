@@ -63,7 +63,7 @@ def test_a_file_is_named_with_a_workload_a_tensor_or_a_function(tmp_path):
     assert same == read_workload(str(file), []).workload
     assert same == read_workload(f"{file}:made", []).workload
     assert same == read_workload(f"{file}:tensor", []).workload
-    with pytest.raises(NotationError, match="is a int"):
+    with pytest.raises(NotationError, match="is int 3; a workload"):
         read_workload(f"{file}:number", [])
     with pytest.raises(NotationError, match="defines no"):
         read_workload(f"{file}:nothing", [])
@@ -81,6 +81,8 @@ def test_a_file_is_named_with_a_workload_a_tensor_or_a_function(tmp_path):
         ("conv2d", ["x"], "name=value"),
         ("relu", ["x=4", "x=5"], "each name once"),
         ("ij,jk->ik", ["i=5", "j=6"], "needs i=SIZE j=SIZE k=SIZE"),
+        ("ij,jk->ik", ["i=5", "j=6"], "; k= is missing"),
+        ("ij,jk->ik", ["i=5", "j=6", "k=7", "q=3"], "; q= is none of its indices"),
         ("ij,jk->ik", ["i=5", "j=6", "k=seven"], "integers"),
         ("ij,jk->ik", ["i=5", "j=6", "k=7", "constant=2"], "operands 0 to 1"),
         ("nowhere.py:x", [], "no such file"),
@@ -119,6 +121,11 @@ def test_errors_end_a_command_with_a_message():
         ("tune relu x=4 --plot nowhere/p.png", "there is no folder nowhere; make it first"),
         ("tune relu x=4 --records nowhere/t.db", "there is no folder nowhere; make it first"),
         ("tune relu x=4 -o nowhere/k.so", "there is no folder nowhere; make it first"),
+        (
+            "tune relu x=4 --transfer nowhere.json",
+            "there is no file nowhere.json; give auto",
+        ),
+        ("tune-model net.onnx --transfer nowhere.json", "there is no file nowhere.json"),
         ("tune relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
         ("tune relu x=4 --plot p", "the name of a plot ends in one of"),
         ("tune relu x=4 -o my-relu.so", "cannot be one; try my_relu.so"),
@@ -140,6 +147,21 @@ def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path
     assert isinstance(result.exception, SystemExit)
     assert said in result.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "option"),
+    [("", "relu.so", "--output"), ("-o k.so", "k.so", "-o"), ("", "tuning.db", "--records")],
+)
+def test_a_file_that_is_read_only_is_told_with_its_option(
+    words, file, option, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).touch()
+    monkeypatch.setattr("os.access", lambda path, mode: file not in str(path) or mode != os.W_OK)
+    result = CliRunner().invoke(main, ["tune", "relu", "x=4", *words.split()])
+    assert result.exit_code == 2
+    assert re.search(f"{option}.*{file}.* is not writable", result.output), result.output
 
 
 _OF_NETWORKS = "--tasks --share --shape --layout --sparse --no-sparse --check --no-check"

@@ -132,7 +132,7 @@ def test_no_store_is_replaced_by_lines(run, tmp_path):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["show", "99"], 1, "no record 99; `records list` shows them"),
+        (["show", "99"], 1, "no record 99; `loopwright records list --records "),
         (["show", "-1"], 2, "-1"),
         (["show", "first"], 2, "first"),
         (["list", "--records", "none.db"], 1, "no such file; `loopwright tune` makes one"),

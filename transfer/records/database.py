@@ -85,7 +85,9 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         if not self._create and not self.path.exists():
-            raise RecordError("there is no such file; `loopwright tune` makes one")
+            raise RecordError(
+                "there is no such file; `loopwright tune` makes one, --records names another"
+            )
         if not _may_be_sqlite(self.path):
             raise RecordError(_FOREIGN)
         mode = _mode(self.path)

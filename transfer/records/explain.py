@@ -34,7 +34,7 @@ def explain(
         failed = sum(s.failed for s in usable)
         return (
             f"all {failed} records of {wanted.workload_key} in {store} are failures; "
-            "`loopwright records list --failed` shows them."
+            f"`loopwright records list --failed --records {store}` shows them."
         )
     if same:
         return _elsewhere(same, wanted, store)

@@ -7,7 +7,6 @@ import math
 import os
 import statistics
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from loopwright.dsl.workload import Workload
@@ -63,7 +62,8 @@ class RecordStore:
         """The record of an id. Raises `RecordError` if there is none."""
         found = self._database.read(f"{rows.SELECT} WHERE id = ?", (number,))
         if not found:
-            raise RecordError(f"{self.path} has no record {number}; `records list` shows them")
+            hint = f"`loopwright records list --records {self.path}` shows them"
+            raise RecordError(f"{self.path} has no record {number}; {hint}")
         return self._record(found[0])
 
     def query(
@@ -237,12 +237,7 @@ class RecordStore:
     def __enter__(self) -> RecordStore:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _add(self, records: Iterable[Record]) -> tuple[tuple[int, ...], int]:

@@ -55,16 +55,24 @@ def library_path(given: Path | None, default: Path) -> Path:
         raise click.UsageError(f"--output {path}: the name of a library ends in .so")
     check_place(path)
     for suffix in (".so", ".h", ".json"):
-        NewFile().convert(path.with_suffix(suffix), None, click.get_current_context())
+        check_new("--output", path.with_suffix(suffix))
     return path
 
 
 def check_store(path: Path) -> None:
     """A usage error where records cannot be added to a store: there must be room for its log, too,
     beside it."""
-    NewFile().convert(path, None, click.get_current_context())
+    check_new("--records", path)
     if not os.access(path.parent, os.W_OK):
         raise click.UsageError(f"--records {path}: files cannot be written to {path.parent}")
+
+
+def check_new(option: str, path: Path) -> None:
+    """A usage error that names the option where a file cannot be written."""
+    try:
+        NewFile().convert(path, None, None)
+    except click.BadParameter as error:
+        raise click.UsageError(f"{option}: {error.message}") from error
 
 
 def replay_command(number: int | None, records: Path) -> str:

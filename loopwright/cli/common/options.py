@@ -13,6 +13,16 @@ import click
 from loopwright.cli.common.command import STORE
 from loopwright.dsl.numerics import Numerics
 
+
+def _transfer(_context: click.Context, _parameter: click.Parameter, value: str) -> str | None:
+    """The word or file that `explore.tune` takes; a usage error where there is no such file."""
+    if value not in ("auto", "none") and not Path(value).is_file():
+        raise click.BadParameter(
+            f"there is no file {value}; give auto, none, or a file of `loopwright model train`"
+        )
+    return None if value == "none" else value
+
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 RECORDS = click.option(
     "--records", type=FILE, default=STORE, show_default=True, help="The record store."
@@ -45,7 +55,7 @@ TRANSFER = click.option(
     default="auto",
     show_default=True,
     metavar="[auto|none|FILE]",
-    callback=lambda _ctx, _param, value: None if value == "none" else value,
+    callback=_transfer,
     help="The global cost model to begin with: the shipped one, none, or FILE.",
 )
 POLICY = click.option(

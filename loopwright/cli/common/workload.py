@@ -22,6 +22,7 @@ from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.einsum import einsum, parse
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.dsl.tensor import Tensor, tensor
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, workload
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -155,8 +156,12 @@ def _from_einsum(spec: str, values: dict[str, str]) -> Request:
     if any(part.ellipsis for part in operands):
         raise NotationError(f"{spec!r}: name the axes that '...' stands for")
     if set(rest) != letters:
-        wanted = " ".join(f"{c}=SIZE" for c in sorted(letters))
-        raise NotationError(f"{spec!r} needs {wanted} [dtype=DTYPE] [constant=0,1]; got {values}")
+        sizes_of = " ".join(f"{c}=SIZE" for c in sorted(letters))
+        wrong = [f"{name}= is none of its indices" for name in sorted(set(rest) - letters)]
+        wrong += [f"{letter}= is missing" for letter in sorted(letters - set(rest))]
+        raise NotationError(
+            f"{spec!r} needs {sizes_of} [dtype=DTYPE] [constant=0,1]; {', '.join(wrong)}"
+        )
     try:
         sizes = {c: int(v) for c, v in rest.items()}
         known = {int(n) for n in constants.split(",") if n}
@@ -191,5 +196,5 @@ def _from_file(what: str) -> Request:
     if isinstance(value, Tensor):
         value = workload(value)
     if not isinstance(value, Workload):
-        raise NotationError(f"{what} is a {type(value).__name__}: a workload or tensor is needed")
+        raise NotationError(f"{what} is {brief(value)}; a workload or tensor is needed")
     return Request(value, path, {})

@@ -19,7 +19,7 @@ from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved, placed, written
+from loopwright.schedule.program.canonical import fresh, moved, placed, places_of, written
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import FusionGroup, finished
@@ -28,7 +28,6 @@ from loopwright.schedule.rewrites.bilinear.transforms import (
     Lanes,
     Place,
     Transform,
-    places_of,
     weighted,
 )
 from loopwright.schedule.rewrites.bilinear.whole_axis import (

@@ -9,12 +9,11 @@ from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh
+from loopwright.schedule.program.canonical import Program, fresh, places_of
 from loopwright.schedule.program.nest import Nest, stride
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.match import Convolution, folded
-from loopwright.schedule.rewrites.bilinear.transforms import places_of
 
 
 def fold_padding(

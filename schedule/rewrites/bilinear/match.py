@@ -18,13 +18,12 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import BOUND
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved
+from loopwright.schedule.program.canonical import fresh, moved, places_of
 from loopwright.schedule.program.fusion import inlined
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import TileOrigin
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear
-from loopwright.schedule.rewrites.bilinear.transforms import places_of
 from loopwright.schedule.rewrites.heuristics import BILINEAR
 
 

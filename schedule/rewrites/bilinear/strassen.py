@@ -30,6 +30,7 @@ from loopwright.schedule.program.canonical import (
     merge_axes,
     moved,
     placed,
+    places_of,
     split_divisions,
     written,
 )
@@ -43,7 +44,7 @@ from loopwright.schedule.program.plan import (
 )
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, Matrix
-from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform, places_of
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform
 from loopwright.schedule.rewrites.boundary_peeling import in_parts
 from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten

@@ -15,7 +15,7 @@ from fractions import Fraction
 from loopwright.dsl.expr import Binary, Const, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import fresh
+from loopwright.schedule.program.canonical import fresh, places_of
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.rewrites.bilinear.matrices import Matrix
 
@@ -104,11 +104,6 @@ class Lanes:
         self.outer = (*before, high)
         self.inner = (low,)
         self.values = {last: high * lanes + low}
-
-
-def places_of(*axes: Index) -> Place:
-    """The subscripts of an element, one loop to each."""
-    return tuple(a.affine() for a in axes)
 
 
 def weighted(terms: list[tuple[Fraction, Expr]]) -> Expr:

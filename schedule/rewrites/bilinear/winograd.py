@@ -26,7 +26,7 @@ from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import Program, fresh, moved, placed, written
+from loopwright.schedule.program.canonical import Program, fresh, moved, placed, places_of, written
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.plan import (
@@ -47,7 +47,7 @@ from loopwright.schedule.rewrites.bilinear.match import (
     merged,
 )
 from loopwright.schedule.rewrites.bilinear.matrices import Matrix
-from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform, places_of
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import BILINEAR
 from loopwright.schedule.sketch.variant import Variant

@@ -188,7 +188,7 @@ def test_arrays_on_the_gpu_are_checked(fake_torch):
     whole = FakeTensor(np.lib.stride_tricks.as_strided(out.array, (24, 20), (80, 4)))
     with pytest.raises(ShapeError, match="overlaps"):
         library(whole, on_gpu(b), out=out)
-    with pytest.raises(ShapeError, match="not on the GPU"):
+    with pytest.raises(ShapeError, match="that is on the GPU"):
         library(on_gpu(a), on_gpu(b), out=np.zeros((24, 12), np.float32))
 
 
