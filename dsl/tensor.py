@@ -53,6 +53,8 @@ class Tensor:
     dtype: element type.
     constant: known ahead of time (weights), so that a schedule may re-lay it out once.
     definition: how it is computed; None for an input.
+    operands: arguments of the call that made it, whose order the inputs of a workload follow; empty
+        where the notation alone says how it is computed.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Tensor:
         self._dtype = None if dtype is None else check_dtype(dtype)
         self.constant = constant
         self.definition: Definition | None = None
+        self.operands: tuple[Tensor, ...] = ()
 
     @property
     def dtype(self) -> str:

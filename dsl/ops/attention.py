@@ -48,7 +48,9 @@ def attention(
     same_extent("attention", ("S of k", length), ("S of v", any_shape("attention", "v", v)[-2]))
     scores = batch_matmul(q, k, transpose_b=True)
     factor = 1 / math.sqrt(depth) if scale is None else float(scale)
-    return batch_matmul(softmax(_weighted(scores, factor, mask, causal)), v)
+    out = batch_matmul(softmax(_weighted(scores, factor, mask, causal)), v)
+    out.operands = (q, k, v) if mask is None else (q, k, v, mask)
+    return out
 
 
 def _weighted(scores: Tensor, factor: float, mask: Tensor | None, causal: bool) -> Tensor:
@@ -74,6 +76,5 @@ def _masked(value: Expr, mask: Tensor, shape: tuple[int, ...], axes: tuple[Index
             f"attention: mask is {mask.dtype}; use bool, or {value.dtype}, which is added"
         )
     if mask.dtype == "bool":
-        # Added, so that a workload has its inputs in one order for both kinds of mask.
         return value + where(read(mask, axes), as_expr(0, like=value), -math.inf)
     return value + read(mask, axes)
