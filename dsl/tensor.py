@@ -53,7 +53,7 @@ class Tensor:
     dtype: element type.
     constant: known ahead of time (weights), so that a schedule may re-lay it out once.
     definition: how it is computed; None for an input.
-    operands: arguments of the call that made it, whose order the inputs of a workload follow; empty
+    operands: arguments of the call that made it, whose order a workload follows; empty
         where the notation alone says how it is computed.
     """
 
