@@ -39,8 +39,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "sub": tirx.Sub,
     "mul": tirx.Mul,
     "div": tirx.Div,
-    # TVM gives the second operand where the comparison fails: so NaN on the left comes through,
-    # and relu(NaN) is NaN.
+    # TVM gives the second operand where the comparison fails: so NaN on the left comes through.
     "min": lambda x, y: tirx.Min(y, x),
     "max": lambda x, y: tirx.Max(y, x),
     "lt": lambda x, y: x < y,
@@ -136,9 +135,25 @@ class ValueEmitter:
             return _wrapped(x.op, parts, x.dtype)
         if x.op in ("floordiv", "mod"):
             return self._floored(x.op, bind(parts[0]), parts[1])
+        if x.op in ("min", "max"):
+            return self._extreme(x, parts, bind)
         value = self.binary(x.op, parts, bind)
-        exact = x.dtype == "bool" or x.op in ("min", "max")
-        return value if exact else self._rounded(value, x.dtype, bind)
+        return value if x.dtype == "bool" else self._rounded(value, x.dtype, bind)
+
+    def _extreme(self, x: Binary, parts: list[Any], bind: Bind) -> Any:
+        """The lesser or greater of two values, NaN if one of them is.
+
+        `binary` gives its first value where a comparison fails: NaN there comes through in one
+        instruction, and what cannot be NaN goes second."""
+        one, other = parts
+        if not _may_be_nan(x.y):
+            return self.binary(x.op, [one, other], bind)
+        if not _may_be_nan(x.x):
+            return self.binary(x.op, [other, one], bind)
+        # The first of a reduction is its accumulator: with AVX-512, a maximum in place, masked.
+        one = one if isinstance(x.x, Load) else bind(one)
+        either = self.binary(x.op, [other, one], bind)
+        return self.choose(tirx.EQ(one, one), either, one)
 
     def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
         if op == "not":
@@ -196,6 +211,15 @@ class ValueEmitter:
             return value
         half = self.to_half(value, dtype, bind)
         return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
+
+
+def _may_be_nan(x: Expr) -> bool:
+    if isinstance(x, Const):
+        return isinstance(x.value, float) and math.isnan(x.value)
+    if isinstance(x, Binary) and x.op in ("min", "max"):
+        return _may_be_nan(x.x) or _may_be_nan(x.y)
+    exact = isinstance(x, Cast) and not is_float(x.x.dtype)
+    return is_float(x.dtype) and not exact
 
 
 class CValues(ValueEmitter):
