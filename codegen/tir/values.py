@@ -1,7 +1,7 @@
 """Element expressions as TIR.
 
 float16 and bfloat16 are computed in float32 and rounded after every operation, which is what the
-notation means and what every target can do; truth values are stored as bytes.
+notation means outside of sums and what every target can do; truth values are stored as bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import tirx
 from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
-from loopwright.dsl.dtypes import is_float, numpy_dtype
+from loopwright.dsl.dtypes import HALVES, is_float, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
     Binary,
@@ -29,7 +29,6 @@ from loopwright.dsl.expr import (
 )
 from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Position
 
-_HALVES = ("float16", "bfloat16")
 _WIDER = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "int32": "int64"}
 _WRAPPING = ("add", "sub", "mul")
 
@@ -110,7 +109,7 @@ class ValueEmitter:
         value = self._emit(x, bind)
         if dtype == "bool":
             return tirx.Cast("uint8", value)
-        return self.to_half(value, dtype, bind) if dtype in _HALVES else value
+        return self.to_half(value, dtype, bind) if dtype in HALVES else value
 
     def _emit(self, x: Expr, bind: Bind) -> Any:
         """A value in the type that it is computed in: float32 for the halves."""
@@ -195,19 +194,19 @@ class ValueEmitter:
         value = self._element(x)
         if x.dtype == "bool":
             return tirx.NE(value, tirx.IntImm("uint8", 0))
-        return self.of_half(value, x.dtype) if x.dtype in _HALVES else value
+        return self.of_half(value, x.dtype) if x.dtype in HALVES else value
 
     def _cast(self, value: Any, source: str, dtype: str, bind: Bind) -> Any:
         if source == "bool":
             value = tirx.Cast("int32", value)
-        if dtype in _HALVES:
+        if dtype in HALVES:
             return self._rounded(tirx.Cast("float32", value), dtype, bind)
         if is_float(source) and _WIDER.get(dtype) == "int32":
             value = tirx.Cast("int32", value)  # then wrap, as NumPy does
         return tirx.Cast(dtype, value)
 
     def _rounded(self, value: Any, dtype: str, bind: Bind) -> Any:
-        if dtype not in _HALVES:
+        if dtype not in HALVES:
             return value
         half = self.to_half(value, dtype, bind)
         return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
@@ -256,7 +255,7 @@ def _of_type(x: Const) -> float:
 
 
 def _const(x: Const) -> Any:
-    dtype = "float32" if x.type in _HALVES else x.type
+    dtype = "float32" if x.type in HALVES else x.type
     if dtype == "bool":
         return tirx.IntImm("bool", int(x.value))
     if not is_float(dtype):
