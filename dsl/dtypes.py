@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from loopwright.dsl.errors import NotationError
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
@@ -32,6 +33,11 @@ def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
 def is_float(dtype: str) -> bool:
     """Return whether a type has fractions."""
     return dtype in FLOATS
+
+
+def sum_type(dtype: str) -> str:
+    """The type in which elements of a type are summed: float32 for halves."""
+    return "float32" if dtype in HALVES else dtype
 
 
 def item_bytes(dtype: str) -> int:

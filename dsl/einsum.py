@@ -58,7 +58,9 @@ def einsum(spec: str, *tensors: Tensor) -> Tensor:
         wanted = {*result, *(label for f in rest for label in f.labels)}
         kept = tuple(label for label in _distinct(group) if label in wanted)
         factors = [*rest, _contract("einsum_step", group, kept, dtype)]
-    return _contract("einsum", [factors[p] for p in last], result, dtype).tensor
+    out = _contract("einsum", [factors[p] for p in last], result, dtype).tensor
+    out.operands = tensors
+    return out
 
 
 @dataclass(frozen=True)

@@ -322,6 +322,16 @@ def map_leaves(
     return rebuild(expr, lambda child: map_leaves(child, read, index))
 
 
+def widened(x: Expr, dtype: str) -> Expr:
+    """An expression of a narrower floating type with everything worked out in a wider one:
+    `A[i] * B[i]  ↦  cast(A[i]) * cast(B[i])`. Only what is cast outright is rounded as before."""
+    if isinstance(x, (Read, Const, Cast)):
+        return Cast(x, dtype)
+    if isinstance(x, Select):
+        return Select(x.cond, widened(x.x, dtype), widened(x.y, dtype))
+    return rebuild(x, lambda child: widened(child, dtype))
+
+
 def sides(x: object, y: object) -> tuple[Expr, Expr]:
     """Two operands as expressions; a number takes the type of the other side."""
     if isinstance(x, (int, float)) and isinstance(y, (int, float)):

@@ -20,7 +20,7 @@ from loopwright.dsl.expr import children
 from loopwright.dsl.index import Affine, Index, Quotient
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.workload import Workload, defined, tensor_shape
+from loopwright.dsl.workload import Workload, defined, reads, tensor_shape
 
 Array = np.ndarray[Any, Any]
 _CHUNK = 1 << 22  # elements of a stage's iteration domain that are held at once
@@ -123,24 +123,35 @@ def tolerance(workload: Workload, error_growth: float = 1.0) -> tuple[float, flo
     """`(rtol, atol)` for comparing a program of this workload with the oracle; `error_growth` is
     how much larger its rounding errors may be than those of the definitions' own sums.
 
-    A sum of K numbers of magnitude 1 and varying sign walks away as √K does, and each of its K
-    roundings errs by up to ε/2 of where it stands: about ε·K/8 in all, of which this allows four
-    times. Stages in a row add up. The coarsest type on the way decides ε.
+    A sum of K terms of magnitude 1 and varying sign walks: σ√k away after k steps, and λσ√k in the
+    worst of many results, with λ = √(2 ln N) for N steps in all. Each step rounds by at most ε/2
+    of where it stands, at random, so that the errors walk too: λ · λσε/2 · √(Σ k/12), below
+    2ε·K for the products of uniform numbers (σ = 1/3) and any N that a machine has memory for.
+    (Their worst case, ε/2 · Σ k, is √K times that, and would hide a missing term.) Where terms
+    have one sign, the sum stands at K, and its relative error is ε√K. Halves that a sum reads from
+    an earlier stage were rounded, also at random. Stages in a row add up.
     """
-    parts = (x.dtype for stage in workload.stages for x in e.walk(defined(stage).body))
-    tensors = (t.dtype for t in (*workload.inputs, *workload.stages))
-    eps = max(map(epsilon, (*parts, *tensors)), default=0.0)
-    rtol, atol = _bounds(workload.stages, eps)
-    return rtol, error_growth * atol
+    bounds = [_bounds(stage) for stage in workload.stages]
+    inputs = max((epsilon(t.dtype) for t in workload.inputs), default=0.0)
+    coarsest = max((epsilon(t.dtype) for t in workload.stages), default=0.0)
+    rtol = 8 * min(inputs, coarsest) + sum(one for one, _ in bounds)
+    return rtol, error_growth * sum(other for _, other in bounds)
 
 
-def _bounds(stages: Sequence[Tensor], eps: float) -> tuple[float, float]:
-    steps = 0.0
-    for stage in stages:
-        d = defined(stage)
-        terms = 1 + sum(isinstance(x, e.Binary) and x.op in ("add", "sub") for x in e.walk(d.body))
-        steps += 4 + terms * math.prod(i.extent or 1 for i in d.reduce) / 2
-    return 8 * eps * (1 + len(stages)), eps * steps
+def _bounds(stage: Tensor) -> tuple[float, float]:
+    """Tolerance of a stage whose operands are right, relative and absolute."""
+    d = defined(stage)
+    worked = [x for x in e.walk(d.body) if not isinstance(x, (e.Read, e.Const))]
+    eps = max(map(epsilon, (stage.dtype, *(x.dtype for x in worked))))
+    terms = 1 + sum(isinstance(x, e.Binary) and x.op in ("add", "sub") for x in worked)
+    steps = math.prod(i.extent or 1 for i in d.reduce)
+    summed = terms * steps if d.reducer in ("sum", "prod") else terms
+    read = (r.tensor for r in reads(d.body) if r.tensor.definition is not None)
+    rounded = sum(epsilon(t.dtype) for t in set(read) if epsilon(t.dtype) > eps)
+    return (
+        eps * (8 + math.sqrt(steps)),
+        eps * (4 + 2 * summed) + 4 * rounded * math.sqrt(steps),
+    )
 
 
 class _Exact:
@@ -174,7 +185,8 @@ class _Off(_Exact):
             return value
         rtol, atol = epsilon(tensor.dtype) / 2, 0.0
         if tensor not in self._inputs:
-            rtol, atol = _bounds((tensor,), epsilon(tensor.dtype))
+            # What is to be expected, a quarter of what is allowed.
+            rtol, atol = (bound / 4 for bound in _bounds(tensor))
             atol *= _magnitude(defined(tensor), values)
         return self._moved(value, rtol, atol).astype(value.dtype)
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from loopwright.dsl.dtypes import check_dtype
+from loopwright.dsl.dtypes import check_dtype, sum_type
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import (
     Accumulation,
     Binary,
+    Cast,
     Expr,
     IndexValue,
     Read,
@@ -19,6 +20,7 @@ from loopwright.dsl.expr import (
     children,
     refuse_truth,
     walk,
+    widened,
 )
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
@@ -46,6 +48,12 @@ class Definition:
 class Tensor:
     """A named array of elements: an input, or defined once by `T[i, j] = …` or `T[i, j] += …`.
 
+    Sums and products of halves (float16, bfloat16) go through float32 and are rounded once:
+
+    `C[i, j] += A[i, k] * B[k, j]
+     ↦  C_sum[i, j] += cast(A[i, k], "float32") * cast(B[k, j], "float32");
+        C[i, j] = cast(C_sum[i, j], "float16")`
+
     Attributes
     ----------
     name: what the user calls it; need not be unique.
@@ -53,6 +61,8 @@ class Tensor:
     dtype: element type.
     constant: known ahead of time (weights), so that a schedule may re-lay it out once.
     definition: how it is computed; None for an input.
+    operands: arguments of the call that made it, whose order a workload follows; empty
+        where the notation alone says how it is computed.
     """
 
     def __init__(
@@ -69,6 +79,7 @@ class Tensor:
         self._dtype = None if dtype is None else check_dtype(dtype)
         self.constant = constant
         self.definition: Definition | None = None
+        self.operands: tuple[Tensor, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -152,9 +163,14 @@ class Tensor:
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
-        self.definition = Definition(outer, inner, reducer if inner else None, body)
         self.shape = tuple(extents[i] for i in axes)
         self._dtype = body.dtype
+        wide = sum_type(body.dtype)
+        if inner and reducer in ("sum", "prod") and wide != body.dtype:
+            whole = Tensor(f"{self.name}_{reducer}", self.shape, wide)
+            whole.definition = Definition(outer, inner, reducer, widened(body, wide))
+            inner, body = (), Cast(Read(whole, _plain(outer)), body.dtype)
+        self.definition = Definition(outer, inner, reducer if inner else None, body)
 
 
 _DEEPEST = 150  # operations inside of each other: several calls of Python's go into each, of 1000

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Workload:
 
     Attributes
     ----------
-    inputs: tensors without a definition, constants included, in order of first use.
+    inputs: tensors without a definition, constants included; `workload` says in which order.
     stages: defined tensors, each after those that it reads.
     outputs: the stages whose elements are the result, in the order asked for.
 
@@ -89,7 +89,8 @@ class Workload:
                 if new.name in tensors:
                     raise NotationError(f"a damaged workload: two tensors are named {new.name}")
                 tensors[new.name] = new
-            return workload(*(tensors[name] for name in data["outputs"]))
+            inputs = [t for t in tensors.values() if t.definition is None]
+            return workload(*(tensors[name] for name in data["outputs"]), inputs=inputs)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise NotationError(f"a damaged workload: {type(error).__name__} {error}") from error
 
@@ -109,11 +110,21 @@ class Workload:
     __repr__ = __str__
 
 
-def workload(*outputs: Tensor) -> Workload:
+def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Workload:
     """Gather the definitions that the outputs need into a `Workload`.
 
     Names that occur twice get a number; the tensors are copied, so that nothing done to the
     originals later changes the workload.
+
+    Parameters
+    ----------
+    outputs: defined tensors, in the order in which a library returns them.
+    inputs: all tensors that the outputs need and that have no definition, in the order in which a
+        library takes them. By default the order of the call, for `einsum` and `ops`, and that of
+        first use, for notation.
+
+    Raises `NotationError` for outputs without a definition, and for inputs that are not needed,
+    missing, or named twice.
     """
     if not outputs:
         raise NotationError("a workload needs at least one output tensor")
@@ -124,14 +135,18 @@ def workload(*outputs: Tensor) -> Workload:
             raise NotationError(f"{tensor!r} is not defined: an output needs a definition")
     if len({id(t) for t in outputs}) != len(outputs):
         raise NotationError("the same tensor is named twice as an output")
+    order = _in_order(outputs, _operands)
+    needed = [t for t in _in_order(outputs, _calls) if t.definition is None and t in order]
+    if inputs is not None:
+        needed = _checked_inputs(list(inputs), needed)
+    # The stages stand in order of first use, whatever order the inputs have.
     copies: dict[Tensor, Tensor] = {}
     names = _Names()
-    for tensor in _in_order(outputs):
+    for tensor in order:
         copies[tensor] = _copy(tensor, names.fresh(tensor.name), copies)
-    new = list(copies.values())
     return Workload(
-        inputs=tuple(t for t in new if t.definition is None),
-        stages=tuple(t for t in new if t.definition is not None),
+        inputs=tuple(copies[t] for t in needed),
+        stages=tuple(copies[t] for t in order if t.definition is not None),
         outputs=tuple(copies[t] for t in outputs),
     )
 
@@ -172,8 +187,20 @@ def reads(expr: Expr) -> Iterator[Read]:
     return (part for part in walk(expr) if isinstance(part, Read))
 
 
-def _in_order(outputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """Every tensor that the outputs need, each after those that it reads (iterative: chains of
+def _operands(tensor: Tensor) -> list[Tensor]:
+    """Tensors that a definition reads, in order of first use."""
+    return list(dict.fromkeys(r.tensor for r in reads(defined(tensor).body)))
+
+
+def _calls(tensor: Tensor) -> list[Tensor]:
+    """Arguments of the call that made a tensor, then what its definition reads."""
+    return [*tensor.operands, *_operands(tensor)]
+
+
+def _in_order(
+    outputs: tuple[Tensor, ...], before: Callable[[Tensor], list[Tensor]]
+) -> dict[Tensor, None]:
+    """Every tensor that the outputs need, each after those `before` it (iterative: chains of
     thousands of definitions are fine)."""
     order: dict[Tensor, None] = {}
     stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(outputs)]
@@ -185,9 +212,25 @@ def _in_order(outputs: tuple[Tensor, ...]) -> list[Tensor]:
             order[tensor] = None
             continue
         stack.append((tensor, True))
-        inner = list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))
-        stack.extend((t, False) for t in reversed(inner))
-    return list(order)
+        stack.extend((t, False) for t in reversed(before(tensor)))
+    return order
+
+
+def _checked_inputs(given: list[Tensor], needed: list[Tensor]) -> list[Tensor]:
+    """The inputs in the order asked for, which must be those that the outputs need."""
+    names = ", ".join(t.name for t in needed) or "none"
+    for number, tensor in enumerate(given):
+        if tensor in given[:number]:
+            raise NotationError(f"inputs: {tensor.name} is named twice; name each once: {names}")
+        if tensor not in needed:
+            raise NotationError(
+                f"inputs: {tensor!r} is no input of the outputs, which need {names}; leave it out"
+            )
+    if missing := [t.name for t in needed if t not in given]:
+        raise NotationError(
+            f"inputs: {', '.join(missing)} missing; name all that the outputs need: {names}"
+        )
+    return given
 
 
 class _Names:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import numpy_dtype
-from loopwright.dsl.expr import Binary, walk
-from loopwright.dsl.workload import Workload, defined, tensor_shape
+from loopwright.dsl.workload import Workload, tensor_shape
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -44,30 +43,17 @@ def difference(
     """Sentence about how outputs differ from those expected; None if they agree.
 
     Floats agree within `tolerance` = (rtol, atol) and what `slack` (see `dsl.oracle`) leaves each
-    element beyond it, NaN with NaN, or with anything where a maximum or minimum may have dropped
-    it; everything else if equal but for the slack. Of an array with more than `most` elements that
-    many are looked at, spread at random, always the same ones.
+    element beyond it, NaN with NaN; everything else if equal but for the slack. Of an array with
+    more than `most` elements that many are looked at, spread at random, always the same ones.
     """
-    dropped = _may_drop_nan(workload)
     more: Sequence[Array | float] = [s.reshape(-1) for s in slack] or [0.0] * len(expected)
     for tensor, whole, reference, left in zip(workload.outputs, found, expected, more):
         one, other, where = _chosen(whole, reference, most)
         some = left[where] if isinstance(left, np.ndarray) else left
         wrong = ~_close(one, other, tolerance, some)
-        if dropped and _is_float(other.dtype):
-            wrong &= ~np.isnan(other.astype(np.float64))
         if wrong.any():
             return _sentence(tensor.name, one, other, wrong, where, whole.shape)
     return None
-
-
-def _may_drop_nan(workload: Workload) -> bool:
-    """Return whether there is a maximum or a minimum, of which a NaN may be none."""
-    definitions = [defined(stage) for stage in workload.stages]
-    if any(d.reducer in ("max", "min") for d in definitions):
-        return True
-    parts = (x for d in definitions for x in walk(d.body))
-    return any(isinstance(x, Binary) and x.op in ("max", "min") for x in parts)
 
 
 def _chosen(one: Array, other: Array, most: int | None) -> tuple[Array, Array, Array]:

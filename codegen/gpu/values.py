@@ -63,8 +63,8 @@ class GpuValues(ValueEmitter):
         return tirx.if_then_else(condition, yes, no)
 
     def binary(self, op: str, parts: list[Any], bind: Bind) -> Any:
-        """min and max are comparisons: the languages' own drop NaN, which must come through
-        from the left, or do not say what they do."""
+        """min and max are comparisons, which give the first value where they fail: the languages'
+        own drop NaN, or do not say what they do."""
         if op not in ("min", "max"):
             return super().binary(op, parts, bind)
         x, y = bind(parts[0]), bind(parts[1])

@@ -1,7 +1,7 @@
 """Element expressions as TIR.
 
 float16 and bfloat16 are computed in float32 and rounded after every operation, which is what the
-notation means and what every target can do; truth values are stored as bytes.
+notation means outside of sums and what every target can do; truth values are stored as bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import tirx
 from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
-from loopwright.dsl.dtypes import is_float, numpy_dtype
+from loopwright.dsl.dtypes import HALVES, is_float, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
     Binary,
@@ -29,7 +29,6 @@ from loopwright.dsl.expr import (
 )
 from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Position
 
-_HALVES = ("float16", "bfloat16")
 _WIDER = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "int32": "int64"}
 _WRAPPING = ("add", "sub", "mul")
 
@@ -39,8 +38,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "sub": tirx.Sub,
     "mul": tirx.Mul,
     "div": tirx.Div,
-    # TVM gives the second operand where the comparison fails: so NaN on the left comes through,
-    # and relu(NaN) is NaN.
+    # TVM gives the second operand where the comparison fails: so NaN on the left comes through.
     "min": lambda x, y: tirx.Min(y, x),
     "max": lambda x, y: tirx.Max(y, x),
     "lt": lambda x, y: x < y,
@@ -111,7 +109,7 @@ class ValueEmitter:
         value = self._emit(x, bind)
         if dtype == "bool":
             return tirx.Cast("uint8", value)
-        return self.to_half(value, dtype, bind) if dtype in _HALVES else value
+        return self.to_half(value, dtype, bind) if dtype in HALVES else value
 
     def _emit(self, x: Expr, bind: Bind) -> Any:
         """A value in the type that it is computed in: float32 for the halves."""
@@ -136,9 +134,25 @@ class ValueEmitter:
             return _wrapped(x.op, parts, x.dtype)
         if x.op in ("floordiv", "mod"):
             return self._floored(x.op, bind(parts[0]), parts[1])
+        if x.op in ("min", "max"):
+            return self._extreme(x, parts, bind)
         value = self.binary(x.op, parts, bind)
-        exact = x.dtype == "bool" or x.op in ("min", "max")
-        return value if exact else self._rounded(value, x.dtype, bind)
+        return value if x.dtype == "bool" else self._rounded(value, x.dtype, bind)
+
+    def _extreme(self, x: Binary, parts: list[Any], bind: Bind) -> Any:
+        """The lesser or greater of two values, NaN if one of them is.
+
+        `binary` gives its first value where a comparison fails: NaN there comes through in one
+        instruction, and what cannot be NaN goes second."""
+        one, other = parts
+        if not _may_be_nan(x.y):
+            return self.binary(x.op, [one, other], bind)
+        if not _may_be_nan(x.x):
+            return self.binary(x.op, [other, one], bind)
+        # The first of a reduction is its accumulator: with AVX-512, a maximum in place, masked.
+        one = one if isinstance(x.x, Load) else bind(one)
+        either = self.binary(x.op, [other, one], bind)
+        return self.choose(tirx.EQ(one, one), either, one)
 
     def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
         if op == "not":
@@ -180,22 +194,31 @@ class ValueEmitter:
         value = self._element(x)
         if x.dtype == "bool":
             return tirx.NE(value, tirx.IntImm("uint8", 0))
-        return self.of_half(value, x.dtype) if x.dtype in _HALVES else value
+        return self.of_half(value, x.dtype) if x.dtype in HALVES else value
 
     def _cast(self, value: Any, source: str, dtype: str, bind: Bind) -> Any:
         if source == "bool":
             value = tirx.Cast("int32", value)
-        if dtype in _HALVES:
+        if dtype in HALVES:
             return self._rounded(tirx.Cast("float32", value), dtype, bind)
         if is_float(source) and _WIDER.get(dtype) == "int32":
             value = tirx.Cast("int32", value)  # then wrap, as NumPy does
         return tirx.Cast(dtype, value)
 
     def _rounded(self, value: Any, dtype: str, bind: Bind) -> Any:
-        if dtype not in _HALVES:
+        if dtype not in HALVES:
             return value
         half = self.to_half(value, dtype, bind)
         return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
+
+
+def _may_be_nan(x: Expr) -> bool:
+    if isinstance(x, Const):
+        return isinstance(x.value, float) and math.isnan(x.value)
+    if isinstance(x, Binary) and x.op in ("min", "max"):
+        return _may_be_nan(x.x) or _may_be_nan(x.y)
+    exact = isinstance(x, Cast) and not is_float(x.x.dtype)
+    return is_float(x.dtype) and not exact
 
 
 class CValues(ValueEmitter):
@@ -232,7 +255,7 @@ def _of_type(x: Const) -> float:
 
 
 def _const(x: Const) -> Any:
-    dtype = "float32" if x.type in _HALVES else x.type
+    dtype = "float32" if x.type in HALVES else x.type
     if dtype == "bool":
         return tirx.IntImm("bool", int(x.value))
     if not is_float(dtype):

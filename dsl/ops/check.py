@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-from loopwright.dsl.dtypes import is_float
+from loopwright.dsl.dtypes import is_float, sum_type
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import Expr
-from loopwright.dsl.functions import cast
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 
@@ -45,10 +43,11 @@ def same_extent(op: str, one: tuple[str, int], two: tuple[str, int]) -> None:
         raise ShapeError(f"{op}: {one[0]} is {one[1]} but {two[0]} is {two[1]}; make them equal")
 
 
-def same_dtype(op: str, accumulate: str | None, **tensors: Tensor) -> None:
+def same_dtype(op: str, accumulate: str | None, **tensors: Tensor | None) -> None:
     """Arguments must have one dtype, unless all are cast to that of the accumulator."""
-    if accumulate is None and len({t.dtype for t in tensors.values()}) > 1:
-        found = ", ".join(f"{name} is {t.dtype}" for name, t in tensors.items())
+    given = {name: t for name, t in tensors.items() if t is not None}
+    if accumulate is None and len({t.dtype for t in given.values()}) > 1:
+        found = ", ".join(f"{name} is {t.dtype}" for name, t in given.items())
         raise ShapeError(f"{op}: the dtypes differ: {found}; lw.cast to one of them")
 
 
@@ -104,9 +103,10 @@ def fits(op: str, extent: int, window: int, what: str) -> None:
         )
 
 
-def widen(x: Expr, dtype: str | None) -> Expr:
-    """An element in the type of the accumulator, if another one is asked for."""
-    return x if dtype is None else cast(x, dtype)
+def sum_types(x: Tensor, accumulate: str | None) -> tuple[str, str]:
+    """The dtypes in which to sum and to return, for elements of x: those of the accumulator, if
+    one is asked for."""
+    return (sum_type(x.dtype), x.dtype) if accumulate is None else (accumulate, accumulate)
 
 
 def _each(value: Any, count: int) -> tuple[Any, ...]:

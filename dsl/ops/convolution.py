@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.functions import equal, where
+from loopwright.dsl.functions import cast, equal, where
 from loopwright.dsl.index import IndexExpr, as_affine, indices
 from loopwright.dsl.ops.check import (
     Padding,
@@ -25,7 +25,7 @@ from loopwright.dsl.ops.check import (
     same_dtype,
     same_extent,
     shape_of,
-    widen,
+    sum_types,
 )
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor, pad
@@ -170,15 +170,16 @@ def conv2d_transpose(
     weights = dict(zip(order, shape_of(name, "w", w, order), strict=True))
     channels = shape_of(name, "x", x, layout)[options.channel]
     same_extent(name, ("C of x", channels), ("C of w", weights["C"]))
-    same_dtype(name, accumulate, x=x, w=w)
+    same_dtype(name, accumulate, x=x, w=w, bias=bias)
+    wide, dtype = sum_types(x, accumulate)
     spread = _spread(options, x, (weights["R"], weights["S"]), extra)
     n, o, c, y, x_, r, s = indices("n o c y x r s", r=weights["R"], s=weights["S"])
     back = (weights["R"] - 1 - r, weights["S"] - 1 - s)
     element = spread[options.order(n, c, (y + r, x_ + s))]
     weight = w[(*back, c, o) if options.last else (c, o, *back)]
     out = Tensor(name)
-    out[options.order(n, o, (y, x_))] += widen(element, accumulate) * widen(weight, accumulate)
-    return with_bias(name, out, bias, options.channel, accumulate)
+    out[options.order(n, o, (y, x_))] += cast(element, wide) * cast(weight, wide)
+    return with_bias(name, out, bias, options.channel, dtype)
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,8 @@ def _convolve(
 ) -> Tensor:
     """The convolution of any number of spatial axes, in either layout."""
     per_group, inner, window = _check_weights(f, x, w)
-    same_dtype(f.op, accumulate, x=x, w=w)
+    same_dtype(f.op, accumulate, x=x, w=w, bias=bias)
+    wide, dtype = sum_types(x, accumulate)
     padded = pad(x, f.order((0, 0), (0, 0), f.pads))
     n, o, c = indices("n o c")
     space = indices(" ".join("yx"[-len(window) :]))
@@ -243,8 +245,8 @@ def _convolve(
     element = padded[f.order(n, source, reach)]
     weight = w[(*taps, own, o) if f.last else (o, own, *taps)]
     out = Tensor(f.op)
-    out[f.order(n, o, space)] += widen(element, accumulate) * widen(weight, accumulate)
-    return with_bias(f.op, out, bias, f.channel, accumulate)
+    out[f.order(n, o, space)] += cast(element, wide) * cast(weight, wide)
+    return with_bias(f.op, out, bias, f.channel, dtype)
 
 
 def _check_weights(f: _Options, x: Tensor, w: Tensor) -> tuple[int, int, tuple[int, ...]]:

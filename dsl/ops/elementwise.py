@@ -15,7 +15,6 @@ from loopwright.dsl.ops.check import (
     same_dtype,
     same_extent,
     shape_of,
-    widen,
 )
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
@@ -99,23 +98,25 @@ def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
     x: of any shape.
     bias: (C,), C being the extent of x at `axis`.
     """
-    return with_bias("bias_add", x, bias, axis, None)
+    any_shape("bias_add", "x", x, least=1)
+    same_dtype("bias_add", None, x=x, bias=bias)
+    return with_bias("bias_add", x, bias, axis, x.dtype)
 
 
-def with_bias(
-    op: str, x: Tensor, bias: Tensor | None, axis: int, accumulate: str | None
-) -> Tensor:
-    """A result plus its bias, if it has one; the bias follows the accumulator's dtype."""
-    if bias is None:
+def with_bias(op: str, x: Tensor, bias: Tensor | None, axis: int, dtype: str) -> Tensor:
+    """A result plus its bias, if it has one, in a dtype; both are added in that of the result."""
+    if bias is None and x.dtype == dtype:
         return x
-    shape = any_shape(op, "x", x, least=1)
-    at = axis_of(op, axis, len(shape))
-    (length,) = shape_of(op, "bias", bias, ("C",))
-    same_extent(op, (f"axis {at} of shape {shape}", shape[at]), ("the extent of bias", length))
-    same_dtype(op, accumulate, x=x, bias=bias)
+    shape = any_shape(op, "x", x)
     axes = axes_of(shape)
-    out = Tensor("bias_add", shape)
-    out[axes] = x[axes] + widen(bias[axes[at]], accumulate)
+    value = x[axes]
+    if bias is not None:
+        at = axis_of(op, axis, len(shape))
+        (length,) = shape_of(op, "bias", bias, ("C",))
+        same_extent(op, (f"axis {at} of shape {shape}", shape[at]), ("the extent of bias", length))
+        value = value + f.cast(bias[axes[at]], x.dtype)
+    out = Tensor("bias_add" if bias is not None else op, shape)
+    out[axes] = f.cast(value, dtype)
     return out
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index, indices
-from loopwright.dsl.ops.check import any_shape, same_dtype, same_extent, shape_of, widen
+from loopwright.dsl.ops.check import any_shape, same_dtype, same_extent, shape_of, sum_types
 from loopwright.dsl.ops.elementwise import axes_of, broadcast_shapes, read, with_bias
 from loopwright.dsl.tensor import Tensor
 
@@ -28,12 +29,13 @@ def dense(
     shape = any_shape("dense", "x", x, least=1)
     _, inner = shape_of("dense", "w", w, ("O", "K"))
     same_extent("dense", ("K, the last axis of x,", shape[-1]), ("K of w", inner))
-    same_dtype("dense", accumulate, x=x, w=w)
+    same_dtype("dense", accumulate, x=x, w=w, bias=bias)
+    wide, dtype = sum_types(x, accumulate)
     rows = axes_of(shape[:-1])
     o, k = indices("o k")
     out = Tensor("dense")
-    out[(*rows, o)] += widen(x[(*rows, k)], accumulate) * widen(w[o, k], accumulate)
-    return with_bias("dense", out, bias, -1, accumulate)
+    out[(*rows, o)] += cast(x[(*rows, k)], wide) * cast(w[o, k], wide)
+    return with_bias("dense", out, bias, -1, dtype)
 
 
 def matmul(
@@ -104,5 +106,6 @@ def _matmul(
     x = read(a, (*lead, *((k, i) if transposed[0] else (i, k))))
     y = read(b, (*lead, *((j, k) if transposed[1] else (k, j))))
     out = Tensor(op)
-    out[(*lead, i, j)] += widen(x, accumulate) * widen(y, accumulate)
+    dtype = accumulate or a.dtype
+    out[(*lead, i, j)] += cast(x, dtype) * cast(y, dtype)
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from loopwright.dsl import functions as f
+from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
@@ -28,6 +29,11 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     x: of any shape with one axis or more, of a floating type.
     axis: the axis of k, along which the result sums to 1.
     """
+    return softmax_of(x, axis, x.dtype)
+
+
+def softmax_of(x: Tensor, axis: int, dtype: str) -> Tensor:
+    """Softmax with a result of another dtype than x."""
     axes, rows = _rows("softmax", x, axis)
     shifted = _below_peak("softmax", x, axes, rows)
     powers = Tensor("softmax_exp")
@@ -37,7 +43,7 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     share = Tensor("softmax_share")
     share[rows] = 1.0 / total[rows]  # at most 1: one division a row, and products
     out = Tensor("softmax")
-    out[axes] = powers[axes] * share[rows]
+    out[axes] = f.cast(powers[axes] * share[rows], dtype)
     return out
 
 
@@ -54,7 +60,7 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     total = Tensor("log_softmax_sum")
     total[rows] += f.exp(shifted)
     out = Tensor("log_softmax")
-    out[axes] = shifted - f.log(total[rows])
+    out[axes] = f.cast(shifted - f.log(total[rows]), x.dtype)
     return out
 
 
@@ -87,11 +93,13 @@ def layer_norm(
     axes = axes_of(shape)
     rows, inner = axes[:at], axes[at:]
     count = math.prod(shape[at:])
-    mean = _mean("layer_norm_mean", rows, x[axes], count)
-    centred = x[axes] - mean[rows]
+    element = f.cast(x[axes], sum_type(x.dtype))
+    mean = _mean("layer_norm_mean", rows, element, count)
+    centred = element - mean[rows]
     variance = _mean("layer_norm_variance", rows, centred * centred, count)
     out = Tensor("layer_norm")
-    out[axes] = _affine(centred * f.rsqrt(variance[rows] + epsilon), scale, shift, inner)
+    unit = centred * f.rsqrt(variance[rows] + epsilon)
+    out[axes] = f.cast(_affine(unit, scale, shift, inner), x.dtype)
     return out
 
 
@@ -126,16 +134,18 @@ def batch_norm(
             same_dtype("batch_norm", None, x=x, **{name: given})
     axes = axes_of(shape)
     c = axes[at : at + 1]
-    unit = (x[axes] - mean[c]) * f.rsqrt(variance[c] + epsilon)
+    wide = sum_type(x.dtype)
+    element, mid, spread = (f.cast(e, wide) for e in (x[axes], mean[c], variance[c]))
     out = Tensor("batch_norm")
-    out[axes] = _affine(unit, scale, shift, c)
+    unit = (element - mid) * f.rsqrt(spread + epsilon)
+    out[axes] = f.cast(_affine(unit, scale, shift, c), x.dtype)
     return out
 
 
 def _affine(x: Expr, scale: Tensor | None, shift: Tensor | None, axes: tuple[Index, ...]) -> Expr:
     if scale is not None:
-        x = x * scale[axes]
-    return x if shift is None else x + shift[axes]
+        x = x * f.cast(scale[axes], x.dtype)
+    return x if shift is None else x + f.cast(shift[axes], x.dtype)
 
 
 def _mean(name: str, rows: tuple[Index, ...], x: Expr, count: int) -> Tensor:
@@ -158,7 +168,6 @@ def _rows(op: str, x: Tensor, axis: int) -> tuple[tuple[Index, ...], tuple[Index
 
 def _below_peak(op: str, x: Tensor, axes: tuple[Index, ...], rows: tuple[Index, ...]) -> Expr:
     """x less the greatest of its row, so that no exponential overflows."""
-    peak = Tensor(f"{op}_max")
+    peak, wide = Tensor(f"{op}_max"), sum_type(x.dtype)
     peak[rows] = f.max(x[axes])
-    shifted: Expr = x[axes] - peak[rows]
-    return shifted
+    return f.cast(x[axes], wide) - f.cast(peak[rows], wide)

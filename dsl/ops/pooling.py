@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loopwright.dsl import functions as fn
-from loopwright.dsl.dtypes import limits
+from loopwright.dsl.dtypes import limits, sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, indices
 from loopwright.dsl.ops.check import (
@@ -75,13 +75,12 @@ def avg_pool2d(
     floating("avg_pool2d", "x", x)
     f = _options("avg_pool2d", x, window, stride, padding, 1, layout)
     total = Tensor("avg_pool2d_sum")
-    total[f.axes] += f.element(x, 0)
-    count = f.window[0] * f.window[1]
+    total[f.axes] += fn.cast(f.element(x, 0), sum_type(x.dtype))
+    count: Expr | int = f.window[0] * f.window[1]
+    if not count_include_pad and any(map(any, f.pads)):
+        count = fn.cast(f.inside(x), total.dtype)
     out = Tensor("avg_pool2d")
-    if count_include_pad or not any(map(any, f.pads)):
-        out[f.axes] = total[f.axes] / count
-    else:
-        out[f.axes] = total[f.axes] / fn.cast(f.inside(x), x.dtype)
+    out[f.axes] = fn.cast(total[f.axes] / count, x.dtype)
     return out
 
 
@@ -103,11 +102,12 @@ def global_avg_pool2d(x: Tensor, keepdims: bool = False, layout: str = "NCHW") -
     height, width = shape[1:3] if layout == "NHWC" else shape[2:]
     n, c, y, x_ = indices("n c y x")
     total = Tensor(f"{name}_sum")
-    total[n, c] += x[(n, y, x_, c) if layout == "NHWC" else (n, c, y, x_)]
+    element = x[(n, y, x_, c) if layout == "NHWC" else (n, c, y, x_)]
+    total[n, c] += fn.cast(element, sum_type(x.dtype))
     out = Tensor(name)
     ones = indices(a=1, b=1)
     kept = (n, *ones, c) if layout == "NHWC" else (n, c, *ones)
-    out[kept if keepdims else (n, c)] = total[n, c] / (height * width)
+    out[kept if keepdims else (n, c)] = fn.cast(total[n, c] / (height * width), x.dtype)
     return out
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -160,7 +160,7 @@ class _Import:
             raise UnsupportedOperator(
                 f"block {block.name} reduces over {lost[0]}, which it does not read at"
             )
-        return Reduce(op, body) if block.reduces else body
+        return Reduce(op, _padded_by_infinity(op, body)) if block.reduces else body
 
     def assign(self, out: Tensor, left: tuple[Index, ...], body: Expr) -> None:
         read = {x.tensor for x in walk(body) if isinstance(x, Read)}
@@ -217,13 +217,40 @@ def one_guard(body: Expr) -> Expr:
     return Select(binary("and", body.cond, cond), map_leaves(inner.x, read, index), body.y)
 
 
+def _padded_by_infinity(op: str, body: Expr) -> Expr:
+    """What a maximum or minimum reads, padded with what never wins.
+
+    TVM pads with the lowest finite number, which is greater than minus infinity:
+
+    `P[u] = where(u >= 1, X[u - 1], -3.4e38);  Y[u] = max(P[u + r])
+     ↦  P[u] = where(u >= 1, X[u - 1], -inf);  Y[u] = max(P[u + r])`
+    """
+    if op not in ("max", "min") or not is_float(body.dtype):
+        return body
+    wins = limits(body.dtype)[op == "min"]
+
+    def padded(x: Expr) -> Expr:
+        if not isinstance(x, Select) or not isinstance(x.y, Const):
+            return x
+        finite = abs(x.y.value) == largest(x.dtype) and x.y.value * wins > 0
+        return Select(x.cond, x.x, Const(wins, x.dtype)) if finite else x
+
+    if not isinstance(body, Read) or (d := body.tensor.definition) is None or d.reduce:
+        return padded(body)
+    inner = padded(d.body)
+    if inner is d.body:
+        return body
+    copy = Tensor(body.tensor.name, body.tensor.shape, body.tensor.dtype, body.tensor.constant)
+    copy.definition = replace(d, body=inner)
+    return Read(copy, body.index)
+
+
 def _check_start(block: Block, op: str, start: Any, dtype: str) -> None:
     value = getattr(start, "value", None)
     if op in _STARTS:
         right: tuple[float, ...] = (_STARTS[op],)
     else:
-        # TVM starts a maximum at the lowest finite number, the notation at minus infinity; the two
-        # differ only where every element is minus infinity.
+        # TVM starts a maximum at the lowest finite number, the notation at minus infinity.
         lowest, highest = limits(dtype)
         finite = (largest(dtype),) if is_float(dtype) else ()
         right = (lowest, *(-x for x in finite)) if op == "max" else (highest, *finite)

@@ -133,7 +133,7 @@ def _permuted(work: Workload, moved: frozenset[str]) -> Workload:
             reduce = tuple(sorted(d.reduce, key=named.index))
             copy.definition = Definition(order(d.axes), reduce, d.reducer, body)
         new[old] = copy
-    return workload(*(new[t] for t in work.outputs))
+    return workload(*(new[t] for t in work.outputs), inputs=[new[t] for t in work.inputs])
 
 
 def _order(tensor: Tensor, moved: frozenset[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from loopwright.dsl.dtypes import HALVES
 from loopwright.dsl.expr import Binary, Cast, Expr, Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_shape
@@ -18,7 +19,6 @@ from loopwright.schedule.sketch.sketch import Choice, Knob
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.grammar import MATRIX
 
-_HALVES = ("float16", "bfloat16")
 _WIDE = 8  # elements of 16 bytes
 _CHUNKS = (16, 32, 64)
 
@@ -119,7 +119,7 @@ def _factors(nest: Nest) -> tuple[Read, Read] | None:
 def _halves(x: Expr) -> Read | None:
     """A read in half precision under a cast to float32."""
     if isinstance(x, Cast) and x.dtype == "float32" and isinstance(x.x, Read):
-        return x.x if x.x.dtype in _HALVES else None
+        return x.x if x.x.dtype in HALVES else None
     return None
 
 

@@ -149,7 +149,7 @@ def _replace_stage(
         body = _declared(map_leaves(d.body, read, lambda p: p), d.extents)
         copy[d.axes] = body if d.reducer is None else Reduce(d.reducer, body)
         new[other] = copy
-    return workload(*(new[t] for t in source.outputs))
+    return workload(*(new[t] for t in source.outputs), inputs=source.inputs)
 
 
 def _enough(stage: Tensor, target: Target) -> bool:

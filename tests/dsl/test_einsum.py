@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import loopwright as lw
 from loopwright.dsl.einsum import parse
 from loopwright.dsl.errors import NotationError, RangeError
+from loopwright.dsl.oracle import evaluate
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import workload
 from tests.dsl.compute import compute, draw
@@ -184,6 +185,38 @@ def test_many_operands_follow_the_greedy_order() -> None:
 def test_an_index_of_one_operand_alone_is_summed_first() -> None:
     made = workload(lw.einsum("ij,kl->ik", *inputs((3, 50), (5, 70))))
     assert made.flops == 3 * 50 + 5 * 70 + 3 * 5
+
+
+@st.composite
+def chains(draw: Any) -> str:
+    """Three to seven operands over few letters, all of one extent, so that shapes tell nothing."""
+    subscripts = st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)
+    parts = draw(st.lists(subscripts.map("".join), min_size=3, max_size=7))
+    kept = draw(st.sets(st.sampled_from(sorted(set("".join(parts))))))
+    return f"{','.join(parts)}->{''.join(draw(st.permutations(sorted(kept))))}"
+
+
+@given(chains())
+def test_inputs_come_in_the_order_of_the_operands(spec: str) -> None:
+    count = spec.count(",") + 1
+    tensors = inputs(*((3,) * len(part) for part in spec.split("->")[0].split(",")))
+    made = workload(lw.einsum(spec, *tensors))
+    assert [t.name for t in made.inputs] == [f"A{n}" for n in range(count)]
+    assert [t.name for t in type(made).from_json(made.to_json()).inputs] == [
+        f"A{n}" for n in range(count)
+    ]
+    values = [draw(t, seed) for seed, t in enumerate(tensors)]
+    (result,) = evaluate(made, values)
+    np.testing.assert_allclose(result, np.einsum(spec, *values), rtol=1e-4, atol=1e-4)
+
+
+def test_the_same_tensor_twice_is_one_input() -> None:
+    (a,) = inputs((4, 4))
+    made = workload(lw.einsum("ij,kj,kl->il", a, a, a))
+    assert [t.name for t in made.inputs] == ["A0"]
+    value = draw(a, 0)
+    (result,) = evaluate(made, [value])
+    np.testing.assert_allclose(result, value @ value.T @ value, rtol=1e-4, atol=1e-4)
 
 
 def test_the_parse_is_kept() -> None:

@@ -39,6 +39,18 @@ def test_a_matrix_product_is_summed_over_the_absent_index() -> None:
     np.testing.assert_allclose(compute(c, {A: a, B: b}), a @ b, rtol=1e-6, atol=1e-6)
 
 
+def test_sums_of_halves_go_through_float32() -> None:
+    a, b, c = lw.tensor("A", (5, 7), "float16"), lw.tensor("B", (7, 3), "float16"), lw.tensor("C")
+    c[i, j] += a[i, k] * b[k, j]
+    total, out = lw.workload(c).stages
+    assert (total.dtype, out.dtype, c.dtype) == ("float32", "float16", "float16")
+    assert shown(total) == "C_sum[i, j] += float32(A[i, k]) * float32(B[k, j])"
+    assert shown(out) == "C[i, j] = float16(C_sum[i, j])"
+    most = lw.tensor("most")
+    most[i] = lw.max(a[i, k])
+    assert len(lw.workload(most).stages) == 1  # exact in its own type
+
+
 def test_a_tensor_with_a_declared_shape_sums_the_same_way() -> None:
     c = lw.tensor("C", (5, 3))
     c[i, j] += A[i, k] * B[k, j]

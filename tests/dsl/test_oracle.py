@@ -138,11 +138,18 @@ def test_the_tolerance_covers_honest_rounding_and_no_real_error(dtype: str) -> N
     a, b = random_inputs(made, np.random.default_rng(0))
     (exact,) = evaluate(made, (a, b))
     rtol, atol = tolerance(made)
-    sequential = np.zeros((31, 29), a.dtype)
-    for step in range(97):  # rounded to the type at every step, as a plain loop does
-        sequential = (sequential + a[:, step, None] * b[None, step]).astype(a.dtype)
-    one, two = sequential.astype(np.float64), exact.astype(np.float64)
+
+    def plain_loop(kept: Any) -> Any:
+        """The sum rounded to a type at every step, and to its own at the end."""
+        total = np.zeros((31, 29), kept)
+        for step in range(97):
+            total = total + a[:, step, None].astype(kept) * b[None, step].astype(kept)
+        return total.astype(a.dtype).astype(np.float64)
+
+    one, two = plain_loop(np.float32), exact.astype(np.float64)
     np.testing.assert_allclose(one, two, rtol=rtol, atol=atol)
+    if dtype != "float32":  # a sum in half precision is wrong
+        assert not np.allclose(plain_loop(a.dtype), two, rtol=rtol, atol=atol)
     dropped = two - a[:, :1].astype(np.float64) * b[:1].astype(np.float64)
     assert not np.allclose(dropped, two, rtol=rtol, atol=atol)
 
@@ -153,7 +160,7 @@ def test_exact_types_have_no_tolerance() -> None:
 
 
 def test_slack_is_where_a_quotient_or_an_exponential_makes_much_of_rounding() -> None:
-    x, total, quotient = lw.tensor("X", (256, 64)), lw.tensor("S"), lw.tensor("Q")
+    x, total, quotient = lw.tensor("X", (4096, 64)), lw.tensor("S"), lw.tensor("Q")
     total[i] += x[i, k]
     quotient[i, k] = x[i, k] / total[i]
     w = workload(quotient)

@@ -83,6 +83,55 @@ def test_inputs_come_in_order_of_first_use() -> None:
     assert [x.name for x in made.stages] == ["d", "t"]
 
 
+def test_inputs_of_operators_come_in_the_order_of_the_call() -> None:
+    x, w, b = T("x", (1, 4, 5, 5)), T("w", (4, 4, 3, 3)), T("b", (4,))
+    s, t, m = T("s", (4,)), T("t", (4,)), T("m", (5, 5))
+    q, k, v = (T(n, (1, 4, 5, 5)) for n in "qkv")
+    cases = [
+        (ops.attention(q, k, v, m), "qkvm"),
+        (ops.attention(q, k, v), "qkv"),
+        (ops.conv2d(x, w, bias=b), "xwb"),
+        (ops.batch_norm(x, s, t, b, T("c", (4,))), "xstbc"),
+        (ops.layer_norm(x, T("s", (5,)), T("t", (5,))), "xst"),
+        (ops.matmul(m, T("n", (5, 5)), transpose_a=True), "mn"),
+        (ops.dense(x, m, T("b", (5,))), "xmb"),
+        (ops.maximum(m, ops.add(T("a", (5, 5)), m)), "ma"),
+        (ops.attention(ops.relu(q), k, ops.add(v, m), m), "qkvm"),
+    ]
+    for out, names in cases:
+        assert "".join(y.name for y in workload(out).inputs) == names
+
+
+def test_the_order_of_inputs_can_be_given() -> None:
+    a, b = T("a", (5, 7)), T("b", (7, 5))
+    out = lw.einsum("ij,jk->ik", a, b)
+    made = lw.workload(out, inputs=[b, a])
+    assert [x.name for x in made.inputs] == ["b", "a"]
+    assert made.key != workload(out).key
+    assert lw.workload(out, inputs=[a, b]).key == workload(out).key
+    again = Workload.from_json(json.loads(json.dumps(made.to_json())))
+    assert [x.name for x in again.inputs] == ["b", "a"]
+    assert again.key == made.key
+    rng = np.random.default_rng(0)
+    values = random_inputs(made, rng)
+    np.testing.assert_allclose(evaluate(made, values)[0], values[1] @ values[0], rtol=1e-5)
+
+
+def test_a_wrong_list_of_inputs_is_refused() -> None:
+    a, b, other = T("a", (5, 5)), T("b", (5, 5)), T("other", (5, 5))
+    out = lw.einsum("ij,jk->ik", a, b)
+    with pytest.raises(
+        NotationError, match=r"other.* is no input of the outputs, which need a, b"
+    ):
+        workload(out, inputs=[a, b, other])
+    with pytest.raises(NotationError, match="is no input"):
+        workload(out, inputs=[a, b, out])
+    with pytest.raises(NotationError, match="inputs: b missing"):
+        workload(out, inputs=[a])
+    with pytest.raises(NotationError, match="a is named twice"):
+        workload(out, inputs=[a, a, b])
+
+
 def test_stages_come_after_what_they_read() -> None:
     made = workload(ops.attention(T("q", (3, 5)), T("k", (7, 5)), T("v", (7, 2))))
     known = set(made.inputs)

@@ -169,3 +169,16 @@ def test_an_open_shape_is_an_error():
 def test_what_is_no_function_is_an_error():
     with pytest.raises(UnsupportedOperator, match="not a TIR function"):
         from_tir(3)
+
+
+def test_padded_maxima_of_minus_infinity_stay_so_and_nan_stays():
+    func = _made(
+        lambda x: topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], "max"), (1, 3, 9, 11)
+    )
+    given = np.random.default_rng(0).standard_normal((1, 3, 9, 11)).astype("float32")
+    given[0, 0], given[0, 1, 4, 4] = -np.inf, np.nan
+    work = from_tir(func)
+    found, pooled = lw.build(work)(given), lw.ops.max_pool2d(lw.tensor("x", given.shape), 3, 2, 1)
+    assert np.all(found[0, 0] == -np.inf)
+    assert np.isnan(found[0, 1]).sum() > 0
+    np.testing.assert_array_equal(found, lw.build(pooled)(given))

@@ -64,15 +64,16 @@ def test_large_products_have_large_tiles_and_small_ones_enough_blocks():
     assert blocks_of(first(product(512))) >= H100.multiprocessors // 2
 
 
-def test_no_tensor_cores_where_the_gpu_has_none_or_sums_are_halves():
-    plain = Target("opencl", gpu=Gpu())
-    for workload, target in (
-        (product(64, "float16", accumulate="float32"), plain),
-        (product(64, "float16"), CUDA),
-        (product(64), CUDA),
+@pytest.mark.parametrize("accumulate", [None, "float32"])
+def test_tensor_cores_multiply_halves_where_the_gpu_has_them(accumulate):
+    halves = product(64, "float16", accumulate=accumulate)
+    for workload, target, some in (
+        (halves, CUDA, True),
+        (halves, Target("opencl", gpu=Gpu()), False),
+        (product(64), CUDA, False),
     ):
-        for sketch in space(workload, target).sketches:
-            assert not any(isinstance(k, Mma) for k in sketch.kernels)
+        kernels = [k for sketch in space(workload, target).sketches for k in sketch.kernels]
+        assert any(isinstance(k, Mma) for k in kernels) == some
 
 
 def test_no_asynchronous_copies_where_the_gpu_has_none():
