@@ -11,7 +11,7 @@ tensors of different types want an explicit `lw.cast`.
 
 from __future__ import annotations
 
-import builtins
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopwright.dsl.dtypes import is_float, limits
+from loopwright.dsl.elements import FLOAT_FUNCTIONS
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%"}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 LOGICAL = {"and": "&", "or": "|"}
-FLOAT_ONLY = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")
-UNARY = (*FLOAT_ONLY, "neg", "abs", "not")
+DIVISIONS = {"floordiv": "//", "mod": "%", "trunc_div": "trunc_div", "fmod": "fmod"}
+FLOAT_ONLY = (*FLOAT_FUNCTIONS, "div", "atan2")
 REDUCERS = ("sum", "max", "min", "prod")
+_MOST_PRODUCTS = 8  # factors of a power that is written as a product
 
 
 class Expr:
@@ -69,19 +71,26 @@ class Expr:
     def __floordiv__(self, other: object) -> Expr:
         return binary("floordiv", self, other)
 
+    def __rfloordiv__(self, other: object) -> Expr:
+        return binary("floordiv", other, self)
+
     def __mod__(self, other: object) -> Expr:
         return binary("mod", self, other)
 
-    def __pow__(self, exponent: int) -> Expr:
-        if not isinstance(exponent, int) or not 1 <= exponent <= 8:
-            raise NotationError(f"** {exponent!r}: only integer powers 1 to 8 are in the notation")
-        power = self
-        for _ in range(exponent - 1):
-            power = power * self
-        return power
+    def __rmod__(self, other: object) -> Expr:
+        return binary("mod", other, self)
+
+    def __pow__(self, exponent: object) -> Expr:
+        return power(self, exponent)
+
+    def __rpow__(self, base: object) -> Expr:
+        return power(base, self)
 
     def __neg__(self) -> Expr:
         return unary("neg", self)
+
+    def __abs__(self) -> Expr:
+        return unary("abs", self)
 
     def __invert__(self) -> Expr:
         return unary("not", self)
@@ -162,7 +171,7 @@ class IndexValue(Expr):
 
 @dataclass(frozen=True)
 class Unary(Expr):
-    """One of `UNARY` applied to an element."""
+    """A function or a sign of an element: one of `UNARY`."""
 
     op: str
     x: Expr
@@ -174,7 +183,7 @@ class Unary(Expr):
 
 @dataclass(frozen=True)
 class Binary(Expr):
-    """Arithmetic, comparison, logic, or the lesser or greater ("min", "max") of two elements."""
+    """An operator or a function of two elements: one of `BINARY`."""
 
     op: str
     x: Expr
@@ -271,11 +280,28 @@ def binary(op: str, x: object, y: object) -> Expr:
         raise NotationError(f"{a.dtype} {sign} {b.dtype} is not in the notation: cast first")
     if op == "div" and not is_float(a.dtype):
         raise NotationError(f"{a.dtype} / {b.dtype}: use // for integers, or cast to a float")
-    if op in ("floordiv", "mod") and (is_float(a.dtype) or not _nonzero(b)):
-        raise NotationError(
-            f"{sign} is for integers by a constant other than zero; use / or floor"
-        )
+    if op in FLOAT_ONLY and not is_float(a.dtype):
+        raise NotationError(f"{op} of {a.dtype}: cast to a floating type first")
+    if op == "trunc_div" and is_float(a.dtype):
+        raise NotationError(f"trunc_div of {a.dtype} is for integers: use lw.trunc(x / y)")
+    if op in DIVISIONS and not is_float(a.dtype) and isinstance(b, Const) and b.value == 0:
+        raise NotationError(f"{a.dtype} {sign} 0: divide an integer by another number")
     return Binary(op, a, b)
+
+
+def power(base: object, exponent: object) -> Expr:
+    """The base to an exponent: as products and square roots where these say it, else as "pow"."""
+    number = exponent.item() if isinstance(exponent, np.generic) else exponent
+    if isinstance(base, Expr) and isinstance(number, (int, float)):
+        if number in range(1, _MOST_PRODUCTS + 1):
+            return functools.reduce(
+                lambda product, _: product * base, range(int(number) - 1), base
+            )
+        if number == -1 and is_float(base.dtype):
+            return binary("div", 1, base)
+        if number == 0.5 and is_float(base.dtype):
+            return unary("sqrt", base)
+    return binary("pow", base, exponent)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -364,10 +390,6 @@ def _natural(number: bool | int | float) -> str:
     if isinstance(number, bool):
         return "bool"
     return "float32" if isinstance(number, float) else "int32"
-
-
-def _nonzero(expr: Expr) -> builtins.bool:
-    return isinstance(expr, Const) and expr.value != 0
 
 
 def _compare_indices(op: str, left: IndexExpr, right: object) -> Any:

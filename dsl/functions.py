@@ -13,6 +13,7 @@ from loopwright.dsl.expr import (
     Select,
     as_expr,
     binary,
+    power,
     refuse_truth,
     sides,
     unary,
@@ -97,9 +98,143 @@ def floor(x: object) -> Expr:
     return unary("floor", x)
 
 
+def exp2(x: object) -> Expr:
+    """2 to the power x."""
+    return unary("exp2", x)
+
+
+def expm1(x: object) -> Expr:
+    """e to the power x, less 1; exact near 0."""
+    return unary("expm1", x)
+
+
+def log2(x: object) -> Expr:
+    """The logarithm to base 2."""
+    return unary("log2", x)
+
+
+def log10(x: object) -> Expr:
+    """The logarithm to base 10."""
+    return unary("log10", x)
+
+
+def log1p(x: object) -> Expr:
+    """The natural logarithm of 1 + x; exact near 0."""
+    return unary("log1p", x)
+
+
+def sin(x: object) -> Expr:
+    """The sine; x in radians."""
+    return unary("sin", x)
+
+
+def cos(x: object) -> Expr:
+    """The cosine; x in radians."""
+    return unary("cos", x)
+
+
+def tan(x: object) -> Expr:
+    """The tangent; x in radians."""
+    return unary("tan", x)
+
+
+def asin(x: object) -> Expr:
+    """The angle between -π/2 and π/2 whose sine is x."""
+    return unary("asin", x)
+
+
+def acos(x: object) -> Expr:
+    """The angle between 0 and π whose cosine is x."""
+    return unary("acos", x)
+
+
+def atan(x: object) -> Expr:
+    """The angle between -π/2 and π/2 whose tangent is x."""
+    return unary("atan", x)
+
+
+def sinh(x: object) -> Expr:
+    """The hyperbolic sine."""
+    return unary("sinh", x)
+
+
+def cosh(x: object) -> Expr:
+    """The hyperbolic cosine."""
+    return unary("cosh", x)
+
+
+def asinh(x: object) -> Expr:
+    """The inverse of `sinh`."""
+    return unary("asinh", x)
+
+
+def acosh(x: object) -> Expr:
+    """The inverse of `cosh`, from 0 up; NaN below x = 1."""
+    return unary("acosh", x)
+
+
+def atanh(x: object) -> Expr:
+    """The inverse of `tanh`."""
+    return unary("atanh", x)
+
+
+def ceil(x: object) -> Expr:
+    """The least integer that is not below x, as a float."""
+    return unary("ceil", x)
+
+
+def trunc(x: object) -> Expr:
+    """x without its fraction, as a float."""
+    return unary("trunc", x)
+
+
+def round(x: object) -> Expr:  # noqa: A001
+    """The nearest integer, as a float; of two that are equally near, the even one."""
+    return unary("round", x)
+
+
+def sign(x: object) -> Expr:
+    """-1, 0 or 1, in the type of x; NaN of NaN."""
+    value = as_expr(x)
+    return where(value > 0, 1, where(value < 0, -1, value))
+
+
+def isnan(x: object) -> Expr:
+    """Return whether an element is NaN."""
+    return binary("ne", x, x)
+
+
+def isinf(x: object) -> Expr:
+    """Return whether an element is an infinity."""
+    return binary("eq", abs(x), float("inf"))
+
+
 def abs(x: object) -> Expr:  # noqa: A001 - the field's name for it
     """The magnitude."""
     return unary("abs", x)
+
+
+def pow(x: object, y: object) -> Expr:  # noqa: A001
+    """x to the power y, as `x ** y`; of integers, negative powers are cut off to integers."""
+    return power(x, y)
+
+
+def atan2(y: object, x: object) -> Expr:
+    """The angle of the point (x, y), from -π to π."""
+    return binary("atan2", y, x)
+
+
+def fmod(x: object, y: object) -> Expr:
+    """What remains of x / y, with the sign of x, as in C; `x % y` has the sign of y, as in Python.
+
+    Of integers by 0, it is 0.
+    """
+    return binary("fmod", x, y)
+
+
+def trunc_div(x: object, y: object) -> Expr:
+    """x / y without its fraction, of integers, as in C; `x // y` is the floor. By 0, it is 0."""
+    return binary("trunc_div", x, y)
 
 
 def relu(x: object) -> Expr:

@@ -8,13 +8,14 @@ Integers wrap as their type does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import epsilon, is_float, limits, numpy_dtype
+from loopwright.dsl.elements import BINARY, STEPS, UNARY
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import children
 from loopwright.dsl.index import Affine, Index, Quotient
@@ -25,37 +26,6 @@ from loopwright.dsl.workload import Workload, defined, reads, tensor_shape
 Array = np.ndarray[Any, Any]
 _CHUNK = 1 << 22  # elements of a stage's iteration domain that are held at once
 
-_UNARY: dict[str, Callable[[Array], Array]] = {
-    "neg": np.negative,
-    "abs": np.abs,
-    "not": np.logical_not,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "erf": lambda x: np.vectorize(math.erf, otypes=[np.float64])(x),
-    "floor": np.floor,
-}
-_BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "floordiv": np.floor_divide,
-    "mod": np.mod,
-    "min": np.minimum,
-    "max": np.maximum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
 _REDUCE: dict[str, np.ufunc] = {
     "sum": np.add,
     "prod": np.multiply,
@@ -329,14 +299,11 @@ def _evaluate(
     if isinstance(x, e.Cast):
         return _cast(parts[0], x.type)
     if isinstance(x, e.Unary):
-        return _UNARY[x.op](parts[0])
+        return UNARY[x.op](parts[0])
     if isinstance(x, e.Binary):
-        return _BINARY[x.op](parts[0], parts[1])
+        return BINARY[x.op](parts[0], parts[1])
     assert isinstance(x, e.Select), x
     return np.where(parts[0], parts[1], parts[2])
-
-
-_STEPS = {"floor", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _is_step(x: e.Expr) -> bool:
@@ -345,7 +312,7 @@ def _is_step(x: e.Expr) -> bool:
         return False
     if isinstance(x, e.Cast):
         return not is_float(x.type)
-    return isinstance(x, (e.Unary, e.Binary)) and x.op in _STEPS
+    return isinstance(x, (e.Unary, e.Binary)) and x.op in STEPS
 
 
 def position(value: Affine, grid: Mapping[Index, Array]) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 from loopwright.dsl import expr as e
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import check_dtype
+from loopwright.dsl.elements import BINARY, UNARY
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, Index, Quotient, as_affine, indices
 from loopwright.dsl.tensor import Tensor
@@ -92,9 +93,9 @@ def expr_from_json(
         return f.where(*(sub(part) for part in rest))
     if op == "cast":
         return e.Cast(sub(rest[0]), check_dtype(rest[1]))
-    if op in e.UNARY:
+    if op in UNARY:
         return e.unary(op, sub(rest[0]))
-    if op in (*e.ARITHMETIC, *e.COMPARISONS, *e.LOGICAL, "min", "max"):
+    if op in BINARY:
         return e.binary(op, sub(rest[0]), sub(rest[1]))
     raise NotationError(f"a damaged workload: no operator {op!r}")
 

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.elements import FUNCTIONS_OF_TWO
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import Binary, Expr, Read, Unary, children, map_leaves, walk
+from loopwright.dsl.expr import (
+    ARITHMETIC,
+    Binary,
+    Expr,
+    Read,
+    Unary,
+    children,
+    map_leaves,
+    walk,
+)
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
@@ -260,7 +270,7 @@ def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
 def _operations(body: Expr) -> tuple[int, bool]:
     """Number of operators that work on elements, and whether any element is read at all. Without
     one it is index arithmetic, which is free."""
-    counted = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max"}
+    counted = {*ARITHMETIC, *FUNCTIONS_OF_TWO}
     inner = [_operations(child) for child in children(body)]
     reading = isinstance(body, Read) or any(found for _, found in inner)
     own = isinstance(body, Unary) or (isinstance(body, Binary) and body.op in counted)

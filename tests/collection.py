@@ -660,3 +660,50 @@ def spread_convolution_of_one_of_two_images():
     S[n, c, u] = lw.where(inside, X[n, c, (u - 2) // 2], 0.0)
     C[k, y] += S[1, c, y + r] * W[c, k, r]
     return C
+
+
+@case
+def circular_and_hyperbolic_functions():
+    A, C = T("A", 5, 41), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x = A[i, j]
+    C[i, j] = (
+        (lw.sin(9 * x) + lw.cos(9 * x) + lw.tan(x))
+        + (lw.asin(x * 0.9) + lw.acos(x * 0.9) + lw.atan(x) + lw.atan2(x, 0.5))
+        + (lw.sinh(x) + lw.cosh(x) + lw.asinh(x) + lw.acosh(lw.abs(x) + 1.5) + lw.atanh(x * 0.9))
+    )
+    return C
+
+
+@case
+def powers_logarithms_and_remainders():
+    A, B, C = T("A", 5, 41), T("B", 41), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x, y = A[i, j], B[j] + 1.5
+    C[i, j] = (
+        (lw.pow(y, x) + 2.0**x + y**-0.75 + lw.exp2(x) + lw.expm1(x))
+        + (lw.log2(y) + lw.log10(y) + lw.log1p(x * 0.9))
+        + (lw.fmod(x * 7, y) + (x * 7) % y + (x * 7) // y)
+        + (lw.ceil(x * 3) + lw.trunc(x * 3) + lw.round(x * 3) + lw.sign(x))
+    )
+    return C
+
+
+@case
+def functions_in_float64_and_float16():
+    A, B = T("A", 3, 19, dtype="float64"), T("B", 3, 19, dtype="float16")
+    C, D = lw.tensor("C"), lw.tensor("D")
+    i, j = lw.indices("i j")
+    x, y = A[i, j], B[i, j]
+    C[i, j] = lw.sin(x) + lw.atan2(x, 0.5) + lw.pow(2.0, x) + lw.log1p(lw.abs(x)) + lw.round(x)
+    D[i, j] = lw.cos(y) + lw.asinh(y) + lw.pow(lw.abs(y) + 1, y)
+    return C, D
+
+
+@case
+def divisions_of_integers_by_each_other():
+    A, B, C = T("A", 9, 23, dtype="int32"), T("B", 23, dtype="int32"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x, y = A[i, j], B[j]
+    C[i, j] = x // y + x % y * 3 + lw.trunc_div(x, y) * 5 + lw.fmod(x, y) * 7 + x ** lw.abs(y)
+    return C

@@ -1,6 +1,6 @@
 """Compute the polynomial coefficients of `codegen/tir/elementary.py` and print them.
 
-    python tools/minimax.py [exp] [log] [erf]
+    python tools/minimax.py [NAME]...
 
 The method is Remez' exchange on a dense grid: the weighted error of the polynomial is levelled on
 n + 1 points of alternating sign, then these points move to the extrema of the error, and so on.
@@ -58,6 +58,26 @@ def _log_tail(f: Array) -> Array:
     return np.where(np.abs(f) < 1e-3, series, direct.astype(np.float64))
 
 
+def _series(coefficients: list[float]) -> Callable[[Array], Array]:
+    """A function by its Taylor series, which does not cancel where its terms are small."""
+    return lambda z: np.asarray(np.polynomial.polynomial.polyval(z, coefficients))
+
+
+_TERMS = range(1, 40)
+_SIN_TAIL = _series([(-1.0) ** k / special.factorial(2 * k + 1) for k in _TERMS])
+_COS_TAIL = _series([(-1.0) ** (k + 1) / special.factorial(2 * k + 2) for k in _TERMS])
+_ATAN_TAIL = _series([(-1.0) ** k / (2 * k + 1) for k in _TERMS])
+_ASIN_TAIL = _series([special.binom(2 * k, k) / 4.0**k / (2 * k + 1) for k in _TERMS])
+_SINH_TAIL = _series([1 / special.factorial(2 * k + 1) for k in _TERMS])
+
+
+def _odd(
+    tail: Callable[[Array], Array], f: Callable[[Array], Array], most: float, degree: int
+) -> Problem:
+    """f(x) = x + x z p(z) with z = x^2, for |x| <= most."""
+    return Problem(tail, lambda z: z * np.sqrt(z) / f(np.sqrt(z)), 0.0, most**2, degree)
+
+
 def _erf_exponent(x: Array) -> Array:
     """-log(1 - erf(x)) / x."""
     log_erfc = np.where(x < 0.5, np.log1p(-special.erf(x)), np.log(special.erfc(x)))
@@ -77,6 +97,12 @@ PROBLEMS: dict[str, Problem] = {
     "erf": Problem(
         _erf_exponent, lambda x: x * special.erfc(x) / special.erf(x), 0.0, 3.95, degree=8
     ),
+    "sin": _odd(_SIN_TAIL, np.sin, np.pi / 4, degree=2),
+    # cos(x) = 1 - z/2 + z^2 p(z).
+    "cos": Problem(_COS_TAIL, lambda z: z * z / np.cos(np.sqrt(z)), 0.0, np.pi**2 / 16, degree=2),
+    "atan": _odd(_ATAN_TAIL, np.arctan, np.tan(np.pi / 8), degree=3),
+    "asin": _odd(_ASIN_TAIL, np.arcsin, 0.5, degree=4),
+    "sinh": _odd(_SINH_TAIL, np.sinh, 1.0, degree=2),
 }
 
 

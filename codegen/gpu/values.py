@@ -12,10 +12,10 @@ from typing import Any
 from tvm import tirx
 
 from loopwright.codegen.tir.bindings import Bind, dtype_of
+from loopwright.codegen.tir.elementary import C_NAMES
+from loopwright.codegen.tir.integers import Choose
 from loopwright.codegen.tir.values import ValueEmitter, by_bits, storage_type
 from loopwright.dsl.expr import Const
-
-_ONE_CALL = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt", "floor")
 
 
 def gpu_storage_type(dtype: str) -> str:
@@ -47,16 +47,19 @@ class GpuValues(ValueEmitter):
         value = value if dtype_of(value) == "float32" else tirx.Cast("float32", value)
         return tirx.call_pure_extern("uint16", f"lw_to_{dtype}", value)
 
-    def function(self, op: str, value: Any, bind: Bind) -> Any:
-        dtype = dtype_of(value)
+    def function(self, op: str, parts: list[Any], bind: Bind) -> Any:
+        dtype = dtype_of(parts[0])
         if op == "sigmoid":
             one = tirx.FloatImm(dtype, 1.0)
-            return one / (one + self.function("exp", -value, bind))
-        assert op in _ONE_CALL or op == "abs", op
-        name = "fabs" if op == "abs" else op
+            return one / (one + self.function("exp", [-parts[0]], bind))
+        name = C_NAMES.get(op, op)
         if self.language == "cuda" and dtype == "float32":
             name += "f"  # OpenCL's names are for all types
-        return tirx.call_pure_extern(dtype, name, value)
+        return tirx.call_pure_extern(dtype, name, *parts)
+
+    def natural_power(self, x: Any, y: Any, choose: Choose, bind: Bind) -> Any:
+        wide = [tirx.Cast("uint64", part) for part in (x, y)]
+        return tirx.Cast(dtype_of(x), tirx.call_pure_extern("uint64", "lw_power", *wide))
 
     def choose(self, condition: Any, yes: Any, no: Any) -> Any:
         """C's conditional operator: OpenCL's `select` wants conditions as wide as the values."""

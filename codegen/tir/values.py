@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from loopwright.codegen.tir import integers
 from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
-from loopwright.dsl.dtypes import HALVES, is_float, numpy_dtype
+from loopwright.dsl.dtypes import HALVES, is_float, limits, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
     Binary,
@@ -29,8 +30,8 @@ from loopwright.dsl.expr import (
 )
 from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Position
 
-_WIDER = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "int32": "int64"}
 _WRAPPING = ("add", "sub", "mul")
+_DIVISIONS = ("floordiv", "mod", "trunc_div", "fmod")
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     # Python's operators would take floats for reals: x * 0 for 0, whatever x is.
@@ -84,9 +85,13 @@ class ValueEmitter:
             return to_bfloat16(value, bind)
         return convert(value, dtype, bind)
 
-    def function(self, op: str, value: Any, bind: Bind) -> Any:
-        """An elementary function, or "abs", of a float32 or float64."""
-        return self.functions(op, value, bind)
+    def function(self, op: str, parts: list[Any], bind: Bind) -> Any:
+        """An elementary function, or "abs", of float32 or float64."""
+        return self.functions(op, *parts, bind=bind)
+
+    def natural_power(self, x: Any, y: Any, choose: integers.Choose, bind: Bind) -> Any:
+        """An integer to a power that is not negative."""
+        return integers.by_squares(x, y, choose, bind)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> Any:
         """One of two values."""
@@ -130,13 +135,9 @@ class ValueEmitter:
         assert isinstance(x, Binary), x
         if x.op in COMPARISONS and x.x.dtype == "bool":
             parts = [tirx.Cast("uint8", part) for part in parts]
-        if x.op in _WRAPPING and x.dtype in _WIDER:
-            return _wrapped(x.op, parts, x.dtype)
-        if x.op in ("floordiv", "mod"):
-            return self._floored(x.op, bind(parts[0]), parts[1])
         if x.op in ("min", "max"):
             return self._extreme(x, parts, bind)
-        value = self.binary(x.op, parts, bind)
+        value = self._binary(x, parts, bind)
         return value if x.dtype == "bool" else self._rounded(value, x.dtype, bind)
 
     def _extreme(self, x: Binary, parts: list[Any], bind: Bind) -> Any:
@@ -154,33 +155,56 @@ class ValueEmitter:
         either = self.binary(x.op, [other, one], bind)
         return self.choose(tirx.EQ(one, one), either, one)
 
+    def _binary(self, x: Binary, parts: list[Any], bind: Bind) -> Any:
+        """An operator or a function; not yet rounded to a half."""
+        if is_float(x.dtype):
+            if x.op in ("floordiv", "mod"):
+                return self._floored(x.op, bind(parts[0]), bind(parts[1]), bind)
+            if x.op in ("pow", "atan2", "fmod"):
+                return self.function(x.op, parts, bind)
+        elif x.op in _WRAPPING:
+            return integers.wrapped(x.op, parts, x.dtype)
+        elif x.op in _DIVISIONS:
+            return integers.divided(x.op, bind(parts[0]), parts[1], self.choose, bind)
+        elif x.op == "pow":
+            return integers.power(parts[0], parts[1], self.natural_power, self.choose, bind)
+        return self.binary(x.op, parts, bind)
+
     def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
         if op == "not":
             return tirx.Not(value)
         if op == "neg":
-            if dtype not in _WIDER:
+            if is_float(dtype):
                 return -value
-            return _wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
+            return integers.wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
         if not is_float(dtype):
             assert op == "abs", op
-            if dtype == "uint8":
+            if limits(dtype)[0] == 0:
                 return value
             negative = self._unary("neg", value, dtype, bind)
             return self.choose(value < 0, negative, value)
-        return self.function(op, value, bind)
+        return self.function(op, [value], bind)
 
-    def _floored(self, op: str, value: Any, divisor: Any) -> Any:
-        """⌊value / divisor⌋ of integers, or what remains, by the division that cuts off. TVM's own
-        trusts that arithmetic before it has not wrapped."""
-        quotient, rest = tirx.truncdiv(value, divisor), tirx.truncmod(value, divisor)
-        dtype = dtype_of(value)
-        if dtype == "uint8":
-            return quotient if op == "floordiv" else rest
-        zero, one = (tirx.IntImm(dtype, n) for n in (0, 1))
-        beyond = (tirx.LT if int(divisor) > 0 else tirx.GT)(rest, zero)
+    def _floored(self, op: str, x: Any, y: Any, bind: Bind) -> Any:
+        """⌊x / y⌋ of floats, or what remains, as NumPy works them out of fmod."""
+        zero = tirx.FloatImm(dtype_of(x), 0.0)
+        rest = bind(self.function("fmod", [x, y], bind))
+        below = tirx.And(tirx.LT(rest, zero), tirx.GT(y, zero))
+        short = tirx.Or(below, tirx.And(tirx.GT(rest, zero), tirx.LT(y, zero)))
         if op == "mod":
-            return self.choose(beyond, tirx.Add(rest, divisor), rest)
-        return self.choose(beyond, tirx.Sub(quotient, one), quotient)
+            # A remainder of 0 has the sign of y.
+            signed = self.choose(
+                tirx.EQ(rest, zero), self.choose(tirx.LT(y, zero), -zero, zero), rest
+            )
+            return self.choose(short, rest + y, signed)
+        quotient = bind((x - rest) / y)
+        one = tirx.FloatImm(dtype_of(x), 1.0)
+        quotient = bind(self.choose(short, quotient - one, quotient))
+        whole = bind(self.function("floor", [quotient], bind))
+        nearest = self.choose(
+            quotient - whole > tirx.FloatImm(dtype_of(x), 0.5), whole + one, whole
+        )
+        return self.choose(tirx.EQ(y, zero), x / y, nearest)
 
     def _element(self, x: Load) -> Any:
         """A value as its buffer holds it."""
@@ -201,7 +225,7 @@ class ValueEmitter:
             value = tirx.Cast("int32", value)
         if dtype in HALVES:
             return self._rounded(tirx.Cast("float32", value), dtype, bind)
-        if is_float(source) and _WIDER.get(dtype) == "int32":
+        if is_float(source) and integers.WIDER.get(dtype) == "int32":
             value = tirx.Cast("int32", value)  # then wrap, as NumPy does
         return tirx.Cast(dtype, value)
 
@@ -265,11 +289,3 @@ def _const(x: Const) -> Any:
         special = tirx.infinity(dtype) if math.isinf(value) else tirx.nan(dtype)
         return -special if value < 0 else special
     return tirx.FloatImm(dtype, value)
-
-
-def _wrapped(op: str, parts: list[Any], dtype: str) -> Any:
-    """Arithmetic modulo 2ⁿ, in a wider type and cut off: TVM tells LLVM that neither signed nor
-    unsigned arithmetic of 32 bits ever overflows, and C computes bytes as integers."""
-    wide = _WIDER[dtype]
-    value = _BINARY[op](*(tirx.Cast(wide, part) for part in parts))
-    return tirx.Cast(dtype, value)

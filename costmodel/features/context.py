@@ -61,7 +61,8 @@ from loopwright.costmodel.features.batch_arithmetic import (
     total,
 )
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import ARITHMETIC, FLOAT_ONLY, Binary, Expr, Unary, walk
+from loopwright.dsl.elements import FLOAT_FUNCTIONS, FUNCTIONS_OF_TWO
+from loopwright.dsl.expr import ARITHMETIC, Binary, Expr, Unary, walk
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
     GPU_KINDS,
@@ -283,7 +284,7 @@ class Walk:
         touch = tuple(Touch.of(role, [statement], None) for role in self.roles)
         return StoreContext(
             float(sum(map(_is_arithmetic, parts))),
-            float(sum(isinstance(p, Unary) and p.op in FLOAT_ONLY for p in parts)),
+            float(sum(map(_is_function, parts))),
             statement.width,
             touch,
         )
@@ -291,3 +292,10 @@ class Walk:
 
 def _is_arithmetic(part: Expr) -> bool:
     return isinstance(part, Binary) and (part.op in ARITHMETIC or part.op in ("min", "max"))
+
+
+def _is_function(part: Expr) -> bool:
+    """Return whether it costs about as much as an exp."""
+    if isinstance(part, Binary):
+        return part.op in FUNCTIONS_OF_TWO and not _is_arithmetic(part)
+    return isinstance(part, Unary) and part.op in FLOAT_FUNCTIONS

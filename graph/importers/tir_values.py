@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from tvm.ir import Call, TensorLoad
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import check_dtype, is_float, limits
+from loopwright.dsl.elements import FLOAT_FUNCTIONS
 from loopwright.dsl.expr import Const, Expr, IndexValue, Read, as_expr, binary, unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
@@ -23,20 +25,16 @@ _BINARY = {
 _LOGICAL = {tirx.Mul: "and", tirx.Min: "and", tirx.Add: "or", tirx.Max: "or"}
 """Arithmetic on truth values, as their operators."""
 _UNARY: dict[str, Callable[[Any], Expr]] = {
-    "exp": f.exp, "log": f.log, "sqrt": f.sqrt, "rsqrt": f.rsqrt, "tanh": f.tanh,
-    "sigmoid": f.sigmoid, "erf": f.erf, "floor": f.floor, "fabs": f.abs, "abs": f.abs,
-    "ceil": lambda x: -f.floor(-x),
-    "trunc": lambda x: f.where(x < 0, -f.floor(-x), f.floor(x)),
-    "log2": lambda x: f.log(x) * 1.4426950408889634,
-    "log10": lambda x: f.log(x) * 0.4342944819032518,
-    "exp2": lambda x: f.exp(x * 0.6931471805599453),
-    "exp10": lambda x: f.exp(x * 2.302585092994046),
-    "isnan": lambda x: f.not_equal(x, x),
-    "isinf": lambda x: f.equal(f.abs(x), float("inf")),
+    **{name: functools.partial(unary, name) for name in FLOAT_FUNCTIONS},
+    "fabs": f.abs,
+    "abs": f.abs,
+    "nearbyint": f.round,
+    "exp10": lambda x: f.pow(10.0, x),
+    "isnan": f.isnan,
+    "isinf": f.isinf,
     "isfinite": lambda x: f.abs(x) < float("inf"),
-    "sinh": lambda x: (f.exp(x) - f.exp(-x)) * 0.5,
-    "cosh": lambda x: (f.exp(x) + f.exp(-x)) * 0.5,
-}  # fmt: skip
+}
+_OF_TWO = {"pow": "pow", "power": "pow", "atan2": "atan2", "fmod": "fmod"}
 _POWERS: dict[float, Callable[[Expr], Expr]] = {
     -1.0: lambda x: 1 / x,
     -0.5: f.rsqrt,
@@ -123,6 +121,8 @@ class Values:
             return self.expr(x.body)
         if isinstance(x, tirx.Div):
             return self._divided(x)
+        if isinstance(x, tirx.Mod):
+            return f.fmod(*_agreeing(self.expr(x.a), self.expr(x.b)))
         if type(x) in _BINARY:
             a, b = _agreeing(self.expr(x.a), self.expr(x.b))
             named = _LOGICAL if a.dtype == "bool" else _BINARY
@@ -154,27 +154,21 @@ class Values:
 
     def _divided(self, x: Any) -> Expr:
         a, b = _agreeing(self.expr(x.a), self.expr(x.b))
-        if not is_float(a.dtype):
-            raise UnsupportedOperator(f"a quotient of {a.dtype} that rounds to zero")
-        return a / b
+        return a / b if is_float(a.dtype) else f.trunc_div(a, b)
 
     def _call(self, x: Any) -> Expr:
         name = str(getattr(x.op, "name", x.op)).split(".", 1)[-1]
         if name in ("if_then_else", "likely", "assume"):
             return self._select(*x.args) if name == "if_then_else" else self.expr(x.args[0])
         if name in ("pow", "power"):
-            return self._power(*x.args)
+            exponent = self.resolved(x.args[1])
+            if isinstance(exponent, (tirx.FloatImm, tirx.IntImm)) and exponent.value in _POWERS:
+                return _POWERS[float(exponent.value)](self.expr(x.args[0]))
+        if name in _OF_TWO:
+            return binary(_OF_TWO[name], *_agreeing(*map(self.expr, x.args)))
         if name not in _UNARY:
             raise UnsupportedOperator(f"the notation has no {name}")
         return _UNARY[name](self.expr(x.args[0]))
-
-    def _power(self, x: Any, y: Any) -> Expr:
-        exponent = self.resolved(y)
-        if not isinstance(exponent, (tirx.FloatImm, tirx.IntImm)):
-            raise UnsupportedOperator("the notation has no power with an exponent that varies")
-        if float(exponent.value) not in _POWERS:
-            raise UnsupportedOperator(f"the notation has no power {exponent.value}")
-        return _POWERS[float(exponent.value)](self.expr(x))
 
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)

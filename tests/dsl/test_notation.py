@@ -129,6 +129,31 @@ ARITHMETIC: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
     (lambda v: lw.where((v > 0) & ~(v >= 0.5), 1.0, 0), lambda v: (v > 0) & (v < 0.5)),
     (lambda v: lw.where((v < -0.5) | (v > 0.5), v, -v), lambda v: np.where(abs(v) > 0.5, v, -v)),
     (lambda v: lw.where(lw.equal(v, v), 0, 1.0), lambda v: 0 * v),
+    *[
+        (lambda v, name=name: getattr(lw, name)(v), getattr(np, name))
+        for name in ("sin", "cos", "tan", "sinh", "cosh", "exp2", "expm1", "sign")
+    ],
+    *[
+        (lambda v, name=name: getattr(lw, f"a{name}")(v), getattr(np, f"arc{name}"))
+        for name in ("sin", "cos", "tan", "sinh", "tanh")
+    ],
+    (lambda v: lw.acosh(v + 3), lambda v: np.arccosh(v + 3)),
+    (lambda v: lw.log2(v + 2) + lw.log10(v + 2), lambda v: np.log2(v + 2) + np.log10(v + 2)),
+    (lambda v: lw.log1p(v), np.log1p),
+    (
+        lambda v: lw.ceil(v * 4) + 3 * lw.trunc(v * 4),
+        lambda v: np.ceil(v * 4) + 3 * np.trunc(v * 4),
+    ),
+    (lambda v: lw.round(v * 4), lambda v: np.rint(v * 4)),
+    (lambda v: abs(v) ** 0.5 + abs(v) ** v, lambda v: abs(v) ** 0.5 + abs(v) ** v),
+    (lambda v: 2**v + v**-1 + (v + 2) ** 9, lambda v: 2**v + v**-1.0 + (v + 2) ** 9),
+    (lambda v: lw.pow(v, 2) + v ** np.int64(3), lambda v: v**2 + v**3),
+    (lambda v: lw.atan2(v, -v * v), lambda v: np.arctan2(v, -v * v)),
+    (lambda v: lw.fmod(v * 9, v + 2), lambda v: np.fmod(v * 9, v + 2)),
+    (lambda v: v * 9 % -0.7 + v * 9 // 0.7, lambda v: v * 9 % -0.7 + v * 9 // 0.7),
+    (lambda v: 9 % (v + 2) + 9 // (v + 2), lambda v: 9 % (v + 2) + 9 // (v + 2)),
+    (lambda v: lw.where(lw.isnan(v / 0 * 0), 2.0, v), lambda v: 0 * v + 2),
+    (lambda v: lw.where(lw.isinf(v / 0), 2.0, v), lambda v: 0 * v + 2),
 ]
 
 
@@ -281,10 +306,15 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: P[i] + Q[i], r"bool \+ bool is not in the notation"),
     (lambda: V[i] & V[i], "float32 & float32 is not in the notation"),
     (lambda: N[i] / 2, "use // for integers"),
-    (lambda: V[i] // 2, "// is for integers"),
-    (lambda: N[i] // 0, "other than zero"),
-    (lambda: N[i] % N[i], "by a constant"),
-    (lambda: V[i] ** 0.5, "only integer powers"),
+    (lambda: lw.sin(N[i]), "sin of int32: cast to a floating type first"),
+    (lambda: lw.atan2(N[i], 1), "atan2 of int32: cast to a floating type first"),
+    (
+        lambda: lw.trunc_div(V[i], 2),
+        r"trunc_div of float32 is for integers: use lw.trunc\(x / y\)",
+    ),
+    (lambda: N[i] // 0, "int32 // 0: divide an integer by another number"),
+    (lambda: lw.fmod(N[i], 0), "int32 fmod 0: divide"),
+    (lambda: N[i] ** 0.5, "the number 0.5 meets an expression of int32"),
     (lambda: ~V[i], "not of float32"),
     (lambda: -P[i], "neg of bool"),
     (lambda: lw.exp(N[i]), "exp of int32: cast"),

@@ -6,13 +6,13 @@ begin as NaN, or as odd integers.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import is_float, numpy_dtype
+from loopwright.dsl.elements import BINARY, UNARY
 from loopwright.schedule.tree import grammar as t
 
 Array = np.ndarray[Any, Any]
@@ -209,23 +209,7 @@ class _Kernel:
         if isinstance(x, e.Select):
             return np.where(self.value(x.cond), self.value(x.x), self.value(x.y))
         if isinstance(x, e.Unary):
-            return _UNARY[x.op](self.value(x.x))
+            value = np.asarray(self.value(x.x))
+            return UNARY[x.op](value).astype(value.dtype)
         assert isinstance(x, e.Binary), x
-        return _BINARY[x.op](self.value(x.x), self.value(x.y))
-
-
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
-
-
-_UNARY = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "floor": np.floor,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "erf": _erf,
-    "neg": np.negative, "abs": np.abs, "not": np.logical_not,
-}  # fmt: skip
-_BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum, "max": np.maximum,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
+        return BINARY[x.op](self.value(x.x), self.value(x.y))

@@ -15,6 +15,13 @@ LW_DEVICE void lw_move(void *to, const void *from) {
   *(type *)to = *(const type *)from;
 }
 
+/* x to the power y modulo 2^64. */
+LW_DEVICE unsigned long long lw_power(unsigned long long x, unsigned long long y) {
+  unsigned long long result = 1;
+  for (; y; y >>= 1, x *= x) result *= y & 1 ? x : 1;
+  return result;
+}
+
 /* ---- tiles of 16x16 elements, held together by the 32 lanes of a warp ----
  *
  * As the instruction mma.m16n8k16 has them (PTX ISA, "Matrix Fragments for mma.m16n8k16"): a lane

@@ -25,6 +25,13 @@ ushort lw_to_bfloat16(float x) {
   return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* x to the power y modulo 2^64. */
+ulong lw_power(ulong x, ulong y) {
+  ulong result = 1;
+  for (; y; y >>= 1, x *= x) result *= y & 1 ? x : 1;
+  return result;
+}
+
 /* ---- tiles of 16x16 elements, held together by the 32 lanes of a warp ----
  *
  * A lane holds eight accumulators: rows g and g+8, columns 2t, 2t+1, 2t+8, 2t+9, where g is

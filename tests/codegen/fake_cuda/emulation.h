@@ -108,6 +108,7 @@ static inline void __syncthreads() { wait_(AT_BARRIER); }
 #define uchar unsigned char
 #define ushort unsigned short
 #define int64_t long long
+#define uint64_t unsigned long long
 #define CUDART_INF_F __int_as_float(0x7f800000)
 #define CUDART_NAN_F __int_as_float(0x7fffffff)
 #define CUDART_INF __longlong_as_double(0x7ff0000000000000ll)
