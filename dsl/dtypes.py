@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from loopwright.dsl.errors import NotationError
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
@@ -32,6 +32,11 @@ def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
 def is_float(dtype: str) -> bool:
     """Return whether a type has fractions."""
     return dtype in FLOATS
+
+
+def is_unsigned(dtype: str) -> bool:
+    """Return whether a type has integers without a sign."""
+    return dtype.startswith("uint")
 
 
 def item_bytes(dtype: str) -> int:
