@@ -12,7 +12,7 @@ from loopwright.dsl.errors import NotationError
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 HALVES = ("float16", "bfloat16")
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
@@ -38,6 +38,11 @@ def is_float(dtype: str) -> bool:
 def sum_type(dtype: str) -> str:
     """The type in which elements of a type are summed: float32 for halves."""
     return "float32" if dtype in HALVES else dtype
+
+
+def is_unsigned(dtype: str) -> bool:
+    """Return whether a type has integers without a sign."""
+    return dtype.startswith("uint")
 
 
 def item_bytes(dtype: str) -> int:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%"}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 LOGICAL = {"and": "&", "or": "|"}
+SHIFTS = {"shl": "<<", "shr": ">>"}
+BITWISE = {**LOGICAL, "xor": "^", **SHIFTS}
 DIVISIONS = {"floordiv": "//", "mod": "%", "trunc_div": "trunc_div", "fmod": "fmod"}
 FLOAT_ONLY = (*FLOAT_FUNCTIONS, "div", "atan2")
 REDUCERS = ("sum", "max", "min", "prod")
@@ -100,6 +102,30 @@ class Expr:
 
     def __or__(self, other: object) -> Expr:
         return binary("or", self, other)
+
+    def __rand__(self, other: object) -> Expr:
+        return binary("and", other, self)
+
+    def __ror__(self, other: object) -> Expr:
+        return binary("or", other, self)
+
+    def __xor__(self, other: object) -> Expr:
+        return binary("xor", self, other)
+
+    def __rxor__(self, other: object) -> Expr:
+        return binary("xor", other, self)
+
+    def __lshift__(self, other: object) -> Expr:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: object) -> Expr:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: object) -> Expr:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: object) -> Expr:
+        return binary("shr", other, self)
 
     def __lt__(self, other: object) -> Expr:
         return binary("lt", self, other)
@@ -249,7 +275,7 @@ def unary(op: str, x: object) -> Expr:
     value = as_expr(x)
     if op in FLOAT_ONLY and not is_float(value.dtype):
         raise NotationError(f"{op} of {value.dtype}: cast to a floating type first")
-    if (op == "not") != (value.dtype == "bool"):
+    if value.dtype == "bool" if op != "not" else is_float(value.dtype):
         raise NotationError(f"{op} of {value.dtype} is not in the notation")
     return Unary(op, value)
 
@@ -266,17 +292,20 @@ def refuse_truth(value: object, where: str) -> None:
 
 def binary(op: str, x: object, y: object) -> Expr:
     """Apply an operator to two sides of one type."""
-    if op in LOGICAL:
+    if op in BITWISE:
         for side in (x, y):
-            refuse_truth(side, f"a side of {LOGICAL[op]}")
+            refuse_truth(side, f"a side of {BITWISE[op]}")
     a, b = sides(x, y)
-    sign = {**ARITHMETIC, **COMPARISONS, **LOGICAL}.get(op, op)
+    sign = {**ARITHMETIC, **COMPARISONS, **BITWISE}.get(op, op)
     if a.dtype != b.dtype:
         raise NotationError(
             f"{a.dtype} {sign} {b.dtype}: the sides differ in type; cast one, e.g. "
             f'lw.cast(…, "{a.dtype}")'
         )
-    if (op in LOGICAL) != (a.dtype == "bool") and op not in COMPARISONS:
+    if op == "xor" and a.dtype == "bool":
+        op = "ne"
+    wrong = is_float(a.dtype) if op in BITWISE else a.dtype == "bool" and op not in COMPARISONS
+    if wrong or (op in SHIFTS and a.dtype == "bool"):
         raise NotationError(f"{a.dtype} {sign} {b.dtype} is not in the notation: cast first")
     if op == "div" and not is_float(a.dtype):
         raise NotationError(f"{a.dtype} / {b.dtype}: use // for integers, or cast to a float")

@@ -333,7 +333,8 @@ def _cast(x: Array, dtype: str) -> Array:
     if is_float(dtype):  # round to the type, then go on in float64
         return x.astype(numpy_dtype(dtype)).astype(np.float64)
     if x.dtype.kind == "f":
-        return np.trunc(x).astype(np.int64).astype(numpy_dtype(dtype))
+        wide = np.uint64 if dtype == "uint64" else np.int64
+        return np.trunc(x).astype(wide).astype(numpy_dtype(dtype))
     return x.astype(numpy_dtype(dtype))
 
 
@@ -368,5 +369,5 @@ def _draw(tensor: Tensor, rng: np.random.Generator) -> Array:
     shape, dtype = tensor_shape(tensor), numpy_dtype(tensor.dtype)
     if is_float(tensor.dtype):
         return rng.uniform(-1, 1, shape).astype(dtype)
-    low, high = {"bool": (0, 2), "uint8": (0, 5)}.get(tensor.dtype, (-4, 5))
+    low, high = (0, 2) if tensor.dtype == "bool" else (0, 5) if dtype.kind == "u" else (-4, 5)
     return rng.integers(low, high, shape).astype(dtype)

@@ -8,12 +8,14 @@ from loopwright.dsl.tensor import Definition, Tensor
 _LEVELS = [  # Python's, loosest first
     tuple(e.COMPARISONS),
     ("or",),
+    ("xor",),
     ("and",),
+    ("shl", "shr"),
     ("add", "sub"),
     ("mul", "div", "floordiv", "mod"),
 ]
 _PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
-_SIGNS = {**e.ARITHMETIC, **e.COMPARISONS, **e.LOGICAL}
+_SIGNS = {**e.ARITHMETIC, **e.COMPARISONS, **e.BITWISE}
 _TIGHT = 9
 
 

@@ -707,3 +707,22 @@ def divisions_of_integers_by_each_other():
     x, y = A[i, j], B[j]
     C[i, j] = x // y + x % y * 3 + lw.trunc_div(x, y) * 5 + lw.fmod(x, y) * 7 + x ** lw.abs(y)
     return C
+
+
+@case
+def bits_of_integers():
+    A, B, C = T("A", 9, 23, dtype="int16"), T("B", 23, dtype="int16"), lw.tensor("C")
+    i, j = lw.indices("i j")
+    x, y = A[i, j], B[j]
+    C[i, j] = ((x & y) + (x | 3) ^ ~y) + (x << 2) + (x >> 1) + (x << y)
+    return C
+
+
+@case
+def integers_without_a_sign():
+    A, B, C = T("A", 7, 13, dtype="uint32"), T("B", 13, 11, dtype="uint32"), lw.tensor("C")
+    D, E = T("D", 5, 9, dtype="uint64"), lw.tensor("E")
+    i, j, k = lw.indices("i j k")
+    C[i, j] += (A[i, k] - 3) * B[k, j]
+    E[i, j] = (D[i, j] - 7) * 0xFFFF_FFFF_FFFF_FFF1 ^ D[i, j] >> 1
+    return C, E

@@ -156,7 +156,8 @@ def _with_dynamic_memory(text: str, shared: list[Buffer]) -> tuple[str, int]:
 
 _C_BYTES = {
     "signed char": 1, "char": 1, "uchar": 1, "unsigned char": 1, "ushort": 2, "int": 4, "uint": 4,
-    "float": 4, "double": 8, "int64_t": 8, "long long": 8,
+    "short": 2, "float": 4, "double": 8, "int64_t": 8, "long long": 8, "uint64_t": 8,
+    "unsigned long long": 8,
 }  # fmt: skip
 
 

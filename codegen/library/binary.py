@@ -23,7 +23,7 @@ MAX_THREADS = 256
 # Kinds of DLPack types.
 DTYPE_CODES = {
     **dict.fromkeys(("int8", "int16", "int32", "int64"), 0),
-    "uint8": 1,
+    **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), 1),
     **dict.fromkeys(("float16", "float32", "float64"), 2),
     "bfloat16": 4,
     "bool": 6,

@@ -17,9 +17,10 @@ from loopwright.codegen.tir import integers
 from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
-from loopwright.dsl.dtypes import HALVES, is_float, limits, numpy_dtype
+from loopwright.dsl.dtypes import HALVES, is_float, is_unsigned, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
+    SHIFTS,
     Binary,
     Cast,
     Const,
@@ -50,6 +51,11 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "ne": lambda x, y: tirx.Not(tirx.EQ(x, y)),  # TVM's own is false for NaN
     "and": tirx.And,
     "or": tirx.Or,
+}
+_BITWISE: dict[str, Callable[[Any, Any], Any]] = {
+    "and": tirx.bitwise_and,
+    "or": tirx.bitwise_or,
+    "xor": tirx.bitwise_xor,
 }
 
 
@@ -163,23 +169,27 @@ class ValueEmitter:
             if x.op in ("pow", "atan2", "fmod"):
                 return self.function(x.op, parts, bind)
         elif x.op in _WRAPPING:
-            return integers.wrapped(x.op, parts, x.dtype)
+            return integers.wrapped(x.op, parts, x.dtype, bind)
         elif x.op in _DIVISIONS:
             return integers.divided(x.op, bind(parts[0]), parts[1], self.choose, bind)
+        elif x.op in _BITWISE and x.dtype != "bool":
+            return _BITWISE[x.op](*parts)
+        elif x.op in SHIFTS:
+            return integers.shifted(x.op, parts[0], parts[1], self.choose, bind)
         elif x.op == "pow":
             return integers.power(parts[0], parts[1], self.natural_power, self.choose, bind)
         return self.binary(x.op, parts, bind)
 
     def _unary(self, op: str, value: Any, dtype: str, bind: Bind) -> Any:
         if op == "not":
-            return tirx.Not(value)
+            return tirx.Not(value) if dtype == "bool" else tirx.bitwise_not(value)
         if op == "neg":
             if is_float(dtype):
                 return -value
-            return integers.wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype)
+            return integers.wrapped("sub", [tirx.IntImm(dtype, 0), value], dtype, bind)
         if not is_float(dtype):
             assert op == "abs", op
-            if limits(dtype)[0] == 0:
+            if is_unsigned(dtype):
                 return value
             negative = self._unary("neg", value, dtype, bind)
             return self.choose(value < 0, negative, value)
@@ -225,8 +235,9 @@ class ValueEmitter:
             value = tirx.Cast("int32", value)
         if dtype in HALVES:
             return self._rounded(tirx.Cast("float32", value), dtype, bind)
-        if is_float(source) and integers.WIDER.get(dtype) == "int32":
-            value = tirx.Cast("int32", value)  # then wrap, as NumPy does
+        if is_float(source) and dtype in integers.WIDER and dtype != "int32":
+            wide = "int64" if dtype == "uint32" else "int32"
+            value = tirx.Cast(wide, value)  # then wrap, as NumPy does
         return tirx.Cast(dtype, value)
 
     def _rounded(self, value: Any, dtype: str, bind: Bind) -> Any:
@@ -283,6 +294,8 @@ def _const(x: Const) -> Any:
     if dtype == "bool":
         return tirx.IntImm("bool", int(x.value))
     if not is_float(dtype):
+        if int(x.value) >= 1 << 63:  # TVM's constants are int64
+            return tirx.Cast(dtype, tirx.IntImm("int64", int(x.value) - (1 << 64)))
         return tirx.IntImm(dtype, int(x.value))
     value = _of_type(x)
     if math.isinf(value) or math.isnan(value):

@@ -102,13 +102,13 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         values = inputs_of(model)
         given = by_name(inputs, [value.name for value in values])
         whole = prepared(model, values, given)
+        own: Written | None = None
+        names = [value.name for value in values]
         try:
             own = written(whole, values, given)
+            names = list(own.inputs)
         except UnsupportedOperator as error:
             module = _by_tvm(whole, given, error)
-            own, names = None, [value.name for value in values]
-        else:
-            names = list(own.inputs)
         return Source(
             (lambda: module) if own is None else (lambda: _fixed(by_tvm(whole, given))),
             lambda: Reference.of_onnx(model, values, given),

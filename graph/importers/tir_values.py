@@ -29,12 +29,17 @@ _UNARY: dict[str, Callable[[Any], Expr]] = {
     "fabs": f.abs,
     "abs": f.abs,
     "nearbyint": f.round,
+    "bitwise_not": functools.partial(unary, "not"),
     "exp10": lambda x: f.pow(10.0, x),
     "isnan": f.isnan,
     "isinf": f.isinf,
     "isfinite": lambda x: f.abs(x) < float("inf"),
 }
-_OF_TWO = {"pow": "pow", "power": "pow", "atan2": "atan2", "fmod": "fmod"}
+_OF_TWO = {
+    "pow": "pow", "power": "pow", "atan2": "atan2", "fmod": "fmod",
+    "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor",
+    "shift_left": "shl", "shift_right": "shr",
+}  # fmt: skip
 _POWERS: dict[float, Callable[[Expr], Expr]] = {
     -1.0: lambda x: 1 / x,
     -0.5: f.rsqrt,

@@ -8,7 +8,7 @@ import pytest
 
 import loopwright as lw
 
-INTEGERS = ["int8", "int16", "int32", "int64", "uint8"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 HARD = np.array(
     [0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3.4e38]
     + [-3.4e38, 1e10, 2**24 + 2, 7.3, -7.3, 1.5, -1.5],
@@ -113,3 +113,56 @@ def test_powers_of_integers_wrap_and_negative_ones_are_cut_off(dtype):
     np.testing.assert_array_equal(result[natural], x[natural] ** y[natural])
     inverse = np.array([{1: 1, -1: -1 if b % 2 else 1}.get(int(a), 0) for a, b in zip(x, y)])
     np.testing.assert_array_equal(result[~natural], inverse[~natural])
+
+
+WRAPPING = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "negated": lambda x, y: -x ^ y,
+    "&": lambda x, y: x & y,
+    "|": lambda x, y: x | y,
+    "^": lambda x, y: x ^ y,
+    "~": lambda x, y: ~x & y,
+    "<<": lambda x, y: x << y,
+    ">>": lambda x, y: x >> y,
+    "<< 3": lambda x, y: x << 3 ^ y,
+    "mixed": lambda x, y: ((x + y) * (x - y) << 1) ^ (x * 3 & y),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+@pytest.mark.parametrize("op", WRAPPING)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_wrap_and_their_bits_are_those_of_numpy(dtype, op, target):
+    x, y = pairs_of_integers(dtype)
+    with np.errstate(all="ignore"):
+        exact = WRAPPING[op](x, y)
+    np.testing.assert_array_equal(compiled(WRAPPING[op], x, y, target=target), exact)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("source", [*INTEGERS, "float32", "float64", "bool"])
+def test_casts_between_all_types_are_those_of_numpy(source, dtype):
+    rng = np.random.default_rng(0)
+    if source in INTEGERS:
+        x = pairs_of_integers(source)[0]
+    else:  # what is outside of a type is C's to say
+        low, high = (0, 2) if source == "bool" else (0, 100)
+        x = rng.uniform(low, high, 1003).astype(source)
+    np.testing.assert_array_equal(compiled(lambda e: lw.cast(e, dtype), x), x.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_the_largest_constant_of_a_type_keeps_its_value(dtype):
+    most = int(np.iinfo(dtype).max)
+    x = np.array([0, 1, most - 1, most], dtype)
+    np.testing.assert_array_equal(compiled(lambda e: e ^ most, x), x ^ np.array(most, dtype))
+    np.testing.assert_array_equal(
+        compiled(lambda e: lw.max(e, most - 1), x), [most - 1] * 3 + [most]
+    )
+
+
+def test_truth_values_differ_by_xor():
+    x, y = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
+    np.testing.assert_array_equal(compiled(lambda a, b: a ^ b, x, y), x ^ y)

@@ -19,7 +19,7 @@ def draw(t: Tensor, seed: int = 0) -> Array:
     assert t.shape is not None
     if is_float(t.dtype):
         return rng.uniform(-1, 1, t.shape).astype(dtype)
-    low, high = (0, 2) if t.dtype in ("bool", "uint8") else (-4, 5)
+    low, high = (0, 2) if t.dtype == "bool" or dtype.kind == "u" else (-4, 5)
     return rng.integers(low, high, t.shape).astype(dtype)
 
 

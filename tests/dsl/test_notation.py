@@ -9,6 +9,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import expr as e
+from loopwright.dsl.dtypes import FLOATS, INTEGERS
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.show import show_definition, show_expr, show_tensor
 from loopwright.dsl.tensor import Tensor
@@ -169,6 +170,15 @@ def test_element_functions_are_those_of_numpy(
     )
 
 
+def test_bits_of_integers_are_those_of_numpy() -> None:
+    t = lw.tensor("T")
+    x = lw.tensor("x", (41,), "uint16")
+    (j,) = lw.indices("j")
+    t[j] = (x[j] & 6 | x[j] << 2) ^ ~x[j] >> 1
+    a = draw(x)
+    np.testing.assert_array_equal(compute(t, {x: a}), (a & 6 | a << 2) ^ ~a >> 1)
+
+
 def test_integers_divide_by_floor() -> None:
     t, u = lw.tensor("T"), lw.tensor("U")
     t[i] = N[i] // 3
@@ -306,6 +316,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: P[i] + Q[i], r"bool \+ bool is not in the notation"),
     (lambda: V[i] & V[i], "float32 & float32 is not in the notation"),
     (lambda: N[i] / 2, "use // for integers"),
+    (lambda: V[i] ^ V[i], r"float32 \^ float32 is not in the notation"),
+    (lambda: V[i] << 1, "float32 << float32 is not in the notation"),
+    (lambda: (V[i] > 0) << (V[i] > 0), "bool << bool is not in the notation"),
+    (lambda: N[i] & True, "a side of & is Python's True"),
     (lambda: lw.sin(N[i]), "sin of int32: cast to a floating type first"),
     (lambda: lw.atan2(N[i], 1), "atan2 of int32: cast to a floating type first"),
     (
@@ -370,7 +384,7 @@ def test_a_failed_definition_leaves_the_tensor_undefined() -> None:
     assert t.shape == (5,)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int8"])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 def test_every_dtype_is_computed_in(dtype: str) -> None:
     x, y = lw.tensor("x", (3, 5), dtype), lw.tensor("y", (5,), dtype)
     t = lw.tensor("T")

@@ -92,7 +92,7 @@ class Call:
     shapes: tuple[tuple[int, ...] | None, ...]
     weights: Weights
     uses: Mapping[str, int]
-    scaled: dict[Tensor, Callable[[Array, Array], Tensor]]
+    scaled: dict[Tensor, Callable[[Array, Array], Value]]
     branch: Callable[[Any, Sequence[Value]], list[Value]]
 
     # ---- what the call says ----
@@ -123,12 +123,21 @@ class Call:
             raise NotKnown(number, self)
         return given
 
+    def required(self, number: int, default: Any = None) -> Array:
+        """The same, for an input that must be given or has a default."""
+        known = self.known(number, default)
+        if known is None:
+            raise self.unsupported(f"its input {number} is left out")
+        return known
+
+    def integer(self, number: int, default: Any = None) -> int:
+        """One integer that is an input, whose value must be known."""
+        return int(self.required(number, default).reshape(-1)[0])
+
     def ints(self, number: int, attribute: str = "") -> list[int] | None:
         """Integers that are an input, or in older versions an attribute."""
         if self.has(number):
-            known = self.known(number)
-            assert known is not None
-            return [int(n) for n in known.reshape(-1)]
+            return [int(n) for n in self.required(number).reshape(-1)]
         given = self.get(attribute) if attribute else None
         return None if given is None else [int(n) for n in np.reshape(given, -1)]
 
@@ -221,6 +230,14 @@ class NotKnown(UnsupportedOperator):
         )
 
 
+def gathered(call: Call, table: Tensor, *at: Any) -> Expr:
+    """The element of a table at places that are elements themselves."""
+    # The notation's indices are affine: this is the one thing of ONNX that it cannot say yet.
+    raise call.unsupported(
+        f"it reads {table.name} at places that are not known, which the notation cannot say"
+    )
+
+
 def number(value: Any, dtype: str) -> Const:
     """A number as an element."""
     if dtype == "bool":
@@ -240,11 +257,6 @@ def define(name: str, shape: Sequence[int], body: Callable[..., Expr]) -> Tensor
     out = Tensor(identifier(name), tuple(int(n) for n in shape))
     out[axes] = body(*axes)
     return out
-
-
-def reduced(name: str, shape: Sequence[int], body: Callable[..., Expr]) -> Tensor:
-    """A tensor that `body(i0, i1, …)`, a reduction, defines; of the type of what is reduced."""
-    return define(name, shape, body)
 
 
 def identifier(name: str) -> str:

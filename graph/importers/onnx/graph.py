@@ -42,7 +42,7 @@ class Graph:
     versions: Mapping[str, int]
     weights: Weights = field(default_factory=Weights)
     definitions: list[Definitions] = field(default_factory=list)
-    scaled: dict[Tensor, Callable[[Array, Array], Tensor]] = field(default_factory=dict)
+    scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
     seen: set[Tensor] = field(default_factory=set)
 
     def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
@@ -70,11 +70,8 @@ class Graph:
         for node in nodes:
             label = f"operator {node.op_type} {node.name}".rstrip()
             inputs = tuple(self._input(name, label, values) for name in node.input)
-            for name, value in zip(
-                node.output, self._results(node, label, inputs, values, uses, stated)
-            ):
-                if name:
-                    values[name] = value
+            results = self._results(node, label, inputs, values, uses, stated)
+            values.update({n: x for n, x in zip(node.output, results) if n})
 
     def _input(self, name: str, label: str, values: Mapping[str, Value]) -> Value | None:
         if not name:
@@ -105,8 +102,9 @@ class Graph:
                 f"{label} draws random numbers, which a compiled program cannot: give them to "
                 "the model as an input"
             )
-        if not graphs and not any(isinstance(x, Tensor) for x in inputs):
-            return [_as_known(x, label) for x in folded(node, inputs, version)]
+        known = [x for x in inputs if not isinstance(x, Tensor)]
+        if not graphs and len(known) == len(inputs):
+            return [_as_known(x) for x in folded(node, known, version)]
 
         def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
             own = dict(values)
@@ -141,7 +139,7 @@ class Graph:
             # Of the notation's own checks, or of an operator that is not as ONNX wants it.
             raise UnsupportedOperator(f"{label}: {error}") from error
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
-        results = [_as_known(x, label) for x in results]
+        results = [_as_known(x) for x in results]
         self._record(node.op_type.lower(), results)
         return results
 
@@ -204,14 +202,11 @@ def _given(node: Any, missing: Sequence[str], attributes: Mapping[str, Any]) -> 
     return copy
 
 
-def _as_known(value: Value, label: str) -> Value:
-    """The value, a tensor without elements as the array that it is. Raises `ModelError` for
-    elements of a type that is not of the notation."""
+def _as_known(value: Value) -> Value:
+    """The value, a tensor without elements as the array that it is."""
     if isinstance(value, Tensor):
         return np.zeros(value.shape, value.dtype) if 0 in (value.shape or ()) else value
-    if not isinstance(value, np.ndarray):
-        value = np.asarray(value)
-    return value
+    return np.asarray(value)
 
 
 def _attribute(a: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -43,8 +42,9 @@ def _loop(call: Call) -> list[Value]:
     limit = call.known(0) if call.has(0) else None
     going: Value = call.value(1) if call.has(1) else np.array(True)
     states = [call.value(n) for n in range(2, len(call.inputs))]
-    count, scanned = 0, None
-    while limit is None or count < int(np.reshape(limit, -1)[0]):
+    count = 0
+    scanned: list[list[Value]] | None = None
+    while limit is None or count < int(limit.reshape(-1)[0]):
         if isinstance(going, Tensor):
             raise NotKnown(1, call)
         if not np.reshape(going, -1)[0]:
@@ -112,6 +112,3 @@ def _stacked(call: Call, rows: Sequence[Value], axis: int) -> Value:
     at = axis % (len(shape) + 1)
     wide = [reshaped(call, row, (*shape[:at], 1, *shape[at:])) for row in rows]
     return joined(call, wide, at)
-
-
-__all__: Any = []

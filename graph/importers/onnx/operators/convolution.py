@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -265,7 +265,7 @@ class _Pool:
     out: tuple[int, ...]
     taps: tuple[Index, ...]
 
-    def at(self, y: Sequence[Index]) -> list[object]:
+    def at(self, y: Sequence[Index]) -> list[Any]:
         """Where the window stands, in the coordinates of the image that is not padded."""
         w = self.window
         return [
@@ -436,6 +436,3 @@ def _col2im(call: Call) -> Value:
         return f.sum(f.where(inside, x[n, row, column], 0))
 
     return define("col2im", (batch, rows // size, *image), body)
-
-
-__all__ = ["Window", "convolved", "itertools"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
-from loopwright.dsl.expr import Expr, binary
+from loopwright.dsl.expr import Expr
 from loopwright.graph.importers.onnx.call import Call, Value, number, operator, shape_of
 
 Function = Callable[..., Any]
@@ -19,10 +20,14 @@ Function = Callable[..., Any]
 def _table(rules: dict[str, Function]) -> None:
     """Register functions of elements, with Python's operators and the notation's functions."""
     for name, rule in rules.items():
-        operator(name)(lambda call, rule=rule: call.each(rule))
+        operator(name)(functools.partial(_each, rule))
 
 
-def half_up(x: Expr, low: float, high: float) -> Expr:
+def _each(rule: Function, call: Call) -> Value:
+    return call.each(rule)
+
+
+def within(x: Expr, low: float, high: float) -> Expr:
     """The element within bounds."""
     return f.min(f.max(x, low), high)
 
@@ -55,7 +60,7 @@ _table(
         "GreaterOrEqual": lambda a, b: a >= b,
         "Where": f.where,
         "Softsign": lambda a: a / (1 + f.abs(a)),
-        "HardSwish": lambda a: a * half_up(a * (1 / 6) + 0.5, 0, 1),
+        "HardSwish": lambda a: a * within(a * (1 / 6) + 0.5, 0, 1),
         "Sin": lambda a: f.sin(a), "Cos": lambda a: f.cos(a), "Tan": lambda a: f.tan(a),
         "Asin": lambda a: f.asin(a), "Acos": lambda a: f.acos(a), "Atan": lambda a: f.atan(a),
         "Sinh": lambda a: f.sinh(a), "Cosh": lambda a: f.cosh(a),
@@ -265,7 +270,7 @@ def _thresholded_relu(call: Call) -> Value:
 @operator("HardSigmoid")
 def _hard_sigmoid(call: Call) -> Value:
     alpha, beta = call.get("alpha", 0.2), call.get("beta", 0.5)
-    return call.each(lambda x: half_up(x * alpha + beta, 0, 1))
+    return call.each(lambda x: within(x * alpha + beta, 0, 1))
 
 
 @operator("Softplus")
@@ -365,7 +370,7 @@ def quantized(call: Call, x: Value, dtype: str) -> Value:
 
     def body(a: Expr, s: Expr, z: Expr) -> Expr:
         a, s = f.cast(a, "float32"), f.cast(s, "float32")
-        return half_up(f.round(a / s) + f.cast(z, "float32"), low, high)
+        return within(f.round(a / s) + f.cast(z, "float32"), low, high)
 
     return call.broadcast([x, scale, zero], body, dtype)
 
@@ -415,16 +420,13 @@ def _dynamic_quantize(call: Call) -> list[Value]:
     )
 
     def start(*_: Any) -> Expr:
-        return half_up(f.round((number(0, "float32") - f.min(lowest[()], 0)) / scale[()]), 0, 255)
+        return within(f.round((number(0, "float32") - f.min(lowest[()], 0)) / scale[()]), 0, 255)
 
     zero = call.define((), lambda: f.cast(start(), "uint8"), "zero")
     y = call.define(
         call.shape(),
         lambda *i: f.cast(
-            half_up(f.round(x[i] / scale[()]) + f.cast(zero[()], "float32"), 0, 255), "uint8"
+            within(f.round(x[i] / scale[()]) + f.cast(zero[()], "float32"), 0, 255), "uint8"
         ),
     )
     return [y, scale, zero]
-
-
-__all__ = ["binary", "quantized"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from loopwright.dsl import functions as f
@@ -177,7 +175,3 @@ def requantized(call: Call, x: Tensor, scale: int, zero: int) -> Value:
         call.branch,
     )  # fmt: skip
     return quantized(moved, x, call.dtype(zero))
-
-
-__all__: Sequence[str] = ("product", "requantized", "without_zero")
-_: Callable[..., object] | None = None

@@ -18,7 +18,7 @@ from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 
 @operator("BatchNormalization")
-def _batch_norm(call: Call) -> Value:
+def _batch_norm(call: Call) -> Value | Sequence[Value]:
     if call.get("training_mode", 0):
         return _in_training(call)
     epsilon, x = call.get("epsilon", 1e-5), call.value(0)
@@ -43,13 +43,13 @@ def _in_training(call: Call) -> list[Value]:
     axes = [d for d in range(len(shape)) if d != 1]
     mean, variance = moments(x, axes)
 
-    def body(*i: Index) -> Expr:
+    def body(*i: Index) -> Any:
         at = tuple(i[1] if d == 1 else 0 for d in range(len(shape)))
         by = call.read(call.value(1), (i[1],)) / f.sqrt(variance[at] + epsilon)
         return (x[i] - mean[at]) * by + call.read(call.value(2), (i[1],))
 
     def running(old: Value, new: Tensor) -> Tensor:
-        def mixed(c: Index) -> Expr:
+        def mixed(c: Index) -> Any:
             at = tuple(c if d == 1 else 0 for d in range(len(shape)))
             return call.read(old, (c,)) * momentum + new[at] * (1 - momentum)
 
@@ -119,12 +119,12 @@ def normalized(
 
 
 @operator("LayerNormalization", "com.microsoft:LayerNormalization")
-def _layer_norm(call: Call) -> list[Value]:
+def _layer_norm(call: Call) -> Sequence[Value]:
     x, axis = call.tensor(0), call.axis(-1)
     return _layer(call, x, axis, call.value(1), call.value(2) if call.has(2) else None)
 
 
-def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) -> list[Value]:
+def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) -> Sequence[Value]:
     shape, epsilon = shape_of(x), float(call.get("epsilon", 1e-5))
     axes = list(range(axis, len(shape)))
 
@@ -137,7 +137,7 @@ def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) 
 
 
 @operator("com.microsoft:SkipLayerNormalization")
-def _skip_layer_norm(call: Call) -> list[Value]:
+def _skip_layer_norm(call: Call) -> Sequence[Value]:
     values = [call.value(n) for n in (0, 1, 4) if call.has(n)]
     x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))
     axis = len(shape_of(x)) - 1
@@ -186,7 +186,7 @@ def _group_norm(call: Call) -> Value:
     axes = list(range(2, len(parted)))
     by_group = call.version < 21
 
-    def after(y: Expr, i: tuple[Index, ...]) -> Expr:
+    def after(y: Expr, i: tuple[Index, ...]) -> Any:
         at = (
             (i[1],) if by_group and shape_of(call.value(1)) == (groups,) else (i[1] * each + i[2],)
         )
@@ -210,7 +210,7 @@ def _lrn(call: Call) -> Value:
 
     total = define("squares", shape, squares)
 
-    def body(*i: Index) -> Expr:
+    def body(*i: Index) -> Any:
         base = total[i] * (alpha / size) + bias
         if beta == 0.75:
             return x[i] / (f.sqrt(base) * f.sqrt(f.sqrt(base)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
-from loopwright.graph.importers.onnx.operators.elementwise import half_up
+from loopwright.graph.importers.onnx.call import Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take, transposed
 
@@ -37,7 +37,7 @@ def _recurrence(call: Call) -> list[Value]:
     x = call.value(0)
     if call.get("layout", 0):
         x = transposed(call, x, (1, 0, 2))
-    steps, batch, _ = shape_of(x)
+    batch = shape_of(x)[1]
     hidden = shape_of(call.value(2))[-1]
     kinds = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     ways = kinds[call.get("direction", "forward")]
@@ -142,7 +142,7 @@ def _gates(call: Call, now: Value, h: Value, r: Value) -> Tensor:
 
 
 def _clipped(x: Expr, clip: float | None) -> Expr:
-    return x if clip is None else half_up(x, -clip, clip)
+    return x if clip is None else within(x, -clip, clip)
 
 
 def _rnn(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
@@ -158,7 +158,7 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
         states = call.as_tensor(product(call, h, transposed(call, d.r, (1, 0))))
         bias = None if d.bias is None else call.as_tensor(d.bias)
 
-        def body(b: Index, k: Index) -> Expr:
+        def after(b: Index, k: Index) -> Expr:
             z = inner(_clipped(call.read(now, (b, k)) + states[b, k], clip))
             r = inner(_clipped(call.read(now, (b, k + width)) + states[b, k + width], clip))
             held = states[b, k + 2 * width]
@@ -167,7 +167,7 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
             n = outer(_clipped(call.read(now, (b, k + 2 * width)) + r * held, clip))
             return n - z * n + z * call.read(h, (b, k))
 
-        new = define("h", (batch, width), body)
+        new = define("h", (batch, width), after)
         return new, new
     first = take(call, d.r, 0, np.arange(2 * width))
     second = take(call, d.r, 0, np.arange(2 * width, 3 * width))
@@ -248,7 +248,7 @@ def _activation(call: Call, name: str, alpha: float | None, beta: float | None) 
         "leakyrelu": lambda x: f.where(x >= 0, x, x * either(a, 0.01)),
         "thresholdedrelu": lambda x: f.where(x > either(a, 1.0), x, 0),
         "scaledtanh": lambda x: f.tanh(x * either(b, 1.0)) * either(a, 1.0),
-        "hardsigmoid": lambda x: half_up(x * either(a, 0.2) + either(b, 0.5), 0, 1),
+        "hardsigmoid": lambda x: within(x * either(a, 0.2) + either(b, 0.5), 0, 1),
         "elu": lambda x: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * either(a, 1.0)),
         "softsign": lambda x: x / (1 + f.abs(x)),
         "softplus": lambda x: f.max(x, 0) + f.log(1 + f.exp(-f.abs(x))),
@@ -256,6 +256,3 @@ def _activation(call: Call, name: str, alpha: float | None, beta: float | None) 
     if name.lower() not in rules:
         raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(rules)}")
     return rules[name.lower()]
-
-
-_ARRAYS: Sequence[type[Any]] = (Array,) if isinstance(Array, type) else ()

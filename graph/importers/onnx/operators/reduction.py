@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-
-import numpy as np
+from typing import Any
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
@@ -13,7 +12,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, operator
+from loopwright.graph.importers.onnx.call import Call, Value, define, operator, shape_of
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
     "sum": f.sum, "max": f.max, "min": f.min, "prod": f.prod,
@@ -154,33 +153,91 @@ def _softmax(call: Call) -> Value:
 
 @operator("Hardmax")
 def _hardmax(call: Call) -> Value:
-    x, axis, dtype = call.tensor(0), call.axis(-1), call.dtype()
-    best = ops.argmax(x, axis, keepdims=True)
+    axis, dtype = call.axis(-1), call.dtype()
+    best = _place(call, axis, "max", last=False)
 
     def body(*i: Index) -> Expr:
         at = tuple(0 if d == axis else k for d, k in enumerate(i))
-        return f.cast(f.equal(f.cast(i[axis], best.dtype), best[at]), dtype)
+        return f.cast(f.equal(i[axis], best[at]), dtype)
 
-    return define("hardmax", x.shape or (), body)
+    return define("hardmax", call.shape(), body)
 
 
 @operator("ArgMax", "ArgMin")
 def _arg(call: Call) -> Value:
-    function = ops.argmax if call.op == "ArgMax" else ops.argmin
-    keep, last = bool(call.get("keepdims", 1)), bool(call.get("select_last_index", 0))
-    made = function(call.tensor(0), call.axis(0), keepdims=keep, select_last=last)
-    return made if made.dtype == "int64" else _as(made, "int64")
+    axis, last = call.axis(0), bool(call.get("select_last_index", 0))
+    place = _place(call, axis, call.op[3:].lower(), last)
+    made = _as(place, "int64")
+    return made if call.get("keepdims", 1) else squeezed(made, [axis])
+
+
+def _place(call: Call, axis: int, op: str, last: bool) -> Tensor:
+    """Where along an axis, which keeps extent 1, the first or last extreme element stands."""
+    x, shape = call.tensor(0), call.shape()
+    best = along(x, [axis], op, name="best")
+    k = Index("k", shape[axis])
+
+    def body(*i: Index) -> Expr:
+        element, extreme = x[tuple(k if d == axis else n for d, n in enumerate(i))], best[i]
+        # Where one is no number, it is the extreme.
+        hit = f.equal(element, extreme) | f.not_equal(element, element)
+        if last:
+            return f.max(f.where(hit, k, -1))
+        return f.min(f.where(hit, k, shape[axis]))
+
+    return define("place", shape_of(best), body)
+
+
+_BLOCK = 32
+"""Elements that a cumulative sum adds up in one block: each by itself, from its beginning."""
 
 
 @operator("CumSum")
 def _cumsum(call: Call) -> Value:
-    axis = int(np.reshape(call.known(1), -1)[0])
-    return ops.cumsum(
-        call.tensor(0),
-        call.checked_axis(axis, len(call.shape())),
-        exclusive=bool(call.get("exclusive", 0)),
-        reverse=bool(call.get("reverse", 0)),
-    )
+    x, shape = call.tensor(0), call.shape()
+    axis = call.checked_axis(call.integer(1), len(shape))
+    extent, backward = shape[axis], bool(call.get("reverse", 0))
+    exclusive = bool(call.get("exclusive", 0))
+    blocks = -(-extent // _BLOCK)
+
+    def at(i: Sequence[Any], place: Any) -> tuple[Any, ...]:
+        own = extent - 1 - place if backward else place
+        return tuple(own if d == axis else n for d, n in enumerate(i))
+
+    def counted(n: int) -> tuple[int, ...]:
+        return tuple(n if d == axis else m for d, m in enumerate(shape))
+
+    r, b = Index("r", _BLOCK), Index("b", blocks)
+
+    def total(*i: Index) -> Expr:
+        place = i[axis] * _BLOCK + r
+        return f.sum(f.where(place < extent, x[at(i, place)], 0))
+
+    totals = define("totals", counted(blocks), total)
+
+    def before(*i: Index) -> Expr:
+        element = totals[tuple(b if d == axis else n for d, n in enumerate(i))]
+        return f.sum(f.where(b < i[axis], element, 0))
+
+    ahead = define("ahead", counted(blocks), before)
+
+    def inside(*i: Index) -> Expr:
+        own = i[axis]
+        place = (own // _BLOCK) * _BLOCK + r
+        taken = place < own if exclusive else place <= own
+        return f.sum(f.where(taken, x[at(i, place)], 0))
+
+    within = define("within", shape, inside)
+
+    def body(*i: Index) -> Any:
+        block = tuple(n // _BLOCK if d == axis else n for d, n in enumerate(i))
+        here = extent - 1 - i[axis] if backward else i[axis]
+        own = tuple(here if d == axis else n for d, n in enumerate(i))
+        if backward:
+            block = tuple(here // _BLOCK if d == axis else n for d, n in enumerate(i))
+        return ahead[block] + within[own]
+
+    return define("cumsum", shape, body)
 
 
 @operator("LpNormalization")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from loopwright.dsl import functions as f
-from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
 from loopwright.graph.importers.onnx.operators.shapes import take
@@ -52,7 +52,7 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
     if given is not None and given.size:
         scales = [float(s) for s in given.reshape(-1)]
         if _cropped(call):
-            roi = call.known(1)
+            roi = call.required(1)
             ends = roi.reshape(2, -1)
             return scales, [
                 int(np.floor(n * (b - a) * s)) for n, a, b, s in zip(old, *ends, scales)
@@ -66,7 +66,7 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
         one = min(ratios) if policy == "not_larger" else max(ratios)
         return [one] * len(old), [int(np.floor(n * one + 0.5)) for n in old]
     if _cropped(call):
-        ends = call.known(1).reshape(2, -1)
+        ends = call.required(1).reshape(2, -1)
         return [n / (m * (b - a)) for n, m, a, b in zip(sizes, old, *ends)], sizes
     return [n / m for n, m in zip(sizes, old)], sizes
 
@@ -75,7 +75,7 @@ def _cropped(call: Call) -> bool:
     return bool(call.get("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
 
 
-def _coordinates(call: Call, number: int, old: int, new: int, scale: float, count: int) -> Array:
+def _coordinates(call: Call, number: int, old: int, new: int, scale: float, count: int) -> Any:
     """The place in the old axis of each element of the new one, with its fraction."""
     modern = call.op == "Resize" and call.version >= 11
     mode = call.get("coordinate_transformation_mode", "half_pixel") if modern else "asymmetric"
@@ -92,7 +92,7 @@ def _coordinates(call: Call, number: int, old: int, new: int, scale: float, coun
         center = old / 2
         return center * (1 - adjust) + (i + 0.5) / scale - 0.5
     if mode == "tf_crop_and_resize":
-        roi = call.known(1)
+        roi = call.required(1)
         start, end = roi.reshape(2, -1)[:, number]
         if new > 1:
             return start * (old - 1) + i * (end - start) * (old - 1) / (new - 1)
@@ -105,7 +105,7 @@ def _coordinates(call: Call, number: int, old: int, new: int, scale: float, coun
 def _nearest(call: Call, at: Array) -> Array:
     modern = call.op == "Resize" and call.version >= 11
     mode = call.get("nearest_mode", "round_prefer_floor") if modern else "floor"
-    rules = {
+    rules: dict[str, Callable[[Array], Array]] = {
         "floor": np.floor,
         "ceil": np.ceil,
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -177,7 +177,7 @@ def _mixed(call: Call, value: Value, axis: int, places: Array, weights: Array) -
     shape = shape_of(parts[0][0])
     tables = [call.as_tensor(np.ascontiguousarray(w)) for _, w in parts]
 
-    def body(*i: Index) -> Expr:
+    def body(*i: Index) -> Any:
         terms = [call.read(p, i) * t[i[axis]] for (p, _), t in zip(parts, tables)]
         return sum(terms[1:], terms[0])
 

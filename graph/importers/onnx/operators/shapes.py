@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator as operators
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +15,12 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Affine, Index, as_affine
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
+    Array,
     Call,
     NotKnown,
     Value,
     define,
+    gathered,
     number,
     operator,
     shape_of,
@@ -51,7 +56,8 @@ def _eye_like(call: Call) -> Value:
         import onnx
 
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(call.get("dtype")))
-    return np.eye(*call.shape(), k=call.get("k", 0)).astype(dtype)
+    rows, columns = call.shape()
+    return np.eye(rows, columns, int(call.get("k", 0)), dtype)
 
 
 # ---- the same elements in their order ----
@@ -234,7 +240,7 @@ def joined(call: Call, values: Sequence[Value], axis: int) -> Value:
     if len(values) == 1:
         return values[0]
     if all(isinstance(v, np.ndarray) for v in values):
-        return np.concatenate(values, axis)
+        return np.concatenate([v for v in values if isinstance(v, np.ndarray)], axis)
     shapes = [shape_of(v) for v in values]
     ends = np.cumsum([s[axis] for s in shapes]).tolist()
     shape = tuple(ends[-1] if d == axis else n for d, n in enumerate(shapes[0]))
@@ -323,8 +329,8 @@ def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "t
         return define(
             name,
             new,
-            lambda *i: f.gather(
-                value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
+            lambda *i: gathered(
+                call, value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
             ),
         )
     runs = form
@@ -345,27 +351,39 @@ def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "t
 _RUNS = 4  # pieces of an index, each a condition, beyond which a table is read
 
 
-def _form(places: np.ndarray) -> list[tuple[int, object]] | None:
+def _form(places: Array) -> list[tuple[int, _Place]] | None:
     """Places as a few pieces, each affine in the index, up to where it ends; None for more."""
     count = len(places)
     for factor in range(2, 9):
         if places[0] == 0 and (places == np.arange(count) // factor).all():
-            return [(count, lambda i, n=factor: as_affine(i) // n)]
-    runs: list[tuple[int, object]] = []
+            return [(count, _Place(1, 0, factor))]
+    runs: list[tuple[int, _Place]] = []
     start = 0
     while start < count:
         step = int(places[start + 1] - places[start]) if start + 1 < count else 0
         end = start + 1
         while end < count and places[end] - places[end - 1] == step:
             end += 1
-        if end - start == 2 and runs == [] and count > 2 and step != 1:
+        if end - start == 2 and not runs and count > 2 and step != 1:
             end, step = start + 1, 0  # a lone element before a run
-        base = int(places[start]) - step * start
-        runs.append((end, lambda i, s=step, b=base: as_affine(i) * s + b if s else as_affine(b)))
+        runs.append((end, _Place(step, int(places[start]) - step * start)))
         start = end
         if len(runs) > _RUNS:
             return None
     return runs
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The place `(index * step + base) // divisor`."""
+
+    step: int
+    base: int
+    divisor: int = 1
+
+    def __call__(self, index: Index) -> Affine:
+        place = as_affine(index) * self.step + self.base
+        return place // self.divisor if self.divisor > 1 else place
 
 
 @operator("Pad")
@@ -391,11 +409,11 @@ def padded(
         value = take(call, value, axis, kept)
     pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if max(b, e) > 0}
     if mode != "constant":
-        kinds = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+        kinds = ("edge", "reflect", "wrap")
         if mode not in kinds:
             raise call.unsupported(f"its mode is {mode!r}; it may be constant, {', '.join(kinds)}")
         for axis, widths in pads.items():
-            places = np.pad(np.arange(shape_of(value)[axis]), widths, mode=kinds[mode])
+            places: Array = np.pad(np.arange(shape_of(value)[axis]), widths, mode=mode)  # type: ignore[call-overload]
             value = take(call, value, axis, places, "pad")
         return value
     if not pads:
@@ -450,7 +468,7 @@ def _space_to_depth(call: Call) -> Value:
 @operator("Trilu")
 def _trilu(call: Call) -> Value:
     x, shape = call.tensor(0), call.shape()
-    shift, upper = int(np.reshape(call.known(1, 0), -1)[0]), bool(call.get("upper", 1))
+    shift, upper = call.integer(1, 0), bool(call.get("upper", 1))
     zero = number(0, x.dtype)
     far = sum(shape[-2:]) + 1
     shift = min(max(shift, -far), far)
@@ -466,14 +484,13 @@ def _trilu(call: Call) -> Value:
 def _one_hot(call: Call) -> Value:
     indices, values = call.value(0), call.value(2)
     try:
-        depth = int(np.reshape(call.known(1), -1)[0])
+        depth = call.integer(1)
     except NotKnown:
         if call.shapes[0] is None:
             raise
         depth = max(set(call.shapes[0]) - set(call.shape()), default=call.shapes[0][-1])
     shape = shape_of(indices)
     axis = call.checked_axis(int(call.get("axis", -1)), len(shape) + 1)
-    whole = str(indices.dtype)
     off = (
         (lambda: call.as_tensor(values)[0])
         if isinstance(values, Tensor)
@@ -492,7 +509,6 @@ def _one_hot(call: Call) -> Value:
         hit = f.equal(place, f.where(element < 0, element + depth, element))
         return f.where(hit, on(), off())
 
-    assert whole
     return define("onehot", (*shape[:axis], depth, *shape[axis:]), body)
 
 
@@ -505,7 +521,7 @@ def _reverse_sequence(call: Call) -> Value:
         length = f.cast(call.read(lengths, (i[batch],)), "int32")
         here = f.cast(i[time], "int32")
         at = f.where(here < length, length - 1 - here, here)
-        return f.gather(x, *(at if d == time else k for d, k in enumerate(i)))
+        return gathered(call, x, *(at if d == time else k for d, k in enumerate(i)))
 
     return define("reversesequence", call.shape(), body)
 
@@ -527,7 +543,7 @@ def _gather(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i[axis : axis + len(own)])
-        return f.gather(table, *i[:axis], at, *i[axis + len(own) :])
+        return gathered(call, table, *i[:axis], at, *i[axis + len(own) :])
 
     return define("gather", (*shape[:axis], *own, *shape[axis + 1 :]), body)
 
@@ -538,7 +554,7 @@ def _gather_elements(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i)
-        return f.gather(table, *(at if d == axis else k for d, k in enumerate(i)))
+        return gathered(call, table, *(at if d == axis else k for d, k in enumerate(i)))
 
     return define("gatherelements", shape_of(indices), body)
 
@@ -552,15 +568,14 @@ def _gather_nd(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = [indices[(*i[:outer], n)] for n in range(count)]
-        return f.gather(table, *i[:batch], *at, *i[outer:])
+        return gathered(call, table, *i[:batch], *at, *i[outer:])
 
     return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
 
 
 @operator("ScatterND", "ScatterElements", "Scatter")
 def _scatter(call: Call) -> Value:
-    indices = call.known(1)
-    assert indices is not None
+    indices = call.required(1)
     data, updates, shape = call.tensor(0), call.value(2), call.shape()
     how = call.get("reduction", "none")
     count = math.prod(shape)
@@ -569,15 +584,20 @@ def _scatter(call: Call) -> Value:
         places = flat[tuple(np.moveaxis(indices, -1, 0))].reshape(-1)
     else:
         axis = call.axis(0)
-        grid = list(np.indices(indices.shape))
+        grid: list[Array] = list(np.indices(indices.shape))
         grid[axis] = indices % shape[axis]
         places = flat[tuple(grid)].reshape(-1)
     rounds = _rounds(places)
     if how == "none":
         rounds = [np.arange(len(places))]
     flat_updates = call.as_tensor(reshaped(call, updates, (len(places),)))
-    ops = {"none": lambda old, new: new, "add": lambda a, b: a + b, "mul": lambda a, b: a * b,
-           "max": f.max, "min": f.min}  # fmt: skip
+    ops: dict[str, Callable[[Any, Any], Any]] = {
+        "none": lambda _, new: new,
+        "add": operators.add,
+        "mul": operators.mul,
+        "max": f.max,
+        "min": f.min,
+    }
     for chosen in rounds:
         source = np.full(count, -1, np.int32)
         source[places[chosen]] = chosen
@@ -586,7 +606,7 @@ def _scatter(call: Call) -> Value:
 
         def body(*i: Index, table: Tensor = table, before: Tensor = before) -> Expr:
             at = table[i]
-            new = f.gather(flat_updates, f.max(at, 0))
+            new = gathered(call, flat_updates, f.max(at, 0))
             return f.where(at >= 0, ops[how](before[i], new), before[i])
 
         data = define("scatter", shape, body)
