@@ -24,6 +24,8 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, tensor_shape
 from loopwright.schedule.target import Target
 
+Subscripts = tuple[Affine, ...]
+
 
 @dataclass(frozen=True)
 class Nest:
@@ -112,6 +114,15 @@ class Nest:
             start=_read(self.start, read),
             sparse=_read(self.sparse, read),
         )
+
+    def relocated(self, place: Callable[[Tensor, Subscripts], tuple[Tensor, Subscripts]]) -> Nest:
+        """The same nest with elements of tensors elsewhere: where `place` says."""
+        moved = self.map(
+            self.axes, self.reduce, lambda r: Read(*place(r.tensor, r.index)), lambda p: p
+        )
+        out, index = place(self.out, self.index)
+        result = out if self.result is self.out else self.result
+        return replace(moved, out=out, index=index, result=result)
 
 
 def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:

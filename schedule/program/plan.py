@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import Binary, Expr, Read, Select, Unary, walk
+from loopwright.dsl.expr import Binary, Read, Select, Unary, walk
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
@@ -107,17 +107,6 @@ def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
     small = [d for d in range(1, math.isqrt(least) + 1) if least % d == 0]
     divisors = sorted({*small, *(least // d for d in small)})
     yield from (d for d in divisors if d < count + (images > 1) and rounds(d) == least)
-
-
-def plan(workload: Workload) -> tuple[FusionGroup, ...]:
-    """The groups of a workload, in an order in which they can run."""
-    program = fused(workload)
-    return grouped(program, program, workload.outputs)
-
-
-def fused(workload: Workload) -> Program:
-    """The nests of a workload, producers and consumers fused, products with zeros skipped."""
-    return decomposed(combined(workload), workload)
 
 
 def combined(workload: Workload) -> Program:
@@ -386,16 +375,5 @@ def with_scratch(
         view = slices.setdefault(t, Tensor(t.name, shape, t.dtype))
         return view, tuple(index[d] for d in kept)
 
-    def read(r: Read) -> Expr:
-        return Read(*sliced(r.tensor, r.index))
-
-    done = []
-    for nest in inner:
-        out, index = sliced(nest.out, nest.index)
-        result = out if nest.result is nest.out else nest.result
-        moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
-        done.append(replace(moved, out=out, index=index, result=result))
-    return outer, tuple(done), tuple(slices.values())
-
-
-__all__ = ["FusionGroup", "groups_of", "has_reuse", "plan"]
+    moved = tuple(nest.relocated(sliced) for nest in inner)
+    return outer, moved, tuple(slices.values())

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Const, Expr, Read, Select
+from loopwright.dsl.expr import Const, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
@@ -180,17 +180,13 @@ class _Padded:
         moved = {self.row: begin + within}
         nest = substitute_axes(self.nest, tuple(axes), self.nest.reduce, moved)
 
-        def read(r: Read) -> Expr:
-            if r.tensor is not self.padding.out:
-                return r
-            index = list(r.index)
-            index[self.at] -= begin * self.step
-            return Read(local, tuple(index[d] for d in kept))
+        def place(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
+            if t is not self.padding.out:
+                return t, index
+            moved = (p - begin * self.step if d == self.at else p for d, p in enumerate(index))
+            return local, tuple(p for d, p in enumerate(moved) if d in kept)
 
-        parts = (
-            *self._filled(local, begin, kept),
-            nest.map(nest.axes, nest.reduce, read, lambda p: p),
-        )
+        parts = (*self._filled(local, begin, kept), nest.relocated(place))
         return finished(FusionGroup((*self.batch, block), parts, (local,), (base,)))
 
     def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
@@ -166,18 +166,13 @@ def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -
     block, which begins at row `begin`."""
     ((block, _),) = begin.terms
 
-    def halves(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
+    def place(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
+        if t is not tensor:
+            return t, index
         assert isinstance(block, Index)
-        return (*index[:at], block.affine(), index[at] - begin, *index[at + 1 :])
+        return local, (*index[:at], block.affine(), index[at] - begin, *index[at + 1 :])
 
-    def read(r: Read) -> Expr:
-        return Read(local, halves(r.index)) if r.tensor is tensor else r
-
-    moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
-    if nest.out is not tensor:
-        return moved
-    result = local if nest.result is tensor else nest.result
-    return replace(moved, out=local, index=halves(nest.index), result=result)
+    return nest.relocated(place)
 
 
 def _prefetch(group: FusionGroup, target: Target) -> tuple[Prefetch, ...]:

@@ -61,9 +61,7 @@ class Rfactor(Rewrite):
 def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mapping[str, int]]:
     """Reductions split among blocks where their results alone do not keep a GPU busy."""
     for number, stage in enumerate(source.stages):
-        d = defined(stage)
-        size = math.prod(map(extent, d.axes))
-        steps = math.prod(map(extent, d.reduce))
+        size, steps = _work(stage)
         wanted = min(
             gpu.multiprocessors * REWRITE.gpu_busy_results // size, steps // REWRITE.gpu_part_steps
         )
@@ -76,9 +74,7 @@ def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mappi
 def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
     """Return whether the threads that compute a definition are much too few, each of them for
     long."""
-    d = defined(stage)
-    size = math.prod(map(extent, d.axes))
-    steps = math.prod(map(extent, d.reduce))
+    size, steps = _work(stage)
     team = any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer)
     threads = size * (
         min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads) if team else 1
@@ -152,20 +148,18 @@ def _replace_stage(
     return workload(*(new[t] for t in source.outputs), inputs=source.inputs)
 
 
+def _work(stage: Tensor) -> tuple[int, int]:
+    """Results of a definition, and the steps of each."""
+    d = defined(stage)
+    return math.prod(map(extent, d.axes)), math.prod(map(extent, d.reduce))
+
+
 def _enough(stage: Tensor, target: Target) -> bool:
-    return (
-        math.prod(extent(axis) for axis in defined(stage).axes)
-        >= REWRITE.rfactor_results_per_thread * target.threads
-    )
+    return _work(stage)[0] >= REWRITE.rfactor_results_per_thread * target.threads
 
 
 def _is_long(stage: Tensor) -> bool:
-    d = defined(stage)
-    size, steps = 1, 1
-    for axis in d.axes:
-        size *= extent(axis)
-    for axis in d.reduce:
-        steps *= extent(axis)
+    size, steps = _work(stage)
     if size <= 2 * steps and steps >= REWRITE.rfactor_deep_steps:
         return True  # its operands' tiles leave the cache before they are used again
     return (

@@ -34,7 +34,7 @@ The tree is *batched*: extents, coefficients, shapes are columns, NumPy int64 ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
@@ -360,18 +360,6 @@ def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
     if isinstance(expr, (Load, Position)):
         return leaf(expr)
     return rebuild(expr, lambda child: map_values(child, leaf))
-
-
-def substitute(linear: Linear, values: Mapping[Var, Linear]) -> Linear:
-    """The same index expression with variables replaced."""
-    total = Linear((), linear.const)
-    for term, coefficient in linear.terms:
-        if isinstance(term, Var):
-            new = values.get(term, Linear(((term, 1),)))
-        else:
-            new = Linear(((replace(term, value=substitute(term.value, values)), 1),))
-        total = total + new * coefficient
-    return total
 
 
 def renamed(stmt: Stmt, old: str, new: str) -> Stmt:

@@ -615,3 +615,8 @@ def test_what_takes_longer_than_during_the_search_is_not_claimed():
     tuned = run(Drifting())
     assert tuned.speedup is None
     assert "9.00 times as long as during the search" in tuned.claim
+
+
+def test_the_docstring_begins_with_how_long_it_takes():
+    head = tune.__doc__.partition("Parameters")[0]
+    assert all(words in head for words in ("15 minutes", '"quick"', '"instant"'))

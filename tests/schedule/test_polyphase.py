@@ -5,7 +5,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl import ops
-from loopwright.schedule.program.plan import fused
+from loopwright.schedule.program.source import Source
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.schedule.test_rewrite import text
 from tests.targets import HERE
@@ -38,7 +38,7 @@ def windowed(s, w, size):
 
 
 def program(*outputs):
-    return [text(nest) for nest in fused(lw.workload(*outputs))]
+    return [text(nest) for nest in Source.of(lw.workload(*outputs)).program]
 
 
 def test_each_phase_sums_over_its_own_taps_of_what_is_not_zero():
@@ -172,7 +172,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_phases_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
-    written = [nest.out for nest in fused(workload)]
+    written = [nest.out for nest in Source.of(workload).program]
     assert len(set(written)) < len(written)
     space, rng = lw.space(workload, HERE), np.random.default_rng(0)
     configs = [space.default, *(space.sample(rng) for _ in range(RANDOM_CONFIGS))]

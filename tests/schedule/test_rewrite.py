@@ -6,9 +6,16 @@ from loopwright.schedule.program.canonical import drop_units, merge_axes, split_
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.nest import nests
 from loopwright.schedule.program.padding import split_fill
-from loopwright.schedule.program.plan import has_reuse, plan
+from loopwright.schedule.program.plan import grouped, has_reuse
+from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.rfactor import split_reduction
 from tests.collection import WORKLOADS, T
+
+
+def plan(workload):
+    """The groups of a workload's own program."""
+    source = Source.of(workload)
+    return grouped(source.program, source.program, source.outputs)
 
 
 def text(nest):
