@@ -66,6 +66,7 @@ def backend(
         return forward
     only = None if weights else first  # without weights nothing tells models apart
     told: set[str] = set()
+    strides = [_strides(node) for node in next(reversed(graph.graph.nodes)).args[0]]
 
     def call(*inputs: Any) -> Any:
         if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
@@ -83,7 +84,8 @@ def backend(
         result = found.model(*(inputs[n] for n in rest))
         results = result if isinstance(result, tuple) else (result,)
         # Without inputs nothing tells that tensors are wanted.
-        return tuple(to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
+        tensors = (to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
+        return tuple(_laid_out(x, wanted) for x, wanted in zip(tensors, strides, strict=True))
 
     return call
 
@@ -212,6 +214,27 @@ def _storage(node: Any) -> int | None:
     """The identity of the memory of what a node stands for; None if it is no tensor."""
     value = node.meta.get("example_value")
     return value.untyped_storage()._cdata if hasattr(value, "untyped_storage") else None
+
+
+def _strides(node: Any) -> tuple[int, ...] | None:
+    """Strides of what a node stands for; None if it is no tensor, or they are not known."""
+    value = getattr(node, "meta", {}).get("example_value")
+    known = hasattr(value, "stride") and all(isinstance(n, int) for n in value.stride())
+    return tuple(value.stride()) if known else None
+
+
+def _laid_out(x: Any, strides: tuple[int, ...] | None) -> Any:
+    """A tensor with strides that torch's own would have: what follows the graph may rely on them.
+
+    An axis of stride 0 has one element in memory.
+    """
+    import torch
+
+    if strides is None or x.stride() == strides:
+        return x
+    once = x[tuple(slice(0, 1) if n == 0 else slice(None) for n in strides)]
+    made = torch.empty_strided(once.shape, strides, dtype=x.dtype)
+    return made.copy_(once).expand(x.shape)
 
 
 def _static(graph: Any, examples: Sequence[Any]) -> list[int]:

@@ -57,9 +57,19 @@ class Reference:
 
         if program.example_inputs is None:
             return None
-        inputs, words = program.example_inputs
+
+        def copied(x: Any) -> Any:
+            """A program may write to what it is given, and to its buffers; they are the caller's."""
+            if id(x) not in copies and isinstance(x, torch.Tensor):
+                copies[id(x)] = x.detach().clone()
+            return copies.get(id(x), x)
+
+        copies: dict[int, Any] = {}
+        inputs, words = torch.utils._pytree.tree_map(copied, program.example_inputs)
+        module = program.module()
+        buffers = {name: copied(x) for name, x in module.named_buffers()}
         with torch.no_grad():
-            outputs = _leaves(program.module()(*inputs, **words))
+            outputs = _leaves(torch.func.functional_call(module, buffers, inputs, words))
         return Reference("torch", example_tensors(program), outputs)
 
     @staticmethod

@@ -47,6 +47,10 @@ class CpuHeuristics:
     """Rows of a tile that is transposed in registers."""
     partial_sums: int = 8
     """Vectors of partial results that a reduction keeps at most, a power of two."""
+    long_sum: int = 1024
+    """Terms of a sum that is worth cutting into blocks."""
+    block_terms: int = 256
+    """Terms of a block."""
     accumulators_in_flight: int = 10
     """4 cycles of latency, 2 multiply-adds a cycle, and some slack."""
     many_registers: int = 32

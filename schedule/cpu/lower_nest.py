@@ -163,12 +163,17 @@ class NestLowering:
         shape = tuple(self.sizes[a] for a in tile)
         name = self.storage.unused(f"acc{self.number or ''}")
         acc = Buffer(name, shape, self.nest.result.dtype, "register")
+        loops = reduction_loops(self.sketch, self.values, self.sizes, across, self._var)
         stmts: list[Stmt] = [Allocate(acc)]
-        stmts += self._tile_loops(tile, lambda at: self._start(acc, at), "init")
-        stmts += self._reduction(acc, across)
+        held = acc
+        if loops.blocked:
+            held = replace(acc, name=self.storage.unused(f"{name}_sum"), scope="heap")
+            stmts.append(Allocate(held))
+        stmts += self._tile_loops(tile, lambda at: self._start(held, at), "init")
+        stmts += self._reduction(acc, held, loops)
         if across is None:
             across = self._contiguous()
-            return stmts + self._tile_loops(tile, lambda at: self._write(at, acc), "out", across)
+            return stmts + self._tile_loops(tile, lambda at: self._write(at, held), "out", across)
         spatial = self.sketch.tiled
         stmts += self._combine_lanes(acc, across)
         stmts += self._tail(acc, across)
@@ -256,10 +261,9 @@ class NestLowering:
             value = self._load(self.nest.start, self._place(at), at)
         return Store(acc, tuple(at.values()), value)
 
-    def _reduction(self, acc: Buffer, across: Index | None) -> list[Stmt]:
-        """The reduction loops around the register tile; `across` is vectorized inside of it."""
+    def _reduction(self, acc: Buffer, held: Buffer, loops: ReductionLoops) -> list[Stmt]:
+        """The reduction loops around the register tile; `held` has the sum of finished blocks."""
         predicates = self.sketch.predicates
-        loops = reduction_loops(self.sketch, self.values, self.sizes, across, self._var)
 
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, tuple(at.values()), at, loops.place)
@@ -283,8 +287,22 @@ class NestLowering:
                 body = self._where(predicates.whole, {}, loops, body)
             if depth == len(loops.outer):  # a step that a test leaves out asks for nothing
                 body += hints
+            if loops.blocked and depth == loops.blocked:
+                body = self._block(acc, held, body)
             body = wrapped(body, every[depth - 1 : depth] if depth else [])
         return body
+
+    def _block(self, acc: Buffer, held: Buffer, body: list[Stmt]) -> list[Stmt]:
+        """A block of a long sum, from zero, and its addition to the blocks before it."""
+        zero = identity(self.nest.reducer, acc.dtype)
+
+        def add(at: dict[Index, Linear]) -> Stmt:
+            here = tuple(at.values())
+            return Store(held, here, Binary("add", Load(held, here), Load(acc, here)))
+
+        tile = self.sketch.tile
+        begin = self._tile_loops(tile, lambda at: Store(acc, tuple(at.values()), zero), "zero")
+        return [*begin, *body, *self._tile_loops(tile, add, "add")]
 
     def _sparse(self, read: Read, reduce: Mapping[Index, Linear]) -> Sparse:
         """Operands that must be 0 at all places of a register tile for a step to be skipped."""

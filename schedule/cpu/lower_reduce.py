@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.index import Affine, Index
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.program.nest import extent, sliding
 from loopwright.schedule.sketch.sketch import NestSketch
 from loopwright.schedule.tree.grammar import Column, Linear, Var
@@ -21,6 +28,7 @@ class ReductionLoops:
     ----------
     outer: one for each reduction axis.
     unrolled: inside of these, what is unrolled of some.
+    blocked: number of outer loops around the blocks of a long sum; 0 where it is one block.
     inside: around the vectors alone. In the order in which a window slides, each row is read once
         for all that need it.
     place: where each axis stands.
@@ -30,6 +38,7 @@ class ReductionLoops:
     unrolled: tuple[_Loop, ...]
     inside: tuple[_Loop, ...]
     place: Mapping[Index, Linear]
+    blocked: int = 0
 
     def depth(self, tests: Sequence[Affine]) -> int:
         """Number of the outer and the unrolled loops around what some tests depend on."""
@@ -56,6 +65,8 @@ def reduction_loops(
     slides = sliding(sketch.nest, sketch.vector, sketch.tiled)
     place: dict[Index, Linear] = {}
     factors = dict(zip(sketch.unrolled, values.get("unroll", ()), strict=True))
+    split = None if across or sparse or predicates.taps else _split(sketch)
+    blocked = 0
     for axis in sketch.reduce:
         var, size = variable(axis.name), extent(axis)
         if axis is across:
@@ -66,7 +77,47 @@ def reduction_loops(
             place[axis] = Linear(((var, 1),))
         else:
             factor, inner = factors.get(axis, 1), variable(f"{axis.name}.in")
-            outer.append((var, size // factor, "serial"))
-            (inside if axis in slides else unrolled).append((inner, factor, "unrolled"))
+            steps: Column = size // factor
             place[axis] = Linear(((var, factor), (inner, 1)))
-    return ReductionLoops(tuple(outer), tuple(unrolled), tuple(inside), place)
+            if axis is split:
+                block, terms = variable(f"{axis.name}.sum"), _terms_within(sketch, axis)
+                each = _near_divisor(steps, CPU.block_terms / (terms * factor))
+                outer.append((block, steps // each, "serial"))
+                place[axis] = Linear(((block, factor * each), (var, factor), (inner, 1)))
+                blocked, steps = len(outer), each
+            outer.append((var, steps, "serial"))
+            (inside if axis in slides else unrolled).append((inner, factor, "unrolled"))
+    return ReductionLoops(tuple(outer), tuple(unrolled), tuple(inside), place, blocked)
+
+
+def _split(sketch: NestSketch) -> Index | None:
+    """The axis of a long sum that is cut into blocks, each summed from zero.
+
+    A running sum of K terms rounds K times at its own size, which grows as √K; in blocks of B the
+    error is √(K/B) times smaller (Higham 1993, The accuracy of floating point summation). That is
+    free where registers hold the sum of the blocks beside the block's, which they do beside a tile
+    along one axis.
+    """
+    total = math.prod(map(extent, sketch.reduce))
+    floating = is_float(sketch.nest.result.dtype) and sketch.nest.reducer == "sum"
+    if not floating or len(sketch.tile) != 1 or total < CPU.long_sum:
+        return None
+    inner = (a for a in sketch.reduce if _terms_within(sketch, a) < CPU.block_terms)
+    return next(inner, None)
+
+
+def _terms_within(sketch: NestSketch, axis: Index) -> int:
+    """Terms of a sum for each step of one of its axes."""
+    return math.prod(map(extent, sketch.reduce[sketch.reduce.index(axis) + 1 :]))
+
+
+def _near_divisor(count: Column, wanted: Any) -> Column:
+    """The divisor of a count that is nearest to another number, in ratio."""
+    found = np.vectorize(_nearest, otypes=[np.int64])(count, wanted)
+    return found if isinstance(found, np.ndarray) and found.ndim else int(found)
+
+
+@functools.cache
+def _nearest(count: int, wanted: float) -> int:
+    small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
+    return min((*small, *(count // n for n in small)), key=lambda n: abs(math.log(n / wanted)))

@@ -223,3 +223,24 @@ def test_what_the_importer_reads_wrongly_is_refused(net, x, tmp_path):
         build_model(net, (x,), threads=1)
     with pytest.raises(ModelError, match="other results than in torch"):
         tune_model(net, (x,), trials=1, records=tmp_path / "r.db", threads=1)
+
+
+def test_a_program_that_writes_leaves_the_callers_tensors_alone():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x, again):
+            x.mul_(2)
+            self.count.add_(1)
+            return again + self.count
+
+    net, x = Writes(), torch.ones(3)
+    program = torch.export.export(net, (x, x))
+    reference = Reference.of_torch(program)
+    torch.testing.assert_close(reference.outputs[0], torch.full((3,), 3.0))  # x twice is one x
+    torch.testing.assert_close(x, torch.ones(3))
+    torch.testing.assert_close(reference.inputs[0], torch.ones(3))
+    torch.testing.assert_close(net.count, torch.zeros(3))
+    torch.testing.assert_close(program.state_dict["count"], torch.zeros(3))

@@ -290,3 +290,18 @@ def test_a_graph_on_the_virtual_machine_gives_torch_its_tensors():
     got = torch.compile(cumulated, backend=backend)(x)
     assert isinstance(got, torch.Tensor)
     torch.testing.assert_close(got, cumulated(x))
+
+
+def test_outputs_have_the_strides_that_torch_gives_them():
+    convolution = torch.nn.Conv2d(3, 6, 3)
+
+    def function(x):
+        wide = (x + 1)[:, :1].expand(2, 4, 4, 5)
+        return convolution(x), x.transpose(0, 1) * 2, (x * 2)[:, :, ::2], wide, x.sum()
+
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        wanted, made = function(x), torch.compile(function, backend="loopwright")(x)
+    for one, other in zip(made, wanted, strict=True):
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one, other)
