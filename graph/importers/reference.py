@@ -1,4 +1,4 @@
-"""Reference outputs of a model where it comes from, to find what TVM imports wrongly.
+"""Reference outputs of a model where it comes from, to find what is imported wrongly.
 
 A torch program is run in torch, for its example inputs; an ONNX model in onnxruntime, where that
 is installed, for its example inputs or random ones.
@@ -59,7 +59,7 @@ class Reference:
             return None
 
         def copied(x: Any) -> Any:
-            """A program may write to what it is given, and to its buffers; they are the caller's."""
+            """Copy what a program may write to: the caller's inputs and buffers."""
             if id(x) not in copies and isinstance(x, torch.Tensor):
                 copies[id(x)] = x.detach().clone()
             return copies.get(id(x), x)
@@ -107,8 +107,8 @@ class Reference:
             )
         if off:
             raise ModelError(
-                f"compiled, the model gives other results than in {self.framework}: {off}. TVM "
-                f"reads one of its operators in another way: {_REMEDIES[self.framework]}. "
+                f"compiled, the model gives other results than in {self.framework}: {off}. One "
+                f"of its operators is read in another way: {_REMEDIES[self.framework]}. "
                 "check=False, or --no-check, leaves this comparison out"
             )
 

@@ -15,6 +15,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.definitions import Definitions, Written, defined_by
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
+from loopwright.graph.importers.onnx import operators  # noqa: F401 - fills the table
 from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Array,
@@ -291,8 +292,6 @@ def _written(
     model: Any, inputs: Sequence[Any], given: Mapping[str, Any], fixed: Mapping[str, Array]
 ) -> Written:
     import onnx
-
-    from loopwright.graph.importers.onnx import operators  # noqa: F401 - fills the table
 
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
     graph = Graph(versions)

@@ -8,7 +8,7 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.errors import UnsupportedOperator
+from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take
 
@@ -98,6 +98,13 @@ def _scan(call: Call) -> list[Value]:
             for rows, axis, reverse in zip(scanned, outs, ways)
         ),
     ]
+
+
+@operator("NonMaxSuppression")
+def _shape_of_data(call: Call) -> list[Value]:
+    raise ModelError(
+        f"{call.label}: the shape of its result depends on data; leave it to the caller"
+    )
 
 
 def _list(call: Call, name: str, count: int) -> list[int]:

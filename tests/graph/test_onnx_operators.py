@@ -1,0 +1,100 @@
+"""ONNX's own tests of its operators: what onnxruntime passes, we pass or refuse."""
+
+import contextlib
+import functools
+import io
+
+import numpy as np
+import pytest
+
+from loopwright.graph.compile.model import build_model
+from loopwright.graph.errors import ModelError
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.onnx
+
+STRIDE = 29
+"""Every so many cases are in the fast suite, all of them in the slow one."""
+OPEN = (
+    "center_crop_pad", "compress", "deform_conv", "gather", "gridsample", "maxunpool", "nllloss",
+    "nonmaxsuppression", "nonzero", "reversesequence", "roialign", "rotary", "scatter", "sce", "tensorscatter",
+    "top_k", "unique",
+)  # fmt: skip
+"""Operators that may be refused: they read or write at places that are known at a call only, or
+their shapes are."""
+
+
+@functools.cache
+def cases():
+    from onnx.backend.test.case.node import collect_testcases
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        return {case.name: case for case in collect_testcases(None)}
+
+
+def names():
+    try:
+        return sorted(cases())
+    except ImportError:
+        return []
+
+
+def check(name):
+    """Compare a case with what it wants; skip what onnxruntime does not pass."""
+    case = cases()[name]
+    inputs, wanted = case.data_sets[0]
+    values = [*case.model.graph.input, *case.model.graph.output]
+    if not all(v.type.HasField("tensor_type") for v in values):
+        pytest.skip("it takes sequences or optionals")
+    inputs = [np.asarray(x) for x in inputs]
+    if any(x.dtype.kind not in "biufV" for x in inputs) or name.startswith("test_ai_onnx_ml"):
+        pytest.skip("it is of another domain, or of strings")
+    if not passes(case, inputs, wanted):
+        pytest.skip("onnxruntime does not pass it")
+    given = dict(zip((v.name for v in case.model.graph.input), inputs))
+    try:
+        made = build_model(case.model, given, threads=1, check=False)
+    except ModelError:
+        if not any(word in name for word in OPEN):
+            raise
+        return
+    found = made(*inputs)
+    found = found if isinstance(found, tuple) else (found,)
+    assert same(case, found, wanted)
+
+
+def passes(case, inputs, wanted):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(
+            case.model.SerializeToString(), options, ["CPUExecutionProvider"]
+        )
+        given = dict(zip((x.name for x in session.get_inputs()), inputs))
+        return same(case, session.run(None, given), wanted)
+    except Exception:  # noqa: BLE001 - of many kinds: it does not know the operator, or the type
+        return False
+
+
+def same(case, found, wanted):
+    for a, b in zip(found, map(np.asarray, wanted), strict=True):
+        if np.shape(a) != b.shape or np.asarray(a).dtype != b.dtype:
+            return False
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        close = {"rtol": max(case.rtol or 0, 1e-3), "atol": max(case.atol or 0, 1e-5)}
+        if not np.allclose(a, b, equal_nan=True, **close):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("name", names()[::STRIDE])
+def test_an_operator_computes_what_onnx_says(name):
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for k, n in enumerate(names()) if k % STRIDE])
+def test_every_other_operator_computes_what_onnx_says(name):
+    check(name)
