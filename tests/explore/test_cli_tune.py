@@ -126,6 +126,8 @@ def test_errors_end_a_command_with_a_message():
             "there is no file nowhere.json; give auto",
         ),
         ("tune-model net.onnx --transfer nowhere.json", "there is no file nowhere.json"),
+        ("replay 3", "`loopwright tune` makes one, --records names another"),
+        ("explain relu x=4 --record 3", "`loopwright tune` makes one, --records names another"),
         ("tune relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
         ("tune relu x=4 --plot p", "the name of a plot ends in one of"),
         ("tune relu x=4 -o my-relu.so", "cannot be one; try my_relu.so"),
