@@ -218,7 +218,7 @@ def _storage(node: Any) -> int | None:
 
 def _strides(node: Any) -> tuple[int, ...] | None:
     """Strides of what a node stands for; None if it is no tensor, or they are not known."""
-    value = getattr(node, "meta", {}).get("example_value")
+    value: Any = getattr(node, "meta", {}).get("example_value")
     known = hasattr(value, "stride") and all(isinstance(n, int) for n in value.stride())
     return tuple(value.stride()) if known else None
 
