@@ -230,12 +230,10 @@ class NotKnown(UnsupportedOperator):
         )
 
 
-def gathered(call: Call, table: Tensor, *at: Any) -> Expr:
-    """The element of a table at places that are elements themselves."""
-    # The notation's indices are affine: this is the one thing of ONNX that it cannot say yet.
-    raise call.unsupported(
-        f"it reads {table.name} at places that are not known, which the notation cannot say"
-    )
+def gathered(table: Tensor, *at: Any) -> Expr:
+    """The element of a table at indices and at integer elements."""
+    element: Expr = table[at]
+    return element
 
 
 def number(value: Any, dtype: str) -> Const:

@@ -330,7 +330,7 @@ def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "t
             name,
             new,
             lambda *i: gathered(
-                call, value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
+                value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
             ),
         )
     runs = form
@@ -521,7 +521,7 @@ def _reverse_sequence(call: Call) -> Value:
         length = f.cast(call.read(lengths, (i[batch],)), "int32")
         here = f.cast(i[time], "int32")
         at = f.where(here < length, length - 1 - here, here)
-        return gathered(call, x, *(at if d == time else k for d, k in enumerate(i)))
+        return gathered(x, *(at if d == time else k for d, k in enumerate(i)))
 
     return define("reversesequence", call.shape(), body)
 
@@ -543,7 +543,7 @@ def _gather(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i[axis : axis + len(own)])
-        return gathered(call, table, *i[:axis], at, *i[axis + len(own) :])
+        return gathered(table, *i[:axis], at, *i[axis + len(own) :])
 
     return define("gather", (*shape[:axis], *own, *shape[axis + 1 :]), body)
 
@@ -554,7 +554,7 @@ def _gather_elements(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i)
-        return gathered(call, table, *(at if d == axis else k for d, k in enumerate(i)))
+        return gathered(table, *(at if d == axis else k for d, k in enumerate(i)))
 
     return define("gatherelements", shape_of(indices), body)
 
@@ -568,7 +568,7 @@ def _gather_nd(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = [indices[(*i[:outer], n)] for n in range(count)]
-        return gathered(call, table, *i[:batch], *at, *i[outer:])
+        return gathered(table, *i[:batch], *at, *i[outer:])
 
     return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
 
@@ -606,7 +606,7 @@ def _scatter(call: Call) -> Value:
 
         def body(*i: Index, table: Tensor = table, before: Tensor = before) -> Expr:
             at = table[i]
-            new = gathered(call, flat_updates, f.max(at, 0))
+            new = gathered(flat_updates, f.max(at, 0))
             return f.where(at >= 0, ops[how](before[i], new), before[i])
 
         data = define("scatter", shape, body)
