@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
@@ -12,7 +11,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, Value, define, operator
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
     "sum": f.sum, "max": f.max, "min": f.min, "prod": f.prod,
@@ -154,7 +153,7 @@ def _softmax(call: Call) -> Value:
 @operator("Hardmax")
 def _hardmax(call: Call) -> Value:
     axis, dtype = call.axis(-1), call.dtype()
-    best = _place(call, axis, "max", last=False)
+    best = ops.argmax(call.tensor(0), axis, keepdims=True, dtype="int32")
 
     def body(*i: Index) -> Expr:
         at = tuple(0 if d == axis else k for d, k in enumerate(i))
@@ -165,79 +164,23 @@ def _hardmax(call: Call) -> Value:
 
 @operator("ArgMax", "ArgMin")
 def _arg(call: Call) -> Value:
-    axis, last = call.axis(0), bool(call.get("select_last_index", 0))
-    place = _place(call, axis, call.op[3:].lower(), last)
-    made = _as(place, "int64")
-    return made if call.get("keepdims", 1) else squeezed(made, [axis])
+    function = ops.argmax if call.op == "ArgMax" else ops.argmin
+    keep, last = bool(call.get("keepdims", 1)), bool(call.get("select_last_index", 0))
+    return function(call.tensor(0), call.axis(0), keep, last)
 
 
-def _place(call: Call, axis: int, op: str, last: bool) -> Tensor:
-    """Where along an axis, which keeps extent 1, the first or last extreme element stands."""
-    x, shape = call.tensor(0), call.shape()
-    best = along(x, [axis], op, name="best")
-    k = Index("k", shape[axis])
-
-    def body(*i: Index) -> Expr:
-        element, extreme = x[tuple(k if d == axis else n for d, n in enumerate(i))], best[i]
-        # Where one is no number, it is the extreme.
-        hit = f.equal(element, extreme) | f.not_equal(element, element)
-        if last:
-            return f.max(f.where(hit, k, -1))
-        return f.min(f.where(hit, k, shape[axis]))
-
-    return define("place", shape_of(best), body)
+@operator("CumSum", "CumProd")
+def _cumulative(call: Call) -> Value:
+    function = ops.cumsum if call.op == "CumSum" else ops.cumprod
+    axis = call.checked_axis(call.integer(1), len(call.shape()))
+    exclusive, backward = bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))
+    return function(call.tensor(0), axis, exclusive, backward)
 
 
-_BLOCK = 32
-"""Elements that a cumulative sum adds up in one block: each by itself, from its beginning."""
-
-
-@operator("CumSum")
-def _cumsum(call: Call) -> Value:
-    x, shape = call.tensor(0), call.shape()
-    axis = call.checked_axis(call.integer(1), len(shape))
-    extent, backward = shape[axis], bool(call.get("reverse", 0))
-    exclusive = bool(call.get("exclusive", 0))
-    blocks = -(-extent // _BLOCK)
-
-    def at(i: Sequence[Any], place: Any) -> tuple[Any, ...]:
-        own = extent - 1 - place if backward else place
-        return tuple(own if d == axis else n for d, n in enumerate(i))
-
-    def counted(n: int) -> tuple[int, ...]:
-        return tuple(n if d == axis else m for d, m in enumerate(shape))
-
-    r, b = Index("r", _BLOCK), Index("b", blocks)
-
-    def total(*i: Index) -> Expr:
-        place = i[axis] * _BLOCK + r
-        return f.sum(f.where(place < extent, x[at(i, place)], 0))
-
-    totals = define("totals", counted(blocks), total)
-
-    def before(*i: Index) -> Expr:
-        element = totals[tuple(b if d == axis else n for d, n in enumerate(i))]
-        return f.sum(f.where(b < i[axis], element, 0))
-
-    ahead = define("ahead", counted(blocks), before)
-
-    def inside(*i: Index) -> Expr:
-        own = i[axis]
-        place = (own // _BLOCK) * _BLOCK + r
-        taken = place < own if exclusive else place <= own
-        return f.sum(f.where(taken, x[at(i, place)], 0))
-
-    within = define("within", shape, inside)
-
-    def body(*i: Index) -> Any:
-        block = tuple(n // _BLOCK if d == axis else n for d, n in enumerate(i))
-        here = extent - 1 - i[axis] if backward else i[axis]
-        own = tuple(here if d == axis else n for d, n in enumerate(i))
-        if backward:
-            block = tuple(here // _BLOCK if d == axis else n for d, n in enumerate(i))
-        return ahead[block] + within[own]
-
-    return define("cumsum", shape, body)
+@operator("TopK")
+def _top_k(call: Call) -> Sequence[Value]:
+    count = call.integer(1, call.get("k"))
+    return ops.topk(call.tensor(0), count, call.axis(-1), bool(call.get("largest", 1)))
 
 
 @operator("LpNormalization")
