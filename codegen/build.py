@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import tvm
@@ -32,7 +32,14 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, as_workload, tensor_shape
 from loopwright.schedule.explain import Explanation, explanation
+from loopwright.schedule.loops.nothing import (
+    NOTHING,
+    has_elements,
+    with_nothing,
+    without_nothing,
+)
 from loopwright.schedule.lowering import lower
+from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, default_sketch, find_sketch, space
 from loopwright.schedule.target import Target
@@ -109,6 +116,8 @@ def program(
             f"{brief(config)} is no config: give a point of the workload's "
             "space, such as lw.space(workload).default or the config of what lw.tune returned"
         )
+    if not has_elements(workload):
+        return _program_of_nothing(workload, config, target, numerics)
     allowed = None if numerics is None else Numerics.of(numerics)
     if config is None:
         word = Numerics.STANDARD if allowed is None else allowed
@@ -124,6 +133,23 @@ def program(
     tree = lower(sketch, target, config)
     verify(tree, target.gpu)
     return Program(workload, target, config, tree, sketch.numerics, sketch.error_growth)
+
+
+def _program_of_nothing(
+    workload: Workload,
+    config: Config | None,
+    target: Target,
+    numerics: str | Numerics | None,
+) -> Program:
+    """The program of a workload some of whose tensors have no elements."""
+    left = without_nothing(workload)
+    if left.stages and target.gpu is not None:
+        raise TargetError("tensors without elements are for processors: build it for the CPU")
+    if not left.stages:
+        nothing = Config(SketchName(Derivation(), "nothing"), ())
+        return Program(workload, target, nothing, with_nothing(NOTHING, workload))
+    made = program(left, config, target, numerics)
+    return replace(made, workload=workload, tree=with_nothing(made.tree, workload))
 
 
 def build(

@@ -49,7 +49,7 @@ def einsum(spec: str, *tensors: Tensor) -> Tensor:
     equation = parse(spec)
     factors, result = _resolve(equation, tensors)
     dtype = _promote(spec, tensors)
-    if len(factors) > 1:
+    if len(factors) > 1 and not any(0 in f.shape for f in factors):
         factors = _sum_lone_indices(factors, result, dtype)
     *steps, last = _path(factors, result)
     for positions in steps:
@@ -248,7 +248,7 @@ def _sum_lone_indices(
 def _path(factors: list[_Factor], result: tuple[str, ...]) -> list[tuple[int, ...]]:
     """Contraction path: the factors to multiply in each step; a step's product goes to the end of
     the list."""
-    if len(factors) <= 2:
+    if len(factors) <= 2 or any(0 in f.shape for f in factors):
         return [tuple(range(len(factors)))]
     import opt_einsum
 
@@ -268,7 +268,7 @@ def _contract(name: str, group: Sequence[_Factor], labels: tuple[str, ...], dtyp
     extents: dict[str, int] = {}
     for factor in group:
         for label, extent in zip(factor.labels, factor.shape, strict=True):
-            extents[label] = max(extent, extents.get(label, 1))
+            extents[label] = extent if extent != 1 else extents.get(label, 1)
     indices = {label: Index(label, extent) for label, extent in extents.items()}
     reads = []
     for factor in group:
@@ -278,18 +278,21 @@ def _contract(name: str, group: Sequence[_Factor], labels: tuple[str, ...], dtyp
     axes = tuple(indices[label] for label in labels)
     out = Tensor(name)
     if dtype == "bool":
-        _define_bool(out, axes, reads, reduces=len(axes) < len(indices))
+        summed = [extents[label] for label in extents if label not in labels]
+        _define_bool(out, axes, reads, summed)
     else:
         out[axes] = Reduce("sum", functools.reduce(operator.mul, reads))
     return _Factor(out, labels, group[0].first)
 
 
-def _define_bool(out: Tensor, axes: tuple[Index, ...], reads: list[Expr], reduces: bool) -> None:
-    """Products are "and", sums are "or", which is the maximum of bytes 0 and 1."""
+def _define_bool(
+    out: Tensor, axes: tuple[Index, ...], reads: list[Expr], summed: list[int]
+) -> None:
+    """Products are "and", sums are "or", which is the maximum of bytes 0 and 1; of none, false."""
     body = functools.reduce(operator.and_, reads)
-    if reduces:
+    if summed:
         most = Tensor("einsum_or")
-        most[axes] = Reduce("max", cast(body, "uint8"))
+        most[axes] = Reduce("max" if all(summed) else "sum", cast(body, "uint8"))
         body = cast(most[axes], "bool")
     out[axes] = body
 

@@ -229,8 +229,8 @@ def indices(names: str = "", /, **extents: int) -> tuple[Index, ...]:
         )
     split = names.replace(",", " ").split()
     for name, extent in extents.items():
-        if isinstance(extent, bool) or not isinstance(extent, _INTEGERS) or extent < 1:
-            raise NotationError(f"the extent of index {name} is {extent!r}; give an integer ≥ 1")
+        if isinstance(extent, bool) or not isinstance(extent, _INTEGERS) or extent < 0:
+            raise NotationError(f"the extent of index {name} is {extent!r}; give an integer ≥ 0")
         if name not in split:
             split.append(name)
     for name in split:

@@ -271,9 +271,9 @@ def _sum_of_products(factors: list[Array], shape: list[int], rank: int) -> Array
     full[0] = np.broadcast_to(full[0], missing)
     operands: list[Any] = []
     for x in full:
-        axes = [axis for axis, extent in enumerate(x.shape) if extent > 1]
+        axes = [axis for axis, extent in enumerate(x.shape) if extent != 1]
         operands += [x.reshape([x.shape[axis] for axis in axes]), axes]
-    kept = [axis for axis in range(rank) if shape[axis] > 1]
+    kept = [axis for axis in range(rank) if shape[axis] != 1]
     result: Array = np.einsum(*operands, kept, optimize=True)
     return result.reshape(shape[:rank])
 
@@ -291,6 +291,8 @@ def _evaluate(
         where = tuple(
             np.clip(position(a, grid), 0, n - 1) for a, n in zip(x.index, shape, strict=True)
         )
+        if 0 in shape:  # what is read there, if anything, is not used
+            return np.zeros(np.broadcast_shapes(*(w.shape for w in where)), _work_type(x.dtype))
         element: Array = values[x.tensor][where].astype(_work_type(x.dtype))
         return element
     if isinstance(x, e.Gather):

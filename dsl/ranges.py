@@ -152,6 +152,8 @@ def _check_inside(
     positions: list[_Position],
 ) -> None:
     for p in positions:
+        if 0 in (extents[i] for i in p.position.indices()):
+            continue  # nothing is read
         low, high = p.position.bounds(extents)
         if not p.guarded and (low < 0 or high >= p.extent):
             inside = dict.fromkeys(p.position.indices())

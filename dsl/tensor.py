@@ -166,6 +166,12 @@ class Tensor:
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
+        nothing = [i.name for i in inner if i.extent == 0]
+        if nothing and reducer in ("max", "min") and all(i.extent for i in outer):
+            raise NotationError(
+                f"{self.name}: the {reducer} over {nothing[0]}, which has extent 0, is of no "
+                "elements and has no value; give that axis an element, or sum"
+            )
         self.shape = tuple(extents[i] for i in axes)
         self._dtype = body.dtype
         wide = sum_type(body.dtype)
@@ -285,8 +291,8 @@ def _plain(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
 
 def _check_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     for extent in shape:
-        if isinstance(extent, bool) or not hasattr(extent, "__index__") or extent < 1:
-            raise NotationError(f"shape {tuple(shape)} of {name}: extents are integers ≥ 1")
+        if isinstance(extent, bool) or not hasattr(extent, "__index__") or extent < 0:
+            raise NotationError(f"shape {tuple(shape)} of {name}: extents are integers ≥ 0")
     return tuple(int(extent) for extent in shape)
 
 

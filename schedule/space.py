@@ -15,6 +15,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.gpu.sketches import gpu_sketches
+from loopwright.schedule.loops.nothing import refuse_nothing
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.registry import Named, derive, variants
 from loopwright.schedule.sketch.naming import Derivation, SketchName
@@ -104,7 +105,9 @@ def space(
     workload: Workload, target: Target, numerics: str | Numerics = Numerics.STANDARD
 ) -> Space:
     """Derive the space of a workload: the union of the spaces of its rewrites that `numerics`
-    allows. Raises `ConfigError` for another word."""
+    allows. Raises `ConfigError` for another word, and `NotationError` where a tensor has no
+    elements."""
+    refuse_nothing(workload)
     return _space(Named(workload), target, Numerics.of(numerics))
 
 

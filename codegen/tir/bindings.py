@@ -95,5 +95,7 @@ def dtype_of(value: Expr) -> str:
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    """Several statements as one."""
+    """Statements as one."""
+    if not statements:
+        return tirx.Evaluate(tirx.IntImm("int32", 0))
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))

@@ -194,7 +194,7 @@ def test_indices_are_made_from_names_and_extents() -> None:
     [
         ("i i", {}, "twice"),
         ("2i", {}, "'2i' cannot name an index"),
-        ("i", {"r": 0}, "extent of index r is 0"),
+        ("i", {"r": -1}, "extent of index r is -1"),
         ("i", {"r": 2.0}, "extent of index r is 2.0"),
         ("i", {"r": True}, "extent of index r is True"),
     ],
