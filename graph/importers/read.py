@@ -129,7 +129,10 @@ def _by_tvm(model: Any, given: Mapping[str, Any], reason: UnsupportedOperator) -
     try:
         return _fixed(by_tvm(model, given))
     except ModelError as error:
-        raise ModelError(f"{reason}. TVM's importer does not read the model either") from error
+        raise ModelError(
+            f"{reason}. TVM's importer does not read the model either: leave what needs this to "
+            "the caller, or export the model otherwise"
+        ) from error
 
 
 def _structure(program: Any) -> Callable[[Sequence[Any]], Any] | None:

@@ -79,12 +79,16 @@ def test_an_open_shape_is_an_error_that_says_how_to_close_it():
 def test_an_operator_that_cannot_be_tuned_keeps_tvms_path_and_says_so():
     from onnx import TensorProto, helper
 
-    node = helper.make_node("Gather", ["x", "i"], ["y"])
+    node = helper.make_node("ScatterND", ["x", "i", "u"], ["y"])
     model = _onnx([node], (3, 7))
-    model.graph.input.append(helper.make_tensor_value_info("i", TensorProto.INT64, (2,)))
-    x = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
+    for name, kind, shape in (("i", TensorProto.INT64, (2, 1)), ("u", TensorProto.FLOAT, (2, 7))):
+        model.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
+    rng = np.random.default_rng(1)
+    x, u = (rng.standard_normal(s).astype(np.float32) for s in ((3, 7), (2, 7)))
     made = build_model(model, threads=1)
-    np.testing.assert_array_equal(made(x, np.array([2, 0])), x[[2, 0]])
+    wanted = x.copy()
+    wanted[[2, 0]] = u
+    np.testing.assert_array_equal(made(x, np.array([[2], [0]]), u), wanted)
     (note,) = made.notes
     assert "keeps TVM's path" in note
 

@@ -1,0 +1,51 @@
+"""ONNX files that ship inside of public packages; those packages are not needed, only read."""
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+from loopwright.graph.compile.model import TunedModel, build_model
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = [pytest.mark.onnx, pytest.mark.slow]
+
+FILES = {
+    "ch_PP-OCRv4_det_infer.onnx": ("rapidocr-onnxruntime", {"x": (1, 3, 320, 320)}),
+    "ch_PP-OCRv4_rec_infer.onnx": ("rapidocr-onnxruntime", {"x": (1, 3, 48, 320)}),
+    "ch_ppocr_mobile_v2.0_cls_infer.onnx": ("rapidocr-onnxruntime", {"x": (1, 3, 48, 192)}),
+    "silero_vad.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
+    "silero_vad_16k_op15.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
+    "silero_vad_half.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
+    "silero_vad_op18_ifless.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
+}
+
+
+def path_of(package, name):
+    """Where a file of an installed package lies."""
+    try:
+        files = importlib.metadata.files(package) or ()
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{package} is not installed")
+    found = [f.locate() for f in files if f.name == name]
+    return found[0] if found else pytest.skip(f"this {package} has no {name}")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_public_file_computes_what_onnxruntime_does(name):
+    package, shapes = FILES[name]
+    path = str(path_of(package, name))
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    given = {
+        x.name: rng.standard_normal(shapes[x.name]).astype(np.float32)
+        if x.name in shapes
+        else np.array(16000, np.int64)
+        for x in session.get_inputs()
+    }
+    model = build_model(path, given)
+    assert isinstance(model, TunedModel)  # not on TVM's virtual machine
+    wanted = session.run(None, given)
+    made = model(**given)
+    for a, b in zip(made if isinstance(made, tuple) else (made,), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
