@@ -4,6 +4,7 @@
          | IndexValue(affine)             | Unary(op, x)
          | Binary(op, x, y)               | Select(cond, x, y)
          | Cast(x, dtype)                 | Reduce(op, x)   -- only as a whole right-hand side
+         | Gather(table, at…)
 
 Both sides of an operator have one dtype: a Python number takes that of the other side, two
 tensors of different types want an explicit `lw.cast`.
@@ -177,6 +178,29 @@ class Read(Expr):
 
 
 @dataclass(frozen=True)
+class Table(Read):
+    """The read in a `Gather`: 0 stands where elements are subscripts. Only what a tensor is made
+    of may be learned from it; rewrites that replace reads leave it alone."""
+
+
+@dataclass(frozen=True)
+class Gather(Expr):
+    """An element of a tensor at places that elements name: `X[I[i], j]`.
+
+    `at` has the element for each axis of the table, None where the table's own subscript holds. A
+    negative element counts from the end, as in Python. What is outside of the tensor then is moved
+    to the nearest element.
+    """
+
+    table: Any  # a `Table`; in a loop tree, a load
+    at: tuple[Expr | None, ...]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.table.dtype)
+
+
+@dataclass(frozen=True)
 class Accumulation:
     """Right-hand side of `T[i] += x` before it is assigned, for a T that takes its type from x."""
 
@@ -280,6 +304,19 @@ def unary(op: str, x: object) -> Expr:
     return Unary(op, value)
 
 
+def gather(tensor: Tensor, index: tuple[Affine | Expr, ...]) -> Gather:
+    """An element of a tensor at index expressions and integer elements."""
+    for x in index:
+        if isinstance(x, Expr) and (is_float(x.dtype) or x.dtype == "bool"):
+            raise NotationError(
+                f"{tensor.name} is indexed by an element of {x.dtype}: use an integer element, "
+                'lw.cast(…, "int32")'
+            )
+    zero = Affine((), 0)
+    places = tuple(zero if isinstance(x, Expr) else x for x in index)
+    return Gather(Table(tensor, places), tuple(x if isinstance(x, Expr) else None for x in index))
+
+
 def refuse_truth(value: object, where: str) -> None:
     """Raises `NotationError` for a truth value of Python's, which `==` of elements or indices
     gives: it compares the notation."""
@@ -341,6 +378,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         return (expr.x, expr.y)
     if isinstance(expr, Select):
         return (expr.cond, expr.x, expr.y)
+    if isinstance(expr, Gather):
+        return (expr.table, *(x for x in expr.at if x is not None))
     return ()
 
 
@@ -363,6 +402,11 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         return Binary(expr.op, change(expr.x), change(expr.y))
     if isinstance(expr, Select):
         return Select(change(expr.cond), change(expr.x), change(expr.y))
+    if isinstance(expr, Gather):
+        table = change(expr.table)
+        if isinstance(table, Read):
+            table = Table(table.tensor, table.index)
+        return Gather(table, tuple(x if x is None else change(x) for x in expr.at))
     return expr
 
 

@@ -210,7 +210,8 @@ def as_affine(value: IndexExpr | int) -> Affine:
         return value.affine()
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise NotationError(
-            f"{value!r} is not an index expression: use indices, integers, and +, -, *, //, %"
+            f"{value!r} is not an index expression: use indices, integers, and +, -, *, //, %, or "
+            "an element of integers, X[I[i]]"
         )
     return Affine((), int(value.__index__()))
 

@@ -293,6 +293,8 @@ def _evaluate(
         )
         element: Array = values[x.tensor][where].astype(_work_type(x.dtype))
         return element
+    if isinstance(x, e.Gather):
+        return _gathered(x, grid, values, change)
     parts = [_evaluate(child, grid, values, change) for child in children(x)]
     if _is_step(x):
         parts = [change.operand(child, part) for child, part in zip(children(x), parts)]
@@ -304,6 +306,22 @@ def _evaluate(
         return BINARY[x.op](parts[0], parts[1])
     assert isinstance(x, e.Select), x
     return np.where(parts[0], parts[1], parts[2])
+
+
+def _gathered(
+    x: e.Gather, grid: Mapping[Index, Array], values: Mapping[Tensor, Array], change: _Exact
+) -> Array:
+    where = []
+    for place, at, size in zip(x.table.index, x.at, tensor_shape(x.table.tensor), strict=True):
+        if at is None:
+            where.append(position(place, grid))
+        else:
+            named = _evaluate(at, grid, values, change)
+            named = np.minimum(named, size - 1).astype(np.int64)
+            where.append(np.where(named < 0, named + size, named))
+    sizes = tensor_shape(x.table.tensor)
+    near = tuple(np.clip(p, 0, n - 1) for p, n in zip(where, sizes, strict=True))
+    return np.asarray(values[x.table.tensor][near].astype(_work_type(x.dtype)))
 
 
 def _is_step(x: e.Expr) -> bool:

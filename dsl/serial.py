@@ -58,6 +58,10 @@ def expr_to_json(x: e.Expr) -> list[Any]:
         return ["const", text if text in INFINITIES else x.value, x.type]
     if isinstance(x, e.Read):
         return ["read", x.tensor.name, [affine_to_json(a) for a in x.index]]
+    if isinstance(x, e.Gather):
+        pairs = zip(x.table.index, x.at, strict=True)
+        places = [affine_to_json(p) if at is None else {"at": expr_to_json(at)} for p, at in pairs]
+        return ["gather", x.table.tensor.name, places]
     if isinstance(x, e.IndexValue):
         return ["index", affine_to_json(x.value)]
     if isinstance(x, e.Unary):
@@ -87,6 +91,12 @@ def expr_from_json(
         name, index = rest
         read: e.Expr = known[name][tuple(affine_from_json(a, ranges) for a in index)]
         return read
+    if op == "gather":
+        name, places = rest
+        index = [
+            sub(p["at"]) if isinstance(p, dict) else affine_from_json(p, ranges) for p in places
+        ]
+        return e.gather(known[name], tuple(index))
     if op == "index":
         return e.IndexValue(affine_from_json(rest[0], ranges))
     if op == "where":

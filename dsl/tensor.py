@@ -18,6 +18,7 @@ from loopwright.dsl.expr import (
     Reduce,
     as_expr,
     children,
+    gather,
     refuse_truth,
     walk,
     widened,
@@ -91,15 +92,17 @@ class Tensor:
         return self._dtype is None
 
     def __getitem__(self, index: Any) -> Any:
-        subscript = _subscript(index)
+        parts = index if isinstance(index, tuple) else (index,)
         if self.shape is None:
-            return _Pending(self, subscript)
-        if len(subscript) != len(self.shape):
+            return _Pending(self, _subscript(index))
+        if len(parts) != len(self.shape):
             raise NotationError(
                 f"{self.name} has {len(self.shape)} axes, shape {self.shape}, but is indexed by "
-                f"{len(subscript)}: [{', '.join(map(str, subscript))}]"
+                f"{len(parts)}: [{', '.join(map(str, parts))}]"
             )
-        return Read(self, subscript)
+        if any(isinstance(x, Expr) for x in parts):
+            return gather(self, tuple(x if isinstance(x, Expr) else as_affine(x) for x in parts))
+        return Read(self, _subscript(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         axes = self._check_left(_subscript(index))
@@ -267,6 +270,12 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tenso
 
 
 def _subscript(index: Any) -> tuple[Affine, ...]:
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, Expr):
+            raise NotationError(
+                "an element is no index on the left of a definition: elements say where to read, "
+                "X[I[i], j]; where to write, indices do"
+            )
     return tuple(as_affine(i) for i in (index if isinstance(index, tuple) else (index,)))
 
 

@@ -726,3 +726,51 @@ def integers_without_a_sign():
     C[i, j] += (A[i, k] - 3) * B[k, j]
     E[i, j] = (D[i, j] - 7) * 0xFFFF_FFFF_FFFF_FFF1 ^ D[i, j] >> 1
     return C, E
+
+
+@case
+def rows_of_an_embedding_table():
+    X, N, B, Y = T("X", 50, 29), T("N", 13, dtype="int64"), T("B", 29), lw.tensor("Y")
+    i, j = lw.indices("i j")
+    Y[i, j] = X[N[i], j] * 2.0 + B[j]
+    return Y
+
+
+@case
+def elements_along_an_axis():
+    X, N, Y = T("X", 7, 19), T("N", 7, 11, dtype="int32"), lw.tensor("Y")
+    i, j = lw.indices("i j")
+    Y[i, j] = X[i, N[i, j] * 3]
+    return Y
+
+
+@case
+def points_of_a_computed_tensor():
+    X, W, N, C, Y = (
+        T("X", 17, 12),
+        T("W", 12, 21),
+        T("N", 23, 2, dtype="int8"),
+        *map(lw.tensor, "CY"),
+    )
+    i, j, k, p = lw.indices("i j k p")
+    C[i, j] += X[i, k] * W[k, j]
+    Y[p] = lw.exp(C[N[p, 0], N[p, 1]])
+    return Y
+
+
+@case
+def sum_of_gathered_rows_times_weights():
+    X, N, W, Y = T("X", 31, 16), T("N", 5, 4, dtype="int32"), T("W", 16, 9), lw.tensor("Y")
+    i, j, k, n = lw.indices("i j k n")
+    Y[i, j] += X[N[i, n], k] * W[k, j]
+    return Y
+
+
+@case
+def rows_that_are_gathered_by_a_reduction_and_padded():
+    X, S, A, P, Y = T("X", 9, 14), T("S", 6, 5, dtype="int32"), *map(lw.tensor, "APY")
+    i, j, k = lw.indices("i j k")
+    A[i] = lw.max(S[i, k])
+    P = lw.pad(X, [(0, 2), (1, 1)])
+    Y[i, j] = lw.where(lw.equal(A[i], 3), 0.0, P[A[i], j])
+    return Y

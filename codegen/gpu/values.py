@@ -73,9 +73,9 @@ class GpuValues(ValueEmitter):
         x, y = bind(parts[0]), bind(parts[1])
         return tirx.if_then_else(y < x if op == "min" else y > x, y, x)
 
-    def number(self, x: Const) -> Any:
+    def constant(self, x: Const) -> Any:
         """TVM writes seven digits of a constant into OpenCL: others go as bits."""
         if self.language != "opencl" or not math.isfinite(float(x.value)):
-            return super().number(x)
+            return super().constant(x)
         bits = by_bits(x, "as")
-        return super().number(x) if bits is None else bits
+        return super().constant(x) if bits is None else bits

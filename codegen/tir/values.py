@@ -17,6 +17,7 @@ from loopwright.codegen.tir import integers
 from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
+from loopwright.codegen.tir.indices import expression, number
 from loopwright.dsl.dtypes import HALVES, is_float, is_unsigned, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
@@ -25,12 +26,15 @@ from loopwright.dsl.expr import (
     Cast,
     Const,
     Expr,
+    Gather,
     Select,
     Unary,
     children,
+    walk,
 )
 from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Position
 
+_SHORT = 8  # parts of an expression that may be written more than once
 _WRAPPING = ("add", "sub", "mul")
 _DIVISIONS = ("floordiv", "mod", "trunc_div", "fmod")
 
@@ -107,7 +111,7 @@ class ValueEmitter:
         """An operator of two values of one type."""
         return _BINARY[op](*parts)
 
-    def number(self, x: Const) -> Any:
+    def constant(self, x: Const) -> Any:
         """A constant, in the type that it is computed in."""
         return _const(x)
 
@@ -117,6 +121,8 @@ class ValueEmitter:
         """A value as its buffer holds it; `bind` names what is used more than once."""
         if isinstance(x, Load) and x.dtype == dtype:
             return self._element(x)
+        if isinstance(x, Gather) and x.dtype == dtype:
+            return self._gathered(x, bind)
         value = self._emit(x, bind)
         if dtype == "bool":
             return tirx.Cast("uint8", value)
@@ -125,12 +131,14 @@ class ValueEmitter:
     def _emit(self, x: Expr, bind: Bind) -> Any:
         """A value in the type that it is computed in: float32 for the halves."""
         if isinstance(x, Const):
-            return self.number(x)
+            return self.constant(x)
         if isinstance(x, Load):
             return self._load(x)
         if isinstance(x, Position):
             value = self.linear(x.value)
             return tirx.IntImm("int32", value) if isinstance(value, int) else value
+        if isinstance(x, Gather):
+            return self._loaded(self._gathered(x, bind), x.dtype)
         parts = [self._emit(child, bind) for child in children(x)]
         if isinstance(x, Select):
             return self.choose(*parts)
@@ -225,10 +233,40 @@ class ValueEmitter:
         return tirx.BufferLoad(self.buffers[x.buffer.name], [at])
 
     def _load(self, x: Load) -> Any:
-        value = self._element(x)
-        if x.dtype == "bool":
+        return self._loaded(self._element(x), x.dtype)
+
+    def _loaded(self, value: Any, dtype: str) -> Any:
+        """What a buffer holds, in the type that it is computed in."""
+        if dtype == "bool":
             return tirx.NE(value, tirx.IntImm("uint8", 0))
-        return self.of_half(value, x.dtype) if x.dtype in HALVES else value
+        return self.of_half(value, dtype) if dtype in HALVES else value
+
+    def _gathered(self, x: Gather, bind: Bind) -> Any:
+        """An element of a buffer at places that elements name, as the buffer holds it."""
+        table = x.table
+        at, step = expression(self.offset(table.buffer, table.index, table.clamped)), 1
+        for named, size in zip(reversed(x.at), reversed(table.buffer.shape), strict=True):
+            if named is not None:
+                at = at + self._place(named, int(size), bind) * number(step)
+            step *= int(size)
+        return tirx.BufferLoad(self.buffers[table.buffer.name], [at])
+
+    def _place(self, named: Expr, size: int, bind: Bind) -> Any:
+        """A subscript that an element names, inside of an axis."""
+        # A name would be kept for each lane. Without one, TVM sees where all lanes have the same
+        # subscript, and loads neighbours as a vector.
+        short = sum(1 for _ in walk(named)) <= _SHORT
+        value = self._emit(named, (lambda part: part) if short else bind)
+        dtype = dtype_of(value)
+        wide = dtype if dtype in ("int64", "uint64") else "int64" if dtype == "uint32" else "int32"
+        value = value if dtype == wide else tirx.Cast(wide, value)
+        value = value if short else bind(value)
+        last = tirx.IntImm(wide, size - 1)
+        if not is_unsigned(wide):
+            zero = tirx.IntImm(wide, 0)
+            near = tirx.Add(value, tirx.IntImm(wide, size))
+            value = self.choose(tirx.LT(value, zero), tirx.Max(near, zero), value)
+        return tirx.Cast("int32", tirx.Min(value, last))
 
     def _cast(self, value: Any, source: str, dtype: str, bind: Bind) -> Any:
         if source == "bool":
@@ -259,9 +297,9 @@ def _may_be_nan(x: Expr) -> bool:
 class CValues(ValueEmitter):
     """Emits element expressions for C, for which TVM writes NaN by a name that is none."""
 
-    def number(self, x: Const) -> Any:
+    def constant(self, x: Const) -> Any:
         bits = by_bits(x, "lw_as")
-        return super().number(x) if bits is None else bits
+        return super().constant(x) if bits is None else bits
 
 
 def by_bits(x: Const, function: str) -> Any:
@@ -294,8 +332,6 @@ def _const(x: Const) -> Any:
     if dtype == "bool":
         return tirx.IntImm("bool", int(x.value))
     if not is_float(dtype):
-        if int(x.value) >= 1 << 63:  # TVM's constants are int64
-            return tirx.Cast(dtype, tirx.IntImm("int64", int(x.value) - (1 << 64)))
         return tirx.IntImm(dtype, int(x.value))
     value = _of_type(x)
     if math.isinf(value) or math.isnan(value):

@@ -12,7 +12,7 @@ from tvm.ir import Call, TensorLoad
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import check_dtype, is_float, limits
 from loopwright.dsl.elements import FLOAT_FUNCTIONS
-from loopwright.dsl.expr import Const, Expr, IndexValue, Read, as_expr, binary, unary
+from loopwright.dsl.expr import Const, Expr, IndexValue, as_expr, binary, unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
@@ -140,19 +140,19 @@ class Values:
         tensor = self.tensors.get(x.source)
         if tensor is None:
             raise UnsupportedOperator(f"it reads {x.source.name}, a view")
-        index = []
+        index: list[Affine | Expr] = []
         for at, size in zip(x.indices, tensor.shape or ()):
             form = self.affine(at)
             if form is None:
-                raise UnsupportedOperator(
-                    f"it reads {tensor.name} at {at}, which is no index arithmetic"
-                )
+                index.append(self.expr(at))
+                continue
             plain = form.plain()
             if plain is not None and self.extents[plain] < size:
                 # A plain index runs over the whole axis, by the notation's rules; this one not.
                 form = plain % self.extents[plain]
             index.append(form)
-        return Read(tensor, tuple(index))
+        read: Expr = tensor[tuple(index)]
+        return read
 
     def _select(self, cond: Any, x: Any, y: Any) -> Expr:
         return f.where(self.expr(cond), *_agreeing(self.expr(x), self.expr(y)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, rebuild
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table, rebuild
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import CPU
@@ -449,7 +449,7 @@ class NestLowering:
 
     def _load(self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]) -> Load:
         packed = self.packed.get((read.tensor, read.index))
-        if packed is not None:
+        if packed is not None and not isinstance(read, Table):
             buffer = self.storage.packed[packed, self.number]
             inside = (*(place[a] for a in packed.inner), at.get(packed.axis, Linear()))
             if packed.local:

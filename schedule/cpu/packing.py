@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Read
+from loopwright.dsl.expr import Read, Table
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.cpu.heuristics import CPU
@@ -83,7 +83,7 @@ def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
         extents |= {row: extent(row) for row in context.rows}
     if axis not in used & set(nest.axes) or not used <= set(extents):
         return False
-    if read.tensor is nest.result:
+    if read.tensor is nest.result or isinstance(read, Table):
         return False
     if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
         return False

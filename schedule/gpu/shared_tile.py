@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loopwright.dsl.dtypes import is_float, item_bytes
-from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
+from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, Table
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import At, KernelLowering, extents_of, linear, nothing
 from loopwright.schedule.loops.statements import leaves, wrapped
@@ -86,10 +86,9 @@ class _Axis:
 
 def is_affine(read: Read, nest: Nest) -> bool:
     """Return whether all subscripts are affine in the loops of the nest."""
-    known = set(nest.extents)
-    return all(
-        isinstance(atom, Index) and atom in known for p in read.index for atom, _ in p.terms
-    )
+    known, atoms = set(nest.extents), [atom for p in read.index for atom, _ in p.terms]
+    affine = all(isinstance(atom, Index) and atom in known for atom in atoms)
+    return affine and not isinstance(read, Table)
 
 
 def is_transposed(read: Read, fast: tuple[Index, ...]) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read, map_leaves
+from loopwright.dsl.expr import Expr, Read, Table, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, indices_in, substitute_axes, unused
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, gathers
 
 
 def inline(program: Program, producer: Nest) -> Program:
@@ -41,6 +41,11 @@ def can_inline(program: Program, producer: Nest) -> bool:
         return False
     if sum(n.out is producer.out for n in program) != 1:
         return False
+    readers = [n for n in program if any(r.tensor is producer.out for r in n.reads())]
+    if any(isinstance(r, Table) and r.tensor is producer.out for n in readers for r in n.reads()):
+        return False
+    if gathers(producer) and any(n.reducer is not None for n in readers):
+        return False
     shape = tensor_shape(producer.out)
     for where, size in zip(producer.index, shape, strict=True):
         axis = where.plain()
@@ -61,6 +66,8 @@ def fuse_epilogue(producer: Nest, consumer: Nest) -> Nest | None:
      ↦  D[i, j] = relu(sum over k of A[i, k] * B[k, j])`
     """
     if producer.reducer is None or producer.epilogue is not None or consumer.reducer is not None:
+        return None
+    if gathers(consumer):
         return None
     accesses = {r.index for r in consumer.reads() if r.tensor is producer.out}
     if len(accesses) != 1:

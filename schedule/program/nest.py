@@ -11,15 +11,19 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import (
     Binary,
     Expr,
+    Gather,
     IndexValue,
     Read,
     Select,
+    Table,
     Unary,
     children,
     map_leaves,
+    rebuild,
     walk,
 )
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, defined, tensor_shape
 from loopwright.schedule.target import Target
@@ -135,14 +139,45 @@ def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
 
 
 def nests(workload: Workload) -> tuple[Nest, ...]:
-    """One nest per stage, in order."""
+    """One nest per stage, in order, and before a reduction those of the elements that it
+    gathers."""
     result = []
+    names = {t.name for t in (*workload.inputs, *workload.stages)}
     for stage in workload.stages:
         d = defined(stage)
         index = tuple(axis.affine() for axis in d.axes)
-        nest = Nest(stage, index, d.axes, d.reduce, d.reducer, d.body, stage)
-        result.append(_resolved(nest))
+        nest = _resolved(Nest(stage, index, d.axes, d.reduce, d.reducer, d.body, stage))
+        if nest.reducer is not None and gathers(nest):
+            made, nest = _gathered_before(nest, names)
+            result += made
+        result.append(nest)
     return tuple(result)
+
+
+def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
+    """A reduction without gathers, and the nests of these: as operands that are re-laid and kept
+    in fast memory, they had to be whole.
+
+    `Y[i] += X[I[i, k]] * W[k]  ↦  G[i, k] = X[I[i, k]];  Y[i] += G[i, k] * W[k]`
+    """
+    made: dict[Gather, Nest] = {}
+
+    def without(x: Expr) -> Expr:
+        if not isinstance(x, Gather):
+            return rebuild(x, without)
+        if x not in made:
+            name = f"{nest.out.name}_{x.table.tensor.name}"
+            while name in names:
+                name += "_"
+            names.add(name)
+            used = set(indices_in(x))
+            axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
+            out = Tensor(name, tuple(map(extent, axes)), x.dtype)
+            made[x] = Nest(out, tuple(i.affine() for i in axes), axes, (), None, x, out)
+        return Read(made[x].out, made[x].index)
+
+    whole = replace(nest, body=without(nest.body))
+    return list(made.values()), whole
 
 
 def _resolved(nest: Nest) -> Nest:
@@ -170,6 +205,11 @@ def predicated_reads(expr: Expr, predicated: bool = False) -> Iterator[tuple[Rea
         yield expr, predicated
     for part, child in enumerate(children(expr)):
         yield from predicated_reads(child, predicated or (isinstance(expr, Select) and part > 0))
+
+
+def gathers(nest: Nest) -> bool:
+    """Return whether elements say where the nest reads."""
+    return any(isinstance(r, Table) for r in nest.reads())
 
 
 def in_place(nest: Nest) -> bool:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import Binary, Read, Select, Unary, walk
+from loopwright.dsl.expr import Binary, Read, Select, Table, Unary, walk
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_shape
@@ -269,6 +269,7 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Fusio
     shared, inner = under(run, classes)
     others = [n for n in program if n not in run]
     elsewhere = {r.tensor for n in others for r in n.reads()}
+    elsewhere |= {r.tensor for n in run for r in n.reads() if isinstance(r, Table)}
     parts = {n.out.name for n in others}  # of what several nests write: phases, say
     local = {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
     return FusionGroup(*with_scratch(shared, inner, local))

@@ -11,7 +11,8 @@
            | MatrixFill | MatrixLoad | MatrixMultiply | MatrixStore             for their warps
     kind   = "serial" | "parallel" | "unrolled" | "vectorized" | "block" | "thread"
     value  = the element expressions of the notation, with these leaves:
-             Const | Load(buffer, index*, clamped) | Position(linear)
+             Const | Load(buffer, index*, clamped) | Position(linear); the table of a `Gather`
+             is a load, 0 where elements are subscripts
     index  = Linear: const + Σ coefficient · (Var | Quotient | Remainder)
     buffer = Buffer(name, shape, dtype, scope)
     scope  = "argument" | "heap" | "register" | "shared" | "matrix_a" | "matrix_b" | "accumulator"

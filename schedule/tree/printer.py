@@ -30,7 +30,6 @@ from loopwright.schedule.tree.grammar import (
     Store,
     Tree,
     Var,
-    map_values,
 )
 
 _MARKS = {
@@ -117,7 +116,17 @@ def _element(buffer: Buffer, index: tuple[Linear, ...]) -> str:
 
 def show_value(x: e.Expr) -> str:
     """An element expression of a tree, printed by the notation's printer."""
-    return notation.show_expr(map_values(x, _named))
+    return notation.show_expr(_with_names(x))
+
+
+def _with_names(x: e.Expr) -> e.Expr:
+    if isinstance(x, (Load, Position)):
+        return _named(x)
+    if isinstance(x, e.Gather):
+        index = tuple(map(_linear, x.table.index))
+        at = tuple(part if part is None else _with_names(part) for part in x.at)
+        return _Text(notation.show_gather(x.table.buffer.name, index, at))
+    return e.rebuild(x, _with_names)
 
 
 class _Text(e.Expr):

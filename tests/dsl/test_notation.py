@@ -179,6 +179,29 @@ def test_bits_of_integers_are_those_of_numpy() -> None:
     np.testing.assert_array_equal(compute(t, {x: a}), (a & 6 | a << 2) ^ ~a >> 1)
 
 
+def test_elements_are_subscripts_and_count_from_the_end_where_they_are_negative() -> None:
+    x, at = lw.tensor("X", (5, 7)), lw.tensor("At", (11,), "int8")
+    rows, points = lw.tensor("R"), lw.tensor("P")
+    n, j = lw.indices("n j")
+    rows[n, j] = x[at[n], j] * 2
+    points[n] = x[at[n] + 1, at[n] * 2]
+    assert str(lw.workload(rows)).splitlines()[2].startswith("R[n, j] = X[At[n], j] * 2")
+    a, i = draw(x), np.array([0, 4, -1, -5, 3, 1, 2, -2, -3, -4, 0], np.int8)
+    np.testing.assert_array_equal(compute(rows, {x: a, at: i}), 2 * a[i])
+    far = np.array([5, 100, -6, -128, 4, 0, 0, 0, 0, 0, 0], np.int8)
+    near = np.array([4, 4, 0, 0, 4, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(compute(rows, {x: a, at: far}), 2 * a[near])
+    inside = i % 3
+    np.testing.assert_array_equal(compute(points, {x: a, at: inside}), a[inside + 1, inside * 2])
+
+
+def test_what_elements_index_shows_the_range_of_the_other_axes_alone() -> None:
+    x, at, t = lw.tensor("X", (5, 7)), lw.tensor("At", (11,), "int32"), lw.tensor("T")
+    n, j = lw.indices("n j")
+    t[n, j] = x[at[n], j]
+    assert t.shape == (11, 7)
+
+
 def test_integers_divide_by_floor() -> None:
     t, u = lw.tensor("T"), lw.tensor("U")
     t[i] = N[i] // 3
@@ -320,6 +343,9 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: V[i] << 1, "float32 << float32 is not in the notation"),
     (lambda: (V[i] > 0) << (V[i] > 0), "bool << bool is not in the notation"),
     (lambda: N[i] & True, "a side of & is Python's True"),
+    (lambda: A[V[i], k], r"A is indexed by an element of float32: .*lw.cast"),
+    (lambda: A[N[i]], "A has 2 axes"),
+    (lambda: assign(lw.tensor("T"), N[i], V[i]), "an element is no index on the left"),
     (lambda: lw.sin(N[i]), "sin of int32: cast to a floating type first"),
     (lambda: lw.atan2(N[i], 1), "atan2 of int32: cast to a floating type first"),
     (

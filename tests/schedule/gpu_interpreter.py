@@ -197,6 +197,14 @@ class _Kernel:
         where = [np.broadcast_to(x, shape)[mask] for x in (*lead, place)]
         array[tuple(where)] = np.broadcast_to(value, shape)[mask].astype(array.dtype)
 
+    def gathered(self, x: e.Gather) -> Any:
+        place: Any = 0
+        for position, at, extent in zip(x.table.index, x.at, x.table.buffer.shape, strict=True):
+            named = self.linear(position) if at is None else np.asarray(self.value(at), np.int64)
+            near = np.where(named < 0, named + extent, named)
+            place = place * extent + np.clip(near, 0, extent - 1)
+        return self.read(x.table.buffer, place)
+
     def value(self, x: e.Expr) -> Any:
         if isinstance(x, t.Load):
             return self.read(x.buffer, self.offset(x.buffer, x.index, x.clamped))
@@ -206,6 +214,8 @@ class _Kernel:
             return numpy_dtype(x.type).type(x.value)
         if isinstance(x, e.Cast):
             return np.asarray(self.value(x.x)).astype(numpy_dtype(x.dtype))
+        if isinstance(x, e.Gather):
+            return self.gathered(x)
         if isinstance(x, e.Select):
             return np.where(self.value(x.cond), self.value(x.x), self.value(x.y))
         if isinstance(x, e.Unary):
