@@ -774,3 +774,19 @@ def rows_that_are_gathered_by_a_reduction_and_padded():
     P = lw.pad(X, [(0, 2), (1, 1)])
     Y[i, j] = lw.where(lw.equal(A[i], 3), 0.0, P[A[i], j])
     return Y
+
+
+@case
+def cumulative_sum_of_rows_that_blocks_do_not_divide():
+    return ops.cumsum(T("X", 5, 131))
+
+
+@case
+def cumulative_product_of_columns_from_the_end():
+    return ops.cumprod(T("X", 70, 9), axis=0, exclusive=True, reverse=True)
+
+
+@case
+def places_of_the_greatest_and_the_least():
+    x = T("X", 7, 45)
+    return ops.argmax(x), ops.argmin(x, axis=0, select_last=True, dtype="int32")

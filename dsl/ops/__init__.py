@@ -26,9 +26,13 @@ from loopwright.dsl.ops.elementwise import (
 from loopwright.dsl.ops.linear import batch_matmul, dense, matmul
 from loopwright.dsl.ops.normalization import batch_norm, layer_norm, log_softmax, softmax
 from loopwright.dsl.ops.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
+from loopwright.dsl.ops.scan import cummax, cummin, cumprod, cumsum
+from loopwright.dsl.ops.selection import argmax, argmin
 
 __all__ = [
     "add",
+    "argmax",
+    "argmin",
     "attention",
     "avg_pool2d",
     "batch_matmul",
@@ -38,6 +42,10 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_transpose",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dense",
     "depthwise_conv2d",
     "div",

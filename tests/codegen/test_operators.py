@@ -166,3 +166,13 @@ def test_the_largest_constant_of_a_type_keeps_its_value(dtype):
 def test_truth_values_differ_by_xor():
     x, y = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
     np.testing.assert_array_equal(compiled(lambda a, b: a ^ b, x, y), x ^ y)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+@pytest.mark.parametrize("numpys", [np.argmax, np.argmin])
+def test_places_of_nan_and_of_ties_are_those_of_numpy(numpys, target):
+    rng = np.random.default_rng(0)
+    rows = np.round(rng.uniform(-2, 2, (41, 37))).astype(np.float32)
+    rows[rng.integers(0, 41, 30), rng.integers(0, 37, 30)] = np.nan
+    out = getattr(lw.ops, numpys.__name__)(lw.tensor("X", rows.shape))
+    np.testing.assert_array_equal(lw.build(out, target=target)(rows), numpys(rows, 1))
