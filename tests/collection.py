@@ -790,3 +790,23 @@ def cumulative_product_of_columns_from_the_end():
 def places_of_the_greatest_and_the_least():
     x = T("X", 7, 45)
     return ops.argmax(x), ops.argmin(x, axis=0, select_last=True, dtype="int32")
+
+
+@case
+def table_that_is_made_of_numbers_alone():
+    N, S, R, Y = T("N", 11, dtype="int32"), *map(lw.tensor, "SRY")
+    i, j, k = lw.indices("i j k", i=13, k=13)
+    S[k] = lw.cast(k * 3 % 7, "float32")
+    R[i] += lw.where(k <= i, S[k], 0.0)
+    Y[j] = R[N[j]]
+    return Y
+
+
+@case
+def greatest_elements_of_columns_and_their_places():
+    return ops.topk(T("X", 45, 3), 4, axis=0)
+
+
+@case
+def rows_in_descending_order():
+    return ops.sort(T("X", 3, 19), descending=True)

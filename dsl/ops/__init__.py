@@ -28,11 +28,13 @@ from loopwright.dsl.ops.normalization import batch_norm, layer_norm, log_softmax
 from loopwright.dsl.ops.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from loopwright.dsl.ops.scan import cummax, cummin, cumprod, cumsum
 from loopwright.dsl.ops.selection import argmax, argmin
+from loopwright.dsl.ops.sorting import argsort, sort, topk
 
 __all__ = [
     "add",
     "argmax",
     "argmin",
+    "argsort",
     "attention",
     "avg_pool2d",
     "batch_matmul",
@@ -63,6 +65,8 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "sort",
     "sub",
     "tanh",
+    "topk",
 ]

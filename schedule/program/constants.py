@@ -15,6 +15,7 @@ def constants_of(workload: Workload, groups: tuple[FusionGroup, ...]) -> frozens
     for group in groups:
         made = {n.out.name for n in group.nests}
         names = set().union(*(sources[name] for name in made))
-        if names and names <= known | made and not made & outputs:
+        # Without a constant, nothing is prepared, not even what is made of numbers alone.
+        if known and names and names <= known | made and not made & outputs:
             known |= made
     return frozenset(known)

@@ -176,3 +176,13 @@ def test_places_of_nan_and_of_ties_are_those_of_numpy(numpys, target):
     rows[rng.integers(0, 41, 30), rng.integers(0, 37, 30)] = np.nan
     out = getattr(lw.ops, numpys.__name__)(lw.tensor("X", rows.shape))
     np.testing.assert_array_equal(lw.build(out, target=target)(rows), numpys(rows, 1))
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_long_rows_give_their_greatest_elements(target):
+    rows = np.random.default_rng(0).permuted(np.tile(np.arange(1100), (3, 1)), axis=1)
+    rows = rows.astype(np.float32)
+    found = lw.workload(*lw.ops.topk(lw.tensor("X", rows.shape), 5))
+    values, places = lw.build(found, target=target)(rows)
+    np.testing.assert_array_equal(values, np.tile(np.arange(1099, 1094, -1), (3, 1)))
+    np.testing.assert_array_equal(np.take_along_axis(rows, places, 1), values)

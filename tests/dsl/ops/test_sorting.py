@@ -1,0 +1,68 @@
+"""The greatest elements and sorting, beside a stable sort of NumPy's: ties, NaN, long rows."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl import ops
+from loopwright.dsl.errors import NotationError
+from loopwright.dsl.ops import sorting
+from tests.dsl.compute import compute, draw
+
+
+def in_order(x, axis, largest):
+    """Places in order, equal elements in theirs, NaN greater than all numbers."""
+    key = np.moveaxis(x, axis, -1).astype(np.float64)
+    nan = np.isnan(key)
+    size = np.where(nan, 0, -key if largest else key)
+    found = np.argsort(size, axis=-1, kind="stable")
+    behind = np.take_along_axis(~nan if largest else nan, found, -1)
+    found = np.take_along_axis(found, np.argsort(behind, axis=-1, kind="stable"), -1)
+    return np.moveaxis(found, -1, axis)
+
+
+def drawn(shape, dtype, nans=0):
+    x = lw.tensor("X", shape, dtype)
+    a = np.round(draw(x) * 4).astype(dtype) if dtype.startswith("float") else draw(x)
+    a.flat[np.random.default_rng(1).integers(0, a.size, nans)] = np.nan if nans else 0
+    return x, a
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("nans", [0, 5])
+@pytest.mark.parametrize(
+    ("shape", "axis", "k"), [((9,), 0, 1), ((5, 13), -1, 13), ((11, 3, 2), 0, 4), ((2, 77), 1, 6)]
+)
+def test_the_greatest_elements_and_their_places_are_in_order(shape, axis, k, nans, largest):
+    x, a = drawn(shape, "float32", nans)
+    values, places = ops.topk(x, k, axis, largest)
+    expected = np.take(in_order(a, axis, largest), np.arange(k), axis)
+    found = compute(places, {x: a})
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(compute(values, {x: a}), np.take_along_axis(a, expected, axis))
+
+
+@pytest.mark.parametrize("n", [9, 17, 64, 65])
+@pytest.mark.parametrize("largest", [True, False])
+def test_a_tournament_of_blocks_finds_the_same(monkeypatch, n, largest):
+    monkeypatch.setattr(sorting, "_BLOCK", 4)
+    x, a = drawn((3, n), "float32", 4)
+    places = compute(ops.topk(x, 2, 1, largest)[1], {x: a})
+    np.testing.assert_array_equal(places, in_order(a, 1, largest)[:, :2])
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint64", "bool"])
+def test_all_types_are_sorted_and_equal_elements_stay_in_their_places(dtype, descending):
+    x, a = drawn((4, 31), dtype)
+    order = in_order(a, 1, descending)
+    np.testing.assert_array_equal(compute(ops.argsort(x, 1, descending), {x: a}), order)
+    whole = compute(ops.sort(x, 1, descending), {x: a})
+    assert whole.dtype == a.dtype
+    np.testing.assert_array_equal(whole, np.take_along_axis(a, order, 1))
+
+
+def test_more_elements_than_there_are_is_an_error():
+    with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 1 to 3"):
+        ops.topk(lw.tensor("X", (5, 3)), 4)
