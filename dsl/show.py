@@ -44,7 +44,9 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     if isinstance(x, e.Read):
         return f"{x.tensor.name}[{', '.join(map(str, x.index))}]"
     if isinstance(x, e.Gather):
-        return show_gather(x.table.tensor.name, tuple(map(str, x.table.index)), x.at)
+        pairs = zip(x.table.index, x.at, strict=True)
+        places = (str(p) if at is None else show_expr(at) for p, at in pairs)
+        return f"{x.table.tensor.name}[{', '.join(places)}]"
     if isinstance(x, e.IndexValue):
         tight = x.value.plain() or not x.value.terms or level <= 1
         return str(x.value) if tight else f"({x.value})"
@@ -65,9 +67,3 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     left = own + (x.op in e.COMPARISONS)  # Python chains comparisons
     text = f"{show_expr(x.x, left)} {_SIGNS[x.op]} {show_expr(x.y, own + 1)}"
     return f"({text})" if own < level else text
-
-
-def show_gather(name: str, index: tuple[str, ...], at: tuple[e.Expr | None, ...]) -> str:
-    """An element of a tensor at places that elements name."""
-    places = (p if x is None else show_expr(x) for p, x in zip(index, at, strict=True))
-    return f"{name}[{', '.join(places)}]"
