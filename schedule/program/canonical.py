@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read, Table, map_leaves
+from loopwright.dsl.expr import Expr, Read, map_leaves
 from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, Remainder
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
@@ -144,9 +144,6 @@ def _merge(nest: Nest, first: Index, second: Index) -> Nest | None:
     if any(at is None for at in where.values()):
         return None
     if any(i in (first, second) for p in positions(nest) for i in p.indices()):
-        return None
-    # Elements name places in a table by its axes: these stay.
-    if any(isinstance(r, Table) and where[id(r.tensor)] != -1 for r in nest.reads()):
         return None
     name = unused(f"{first.name}{second.name}", indices_in(nest))
     whole = Index(name, extent(first) * extent(second))
