@@ -189,19 +189,12 @@ class Gather(Expr):
 
     `at` has the element for each axis of the table, None where the table's own subscript holds. A
     negative element counts from the end, as in Python. What is outside of the tensor then is moved
-<<<<<<< HEAD
-    to the nearest element.
-=======
     to the nearest element. `shape` is the tensor's own: the table may be a view with axes merged.
->>>>>>> dsl2
     """
 
     table: Any  # a `Table`; in a loop tree, a load
     at: tuple[Expr | None, ...]
-<<<<<<< HEAD
-=======
     shape: tuple[int, ...]
->>>>>>> dsl2
 
     @property
     def dtype(self) -> str:
@@ -322,12 +315,8 @@ def gather(tensor: Tensor, index: tuple[Affine | Expr, ...]) -> Gather:
             )
     zero = Affine((), 0)
     places = tuple(zero if isinstance(x, Expr) else x for x in index)
-<<<<<<< HEAD
-    return Gather(Table(tensor, places), tuple(x if isinstance(x, Expr) else None for x in index))
-=======
     at = tuple(x if isinstance(x, Expr) else None for x in index)
     return Gather(Table(tensor, places), at, tensor.shape or ())
->>>>>>> dsl2
 
 
 def refuse_truth(value: object, where: str) -> None:
@@ -419,11 +408,7 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         table = change(expr.table)
         if isinstance(table, Read):
             table = Table(table.tensor, table.index)
-<<<<<<< HEAD
-        return Gather(table, tuple(x if x is None else change(x) for x in expr.at))
-=======
         return Gather(table, tuple(x if x is None else change(x) for x in expr.at), expr.shape)
->>>>>>> dsl2
     return expr
 
 

@@ -44,13 +44,9 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     if isinstance(x, e.Read):
         return f"{x.tensor.name}[{', '.join(map(str, x.index))}]"
     if isinstance(x, e.Gather):
-<<<<<<< HEAD
-        return show_gather(x.table.tensor.name, tuple(map(str, x.table.index)), x.at)
-=======
         pairs = zip(x.table.index, x.at, strict=True)
         places = (str(p) if at is None else show_expr(at) for p, at in pairs)
         return f"{x.table.tensor.name}[{', '.join(places)}]"
->>>>>>> dsl2
     if isinstance(x, e.IndexValue):
         tight = x.value.plain() or not x.value.terms or level <= 1
         return str(x.value) if tight else f"({x.value})"

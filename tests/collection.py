@@ -810,8 +810,6 @@ def greatest_elements_of_columns_and_their_places():
 @case
 def rows_in_descending_order():
     return ops.sort(T("X", 3, 19), descending=True)
-<<<<<<< HEAD
-=======
 
 
 @case
@@ -820,4 +818,3 @@ def planes_of_a_batch_that_elements_choose():
     n, c, i, j = lw.indices("n c i j")
     Y[n, c, i, j] = lw.relu(X[N[n], c, i, j])
     return Y
->>>>>>> dsl2

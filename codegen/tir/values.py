@@ -245,17 +245,10 @@ class ValueEmitter:
         """An element of a buffer at places that elements name, as the buffer holds it."""
         table = x.table
         at, step = expression(self.offset(table.buffer, table.index, table.clamped)), 1
-<<<<<<< HEAD
-        for named, size in zip(reversed(x.at), reversed(table.buffer.shape), strict=True):
-            if named is not None:
-                at = at + self._place(named, int(size), bind) * number(step)
-            step *= int(size)
-=======
         for named, size in zip(reversed(x.at), reversed(x.shape), strict=True):
             if named is not None:
                 at = at + self._place(named, size, bind) * number(step)
             step *= size
->>>>>>> dsl2
         return tirx.BufferLoad(self.buffers[table.buffer.name], [at])
 
     def _place(self, named: Expr, size: int, bind: Bind) -> Any:

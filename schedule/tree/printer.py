@@ -123,14 +123,8 @@ def _with_names(x: e.Expr) -> e.Expr:
     if isinstance(x, (Load, Position)):
         return _named(x)
     if isinstance(x, e.Gather):
-<<<<<<< HEAD
-        index = tuple(map(_linear, x.table.index))
-        at = tuple(part if part is None else _with_names(part) for part in x.at)
-        return _Text(notation.show_gather(x.table.buffer.name, index, at))
-=======
         at = ("-" if part is None else show_value(part) for part in x.at)
         return _Text(f"{_named(x.table)} at ({', '.join(at)})")
->>>>>>> dsl2
     return e.rebuild(x, _with_names)
 
 

@@ -198,13 +198,6 @@ class _Kernel:
         array[tuple(where)] = np.broadcast_to(value, shape)[mask].astype(array.dtype)
 
     def gathered(self, x: e.Gather) -> Any:
-<<<<<<< HEAD
-        place: Any = 0
-        for position, at, extent in zip(x.table.index, x.at, x.table.buffer.shape, strict=True):
-            named = self.linear(position) if at is None else np.asarray(self.value(at), np.int64)
-            near = np.where(named < 0, named + extent, named)
-            place = place * extent + np.clip(near, 0, extent - 1)
-=======
         place, step = self.offset(x.table.buffer, x.table.index, x.table.clamped), 1
         for at, extent in zip(reversed(x.at), reversed(x.shape), strict=True):
             if at is not None:
@@ -212,7 +205,6 @@ class _Kernel:
                 near = np.where(named < 0, named + extent, named)
                 place = place + np.clip(near, 0, extent - 1) * step
             step *= extent
->>>>>>> dsl2
         return self.read(x.table.buffer, place)
 
     def value(self, x: e.Expr) -> Any:
