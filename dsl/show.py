@@ -67,9 +67,3 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     left = own + (x.op in e.COMPARISONS)  # Python chains comparisons
     text = f"{show_expr(x.x, left)} {_SIGNS[x.op]} {show_expr(x.y, own + 1)}"
     return f"({text})" if own < level else text
-
-
-def show_gather(name: str, index: tuple[str, ...], at: tuple[e.Expr | None, ...]) -> str:
-    """An element of a tensor at places that elements name."""
-    places = (p if x is None else show_expr(x) for p, x in zip(index, at, strict=True))
-    return f"{name}[{', '.join(places)}]"
