@@ -4,10 +4,13 @@ from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fil
     control,
     convolution,
     elementwise,
+    gather,
     linear,
     normalization,
+    pooling,
     recurrent,
     reduction,
     resize,
     shapes,
+    slices,
 )

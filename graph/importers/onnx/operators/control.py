@@ -10,7 +10,8 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
-from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+from loopwright.graph.importers.onnx.operators.slices import take
 
 _MOST = 2048
 """Iterations beyond which a loop is not unrolled."""

@@ -15,7 +15,8 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Value, define, operator, shape_of
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
-from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, take, transposed
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
+from loopwright.graph.importers.onnx.operators.slices import take
 
 Activation = Callable[[Expr], Expr]
 

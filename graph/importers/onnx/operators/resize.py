@@ -10,7 +10,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.index import Index
 from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
-from loopwright.graph.importers.onnx.operators.shapes import take
+from loopwright.graph.importers.onnx.operators.slices import take
 
 
 @operator("Resize", "Upsample")

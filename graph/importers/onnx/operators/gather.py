@@ -1,0 +1,171 @@
+"""Operators that read or write at places that elements name."""
+
+from __future__ import annotations
+
+import math
+import operator as operators
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    NotKnown,
+    Value,
+    define,
+    gathered,
+    number,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.operators.slices import take
+
+
+@operator("OneHot")
+def _one_hot(call: Call) -> Value:
+    indices, values = call.value(0), call.value(2)
+    try:
+        depth = call.integer(1)
+    except NotKnown:
+        if call.shapes[0] is None:
+            raise
+        depth = max(set(call.shapes[0]) - set(call.shape()), default=call.shapes[0][-1])
+    shape = shape_of(indices)
+    axis = call.checked_axis(int(call.get("axis", -1)), len(shape) + 1)
+    off = (
+        (lambda: call.as_tensor(values)[0])
+        if isinstance(values, Tensor)
+        else (lambda: number(values[0], str(values.dtype)))
+    )
+    on = (
+        (lambda: call.as_tensor(values)[1])
+        if isinstance(values, Tensor)
+        else (lambda: number(values[1], str(values.dtype)))
+    )
+
+    def body(*i: Index) -> Expr:
+        element = f.cast(call.read(indices, (*i[:axis], *i[axis + 1 :])), "int64")
+        place = f.cast(i[axis], "int64")
+        # A negative index counts from the end; one outside of the range has no place.
+        hit = f.equal(place, f.where(element < 0, element + depth, element))
+        return f.where(hit, on(), off())
+
+    return define("onehot", (*shape[:axis], depth, *shape[axis:]), body)
+
+
+@operator("ReverseSequence")
+def _reverse_sequence(call: Call) -> Value:
+    x, lengths = call.tensor(0), call.value(1)
+    batch, time = int(call.get("batch_axis", 1)), int(call.get("time_axis", 0))
+
+    def body(*i: Index) -> Expr:
+        length = f.cast(call.read(lengths, (i[batch],)), "int32")
+        here = f.cast(i[time], "int32")
+        at = f.where(here < length, length - 1 - here, here)
+        return gathered(x, *(at if d == time else k for d, k in enumerate(i)))
+
+    return define("reversesequence", call.shape(), body)
+
+
+@operator("Gather")
+def _gather(call: Call) -> Value:
+    value, indices, axis = call.value(0), call.value(1), call.axis(0)
+    shape, own = shape_of(value), shape_of(indices)
+    extent = shape[axis]
+    if isinstance(indices, np.ndarray):
+        flat = indices.reshape(-1).astype(np.int64)
+        if flat.size and (flat.min() < -extent or flat.max() >= extent):
+            raise call.unsupported(
+                f"an index of {flat.min()} to {flat.max()} is outside of {extent}"
+            )
+        taken = take(call, value, axis, flat % max(extent, 1), "gather")
+        return reshaped(call, taken, (*shape[:axis], *own, *shape[axis + 1 :]))
+    table = call.tensor(0)
+
+    def body(*i: Index) -> Expr:
+        at = call.read(indices, i[axis : axis + len(own)])
+        return gathered(table, *i[:axis], at, *i[axis + len(own) :])
+
+    return define("gather", (*shape[:axis], *own, *shape[axis + 1 :]), body)
+
+
+@operator("GatherElements")
+def _gather_elements(call: Call) -> Value:
+    table, indices, axis = call.tensor(0), call.value(1), call.axis(0)
+
+    def body(*i: Index) -> Expr:
+        at = call.read(indices, i)
+        return gathered(table, *(at if d == axis else k for d, k in enumerate(i)))
+
+    return define("gatherelements", shape_of(indices), body)
+
+
+@operator("GatherND")
+def _gather_nd(call: Call) -> Value:
+    table, indices, batch = call.tensor(0), call.tensor(1), int(call.get("batch_dims", 0))
+    shape, own = call.shape(0), call.shape(1)
+    count = own[-1]
+    outer = len(own) - 1
+
+    def body(*i: Index) -> Expr:
+        at = [indices[(*i[:outer], n)] for n in range(count)]
+        return gathered(table, *i[:batch], *at, *i[outer:])
+
+    return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
+
+
+@operator("ScatterND", "ScatterElements", "Scatter")
+def _scatter(call: Call) -> Value:
+    indices = call.required(1)
+    data, updates, shape = call.tensor(0), call.value(2), call.shape()
+    how = call.get("reduction", "none")
+    count = math.prod(shape)
+    flat = np.arange(count).reshape(shape)
+    if call.op == "ScatterND":
+        places = flat[tuple(np.moveaxis(indices, -1, 0))].reshape(-1)
+    else:
+        axis = call.axis(0)
+        grid: list[Array] = list(np.indices(indices.shape))
+        grid[axis] = indices % shape[axis]
+        places = flat[tuple(grid)].reshape(-1)
+    rounds = _rounds(places)
+    if how == "none":
+        rounds = [np.arange(len(places))]
+    flat_updates = call.as_tensor(reshaped(call, updates, (len(places),)))
+    ops: dict[str, Callable[[Any, Any], Any]] = {
+        "none": lambda _, new: new,
+        "add": operators.add,
+        "mul": operators.mul,
+        "max": f.max,
+        "min": f.min,
+    }
+    for chosen in rounds:
+        source = np.full(count, -1, np.int32)
+        source[places[chosen]] = chosen
+        table = call.as_tensor(source.reshape(shape))
+        before = data
+
+        def body(*i: Index, table: Tensor = table, before: Tensor = before) -> Expr:
+            at = table[i]
+            new = gathered(flat_updates, f.max(at, 0))
+            return f.where(at >= 0, ops[how](before[i], new), before[i])
+
+        data = define("scatter", shape, body)
+    return data
+
+
+def _rounds(places: np.ndarray) -> list[np.ndarray]:
+    """The numbers of updates, in rounds in which no place stands twice."""
+    left, rounds = np.arange(len(places)), []
+    while len(left):
+        _, first = np.unique(places[left], return_index=True)
+        rounds.append(left[first])
+        left = np.delete(left, first)
+    return rounds

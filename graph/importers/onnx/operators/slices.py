@@ -1,0 +1,187 @@
+"""Parts of tensors along axes, and what is put around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Affine, Index, as_affine
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    define,
+    gathered,
+    operator,
+    shape_of,
+)
+
+
+@operator("Split")
+def _split(call: Call) -> list[Value]:
+    axis, extent, count = call.axis(0), call.shape()[call.axis(0)], len(call.outputs)
+    sizes = call.ints(1, "split")
+    if sizes is None:
+        step = -(-extent // count)
+        sizes = [step] * (count - 1) + [extent - step * (count - 1)]
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    return [
+        take(call, call.value(0), axis, np.arange(start, start + n), "split")
+        for start, n in zip(starts, sizes)
+    ]
+
+
+@operator("Slice")
+def _slice(call: Call) -> Value:
+    value, shape = call.value(0), call.shape()
+    ends, axes = call.ints(2, "ends") or [], call.ints(3, "axes")
+    axes = list(range(len(ends))) if axes is None else axes
+    steps = call.ints(4) or [1] * len(ends)
+    starts = call.ints(1, "starts") or []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at = call.checked_axis(axis, len(shape))
+        value = take(
+            call,
+            value,
+            at,
+            np.arange(shape[at])[slice(*_bounds(start, end, step, shape[at]))],
+            "slice",
+        )
+    return value
+
+
+def _bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int | None, int]:
+    if step > 0:
+        return start, end, step
+    start = max(start + extent, -1) if start < 0 else min(start, extent - 1)
+    if start < 0:
+        return 0, 0, 1
+    end = max(end + extent, -1) if end < 0 else end
+    return start, None if end < 0 else end, step
+
+
+def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "take") -> Value:
+    """What stands along an axis at known places, in their order."""
+    shape = shape_of(value)
+    new = tuple(len(places) if d == axis else n for d, n in enumerate(shape))
+    if len(places) == shape[axis] and (places == np.arange(shape[axis])).all():
+        return value
+    if isinstance(value, np.ndarray):
+        return value.take(places, axis)
+    if 0 in new:
+        return np.zeros(new, value.dtype)
+    form = _form(places)
+    if form is None:
+        table = call.as_tensor(places.astype(np.int32))
+        return define(
+            name,
+            new,
+            lambda *i: gathered(
+                value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
+            ),
+        )
+    runs = form
+
+    def body(*i: Index) -> Expr:
+        def read(at: Affine) -> Expr:
+            element: Expr = value[tuple(at if d == axis else k for d, k in enumerate(i))]
+            return element
+
+        result = read(runs[-1][1](i[axis]))
+        for end, place in reversed(runs[:-1]):
+            result = f.where(i[axis] < end, read(place(i[axis])), result)
+        return result
+
+    return define(name, new, body)
+
+
+_RUNS = 4  # pieces of an index, each a condition, beyond which a table is read
+
+
+def _form(places: Array) -> list[tuple[int, _Place]] | None:
+    """Places as a few pieces, each affine in the index, up to where it ends; None for more."""
+    count = len(places)
+    for factor in range(2, 9):
+        if places[0] == 0 and (places == np.arange(count) // factor).all():
+            return [(count, _Place(1, 0, factor))]
+    runs: list[tuple[int, _Place]] = []
+    start = 0
+    while start < count:
+        step = int(places[start + 1] - places[start]) if start + 1 < count else 0
+        end = start + 1
+        while end < count and places[end] - places[end - 1] == step:
+            end += 1
+        if end - start == 2 and not runs and count > 2 and step != 1:
+            end, step = start + 1, 0  # a lone element before a run
+        runs.append((end, _Place(step, int(places[start]) - step * start)))
+        start = end
+        if len(runs) > _RUNS:
+            return None
+    return runs
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The place `(index * step + base) // divisor`."""
+
+    step: int
+    base: int
+    divisor: int = 1
+
+    def __call__(self, index: Index) -> Affine:
+        place = as_affine(index) * self.step + self.base
+        return place // self.divisor if self.divisor > 1 else place
+
+
+@operator("Pad")
+def _pad(call: Call) -> Value:
+    value, rank = call.value(0), len(call.shape())
+    given = call.ints(1, "pads") or call.ints(1, "paddings") or []
+    axes = call.ints(3) or list(range(rank))
+    axes = [call.checked_axis(a, rank) for a in axes]
+    pads = {a: (given[n], given[n + len(axes)]) for n, a in enumerate(axes)}
+    fill: Value = np.asarray(call.get("value", 0.0), call.dtype())
+    if call.has(2):
+        fill = call.value(2)
+    return padded(call, value, pads, call.get("mode", "constant"), fill)
+
+
+def padded(
+    call: Call, value: Value, pads: dict[int, tuple[int, int]], mode: str, fill: Value
+) -> Value:
+    """A value with elements more, or less, at the ends of axes."""
+    for axis, (before, after) in pads.items():  # less, first
+        extent = shape_of(value)[axis]
+        kept = np.arange(extent)[max(-before, 0) : extent - max(-after, 0)]
+        value = take(call, value, axis, kept)
+    pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if max(b, e) > 0}
+    if mode != "constant":
+        kinds = ("edge", "reflect", "wrap")
+        if mode not in kinds:
+            raise call.unsupported(f"its mode is {mode!r}; it may be constant, {', '.join(kinds)}")
+        for axis, widths in pads.items():
+            places: Array = np.pad(np.arange(shape_of(value)[axis]), widths, mode=mode)  # type: ignore[call-overload]
+            value = take(call, value, axis, places, "pad")
+        return value
+    if not pads:
+        return value
+    old = shape_of(value)
+    new = tuple(n + sum(pads.get(d, (0, 0))) for d, n in enumerate(old))
+    if 0 in old:
+        return call.define(new, lambda *_: call.read(fill, ()))
+
+    def body(*i: Index) -> Expr:
+        tests = []
+        for axis, (before, after) in pads.items():
+            tests += [i[axis] >= before] if before else []
+            tests += [i[axis] < before + old[axis]] if after else []
+        inside = tests[0]
+        for test in tests[1:]:
+            inside = inside & test
+        at = tuple(k - pads[d][0] if d in pads else k for d, k in enumerate(i))
+        return f.where(inside, call.as_tensor(value)[at], call.read(fill, ()))
+
+    return define(f"{call.op.lower()}_pad", new, body)
