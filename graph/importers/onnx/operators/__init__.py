@@ -8,6 +8,7 @@ from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fil
     linear,
     normalization,
     pooling,
+    quantization,
     recurrent,
     reduction,
     resize,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from loopwright.dsl import functions as f
@@ -11,7 +13,7 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
-from loopwright.graph.importers.onnx.operators.elementwise import quantized
+from loopwright.graph.importers.onnx.operators.quantization import quantized
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 
 
@@ -169,9 +171,5 @@ def _qlinear_matmul(call: Call) -> Value:
 
 def requantized(call: Call, x: Tensor, scale: int, zero: int) -> Value:
     """Numbers rounded to steps of a scale."""
-    moved = Call(
-        call.op, call.label, call.version, (x, call.inputs[scale], call.inputs[zero]),
-        {}, call.names, call.outputs, call.shapes, call.weights, call.uses, call.scaled,
-        call.branch,
-    )  # fmt: skip
+    moved = replace(call, inputs=(x, call.inputs[scale], call.inputs[zero]), attributes={})
     return quantized(moved, x, call.dtype(zero))

@@ -1,0 +1,94 @@
+"""Numbers rounded to steps of a scale, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.dtypes import limits
+from loopwright.dsl.expr import Expr
+from loopwright.graph.importers.onnx.call import Call, Value, number, operator, shape_of
+from loopwright.graph.importers.onnx.operators.elementwise import within
+from loopwright.graph.importers.onnx.operators.reduction import reduce_all
+
+
+@operator("QuantizeLinear")
+def _quantize(call: Call) -> Value:
+    if call.has(2):
+        dtype = call.dtype(2)
+    else:
+        import onnx
+
+        kind = call.get("output_dtype", 0)
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "uint8"
+    return quantized(call, call.value(0), dtype)
+
+
+def quantized(call: Call, x: Value, dtype: str) -> Value:
+    """`clip(round(x / scale) + zero)`, scale and zero being the inputs 1 and 2."""
+    low, high = limits(dtype)
+    scale = _along(call, call.value(1), shape_of(x))
+    zero = _along(call, call.value(2), shape_of(x)) if call.has(2) else np.zeros((), dtype)
+
+    def body(a: Expr, s: Expr, z: Expr) -> Expr:
+        a, s = f.cast(a, "float32"), f.cast(s, "float32")
+        return within(f.round(a / s) + f.cast(z, "float32"), low, high)
+
+    return call.broadcast([x, scale, zero], body, dtype)
+
+
+@operator("DequantizeLinear")
+def _dequantize(call: Call) -> Value:
+    x, dtype = call.value(0), call.dtype(1)
+    scale = _along(call, call.value(1), shape_of(x))
+    if not call.has(2):
+        return call.broadcast([x, scale], lambda a, s: f.cast(a, dtype) * s)
+    zero = _along(call, call.value(2), shape_of(x))
+
+    def body(a: Expr, s: Expr, z: Expr) -> Expr:
+        return f.cast(f.cast(a, "int32") - f.cast(z, "int32"), dtype) * s
+
+    return call.broadcast([x, scale, zero], body)
+
+
+def _along(call: Call, value: Value, shape: tuple[int, ...]) -> Value:
+    """A scale of each element of an axis, or of blocks of it, as it broadcasts to a shape."""
+    own = shape_of(value)
+    if own in ((), (1,)):
+        return value
+    axis = call.checked_axis(int(call.get("axis", 1)), len(shape))
+    block = int(call.get("block_size", 0))
+    if len(own) == 1 and not block:
+        full = tuple(n if d == axis else 1 for d, n in enumerate(shape))
+        return call.define(full, lambda *i: call.as_tensor(value)[i[axis]], "scale")
+    block = block or -(-shape[axis] // own[axis])
+    return call.define(
+        shape,
+        lambda *i: call.as_tensor(value)[
+            tuple(x // block if d == axis else x for d, x in enumerate(i))
+        ],
+        "scale",
+    )
+
+
+@operator("DynamicQuantizeLinear")
+def _dynamic_quantize(call: Call) -> list[Value]:
+    x = call.tensor(0)
+    highest, lowest = (reduce_all(x, op) for op in ("max", "min"))
+    scale = call.define(
+        (), lambda: (f.max(highest[()], 0) - f.min(lowest[()], 0)) * (1 / 255), "scale"
+    )
+
+    def start(*_: Any) -> Expr:
+        return within(f.round((number(0, "float32") - f.min(lowest[()], 0)) / scale[()]), 0, 255)
+
+    zero = call.define((), lambda: f.cast(start(), "uint8"), "zero")
+    y = call.define(
+        call.shape(),
+        lambda *i: f.cast(
+            within(f.round(x[i] / scale[()]) + f.cast(zero[()], "float32"), 0, 255), "uint8"
+        ),
+    )
+    return [y, scale, zero]
