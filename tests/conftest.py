@@ -15,7 +15,7 @@ from tests.hosts import HOSTS, pretend
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=40,
+    max_examples=24,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(

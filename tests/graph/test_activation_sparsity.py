@@ -42,7 +42,7 @@ def of_networks(path):
         return [r.config.sketch for r in store if r.cache == NETWORK]
 
 
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("sparse", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_they_are_measured_inside_of_the_network_unless_that_is_not_wanted(net, tmp_path, sparse):
     model, x = net
     path = tmp_path / "r.db"

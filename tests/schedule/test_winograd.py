@@ -160,7 +160,7 @@ def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
     sketches = fast(workload)
     assert sketches
-    configs = [*default_configs(sketches), *random_configs(sketches, 2)]
+    configs = [*default_configs(sketches), *random_configs(sketches, 1)]
     assert_configs_equal_oracle(workload, configs)
 
 
@@ -285,7 +285,7 @@ def test_blocks_of_all_groups_of_channels_are_counted():
     assert labels(out, Target(threads=2, l2_bytes=1 << 21)) == ["rows=1"]
 
 
-@pytest.mark.parametrize("name", ["y_block", "y_first", "y_base", "y_tile", "y_at", "y_in"])
+@pytest.mark.parametrize("name", ["y_block", "y_tile", "y_in"])
 def test_loops_may_have_any_names(name):
     n, k, y, x, c, r, s = lw.indices(f"{name} k y x c r s")
     data, w = tensor("x", 2, 16, 22, 11), tensor("w", 16, 16, 3, 3, constant=True)
@@ -296,7 +296,7 @@ def test_loops_may_have_any_names(name):
     assert_configs_equal_oracle(lw.workload(out), [s.at(s.default) for s in sketches.values()])
 
 
-@pytest.mark.parametrize("name", ["lane", "lane0", "lane1"])
+@pytest.mark.parametrize("name", ["lane", "lane1"])
 def test_loops_beside_phases_may_have_any_names(name):
     k, y, x, c, r, s = lw.indices(f"{name} y x c r s")
     data, w = tensor("x", 3, 21, 19), tensor("w", 16, 3, 7, 7, constant=True)
