@@ -12,6 +12,8 @@ from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fil
     recurrent,
     reduction,
     resize,
+    sampling,
+    scatter,
     shapes,
     slices,
 )

@@ -1,11 +1,6 @@
-"""Operators that read or write at places that elements name."""
+"""Operators that read at places that elements name."""
 
 from __future__ import annotations
-
-import math
-import operator as operators
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +9,6 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
-    Array,
     Call,
     NotKnown,
     Value,
@@ -119,53 +113,3 @@ def _gather_nd(call: Call) -> Value:
         return gathered(table, *i[:batch], *at, *i[outer:])
 
     return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
-
-
-@operator("ScatterND", "ScatterElements", "Scatter")
-def _scatter(call: Call) -> Value:
-    indices = call.required(1)
-    data, updates, shape = call.tensor(0), call.value(2), call.shape()
-    how = call.get("reduction", "none")
-    count = math.prod(shape)
-    flat = np.arange(count).reshape(shape)
-    if call.op == "ScatterND":
-        places = flat[tuple(np.moveaxis(indices, -1, 0))].reshape(-1)
-    else:
-        axis = call.axis(0)
-        grid: list[Array] = list(np.indices(indices.shape))
-        grid[axis] = indices % shape[axis]
-        places = flat[tuple(grid)].reshape(-1)
-    rounds = _rounds(places)
-    if how == "none":
-        rounds = [np.arange(len(places))]
-    flat_updates = call.as_tensor(reshaped(call, updates, (len(places),)))
-    ops: dict[str, Callable[[Any, Any], Any]] = {
-        "none": lambda _, new: new,
-        "add": operators.add,
-        "mul": operators.mul,
-        "max": f.max,
-        "min": f.min,
-    }
-    for chosen in rounds:
-        source = np.full(count, -1, np.int32)
-        source[places[chosen]] = chosen
-        table = call.as_tensor(source.reshape(shape))
-        before = data
-
-        def body(*i: Index, table: Tensor = table, before: Tensor = before) -> Expr:
-            at = table[i]
-            new = gathered(flat_updates, f.max(at, 0))
-            return f.where(at >= 0, ops[how](before[i], new), before[i])
-
-        data = define("scatter", shape, body)
-    return data
-
-
-def _rounds(places: np.ndarray) -> list[np.ndarray]:
-    """The numbers of updates, in rounds in which no place stands twice."""
-    left, rounds = np.arange(len(places)), []
-    while len(left):
-        _, first = np.unique(places[left], return_index=True)
-        rounds.append(left[first])
-        left = np.delete(left, first)
-    return rounds

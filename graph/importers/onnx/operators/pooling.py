@@ -88,10 +88,9 @@ def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
 
     def body(n: Index, c: Index, *y: Index) -> Expr:
         at = pool.at(y)
-        inside = [t for p, extent in zip(at, spatial) for t in (p >= 0, p < extent)]
         hit = f.equal(x[(n, c, *at)], highest[(n, c, *y)])
-        for test in inside:
-            hit = test & hit
+        for p, extent in zip(at, spatial):
+            hit = f.where((p >= 0) & (p < extent), hit, False)
         place = as_affine(0)
         for d in order:
             place = place * spatial[d] + at[d]
@@ -161,8 +160,3 @@ def _global_pool(call: Call) -> Value:
     total = along(x, axes, "sum")
     share = 1 / math.prod(shape[2:])
     return define("globalaveragepool", shape_of(total), lambda *i: total[i] * share)
-
-
-@operator("MaxUnpool")
-def _max_unpool(call: Call) -> Value:
-    raise call.unsupported("it scatters by places that are known at a call only")
