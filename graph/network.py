@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
@@ -147,6 +149,16 @@ class _Reader:
             raise NotPlannable(f"{name} is {dtype}{list(extents)}")
         self.count += 1
         return Value(self.count, name, extents, dtype, data)
+
+
+def check_plannable(function: Any, name: str) -> None:
+    """Raises `NotPlannable` for a function of TVM's that calls into its run-time."""
+    calls: list[str] = []
+    tvm_ffi.structural_walk(
+        function.body, (tvm.ir.Call, lambda c: calls.append(str(getattr(c.op, "name", ""))))
+    )
+    if any("packed" in c for c in calls):
+        raise NotPlannable(f"{function.attrs.get('global_symbol', name)} calls TVM's run-time")
 
 
 def _check_arrays(what: str, count: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from loopwright.codegen.build import Program, program, signature
@@ -21,7 +20,7 @@ from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
-from loopwright.graph.network import MOST_ARGUMENTS, NotPlannable
+from loopwright.graph.network import MOST_ARGUMENTS, NotPlannable, check_plannable
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -99,16 +98,6 @@ def check_arguments(kernel: Kernel) -> None:
     if len(kernel.parameters) > MOST_ARGUMENTS:
         count = len(kernel.parameters)
         raise NotPlannable(f"one of its functions takes {count} arrays; {MOST_ARGUMENTS} may be")
-
-
-def check_plannable(function: Any, name: str) -> None:
-    """Raises `NotPlannable` for a function of TVM's that calls into its run-time."""
-    calls: list[str] = []
-    tvm_ffi.structural_walk(
-        function.body, (tvm.ir.Call, lambda c: calls.append(str(getattr(c.op, "name", ""))))
-    )
-    if any("packed" in c for c in calls):
-        raise NotPlannable(f"{function.attrs.get('global_symbol', name)} calls TVM's run-time")
 
 
 def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:

@@ -23,15 +23,15 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
-from loopwright.graph.compile.kernels import check_plannable
 from loopwright.graph.compile.link import Linked, link
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork, build_vm
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.importers.read import read_model
 from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
-from loopwright.graph.network import NotPlannable, network
+from loopwright.graph.network import NotPlannable, check_plannable, network
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.transforms.fusion import network_of
 from loopwright.measure.timing import Timer, Timing
@@ -360,6 +360,8 @@ def build_work(
         return compiled(work, target, found, name)
     except NotPlannable as reason:
         assert work.source is not None
+        if work.source.written is not None:
+            raise ModelError(f"the model cannot be one library: {reason}") from reason
         module = fused(work.source.module, target)
         vm_work = VmWork.of(work.source, module, str(reason), work.numerics)
         return build_work(vm_work, target, records, policy, name, machine)

@@ -1,4 +1,4 @@
-"""A network as it is written in the notation, operator by operator."""
+"""A network operator by operator: in the notation, or by functions of TVM's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import reads
+from loopwright.graph.network import Network
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,6 +24,22 @@ class Definitions:
 
 
 @dataclass(frozen=True, eq=False)
+class Foreign:
+    """One operator that functions of TVM's compute, since the table lacks it.
+
+    Attributes
+    ----------
+    network: the functions and their calls; it takes the `inputs` and gives the `tensors`.
+    tensors: results without a definition; their `operands` are the inputs.
+    """
+
+    name: str
+    network: Network
+    inputs: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Written:
     """A network in the notation.
 
@@ -30,14 +47,14 @@ class Written:
     ----------
     inputs: by the names of the model.
     outputs: tensors, or arrays where they are known.
-    definitions: those of each operator, in order.
+    definitions: what each operator is, in order.
     arrays: what constant tensors hold.
     fixed: inputs of the model whose values decide what is computed: they are no inputs any more.
     """
 
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Tensor | Array]
-    definitions: Sequence[Definitions]
+    definitions: Sequence[Definitions | Foreign]
     arrays: Mapping[Tensor, Array]
     fixed: Mapping[str, Array]
 
@@ -50,10 +67,16 @@ def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
         tensor, done = stack.pop()
         if tensor in order or tensor in seen:
             continue
-        if done or tensor.definition is None:
+        if done:
             order[tensor] = None
             continue
         stack.append((tensor, True))
-        inner = dict.fromkeys(r.tensor for r in reads(tensor.definition.body))
-        stack.extend((t, False) for t in reversed(inner))
+        stack.extend((t, False) for t in reversed(read_by(tensor)))
     return list(order)
+
+
+def read_by(tensor: Tensor) -> list[Tensor]:
+    """The tensors that one is computed from: those of its definition, or of TVM's functions."""
+    if tensor.definition is None:
+        return list(tensor.operands)
+    return list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))

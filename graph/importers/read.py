@@ -1,4 +1,4 @@
-"""Models in: ONNX, torch, and Relax, as one Relax module of fixed shapes."""
+"""Models in: torch and Relax as a Relax module of fixed shapes, ONNX in the notation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import IRModule, relax, tirx
 
-from loopwright.graph.errors import ModelError, UnsupportedOperator
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.definitions import Written
 from loopwright.graph.importers.inference import check_inference
 from loopwright.graph.importers.inputs import (
@@ -25,7 +25,7 @@ from loopwright.graph.importers.inputs import (
     reason,
     shape_of,
 )
-from loopwright.graph.importers.onnx.file import by_tvm, inputs_of, onnx_file, prepared
+from loopwright.graph.importers.onnx.file import inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, example_tensors
 from loopwright.graph.importers.torch_inputs import (
@@ -43,13 +43,14 @@ class Source:
 
     Attributes
     ----------
-    make: makes its module in Relax, whose function "main" takes the inputs alone.
+    make: makes its module in Relax, whose function "main" takes the inputs alone; None where the
+        model is `written`.
     ask: has the framework that the model comes from compute it; for Relax there is none.
     structure: what the model returns, made of the outputs of "main"; None for an output, or a
         tuple of them.
     outputs: the names of these, where the model has any.
     examples: arrays for the inputs of "main", if such were given.
-    written: the model in the notation, where that was read without TVM.
+    written: the model in the notation, for ONNX.
     order: the names of the model's inputs.
     """
 
@@ -102,15 +103,10 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         values = inputs_of(model)
         given = by_name(inputs, [value.name for value in values])
         whole = prepared(model, values, given)
-        own: Written | None = None
-        names = [value.name for value in values]
-        try:
-            own = written(whole, values, given)
-            names = list(own.inputs)
-        except UnsupportedOperator as error:
-            module = _by_tvm(whole, given, error)
+        own = written(whole, values, given)
+        names = list(own.inputs)
         return Source(
-            (lambda: module) if own is None else (lambda: _fixed(by_tvm(whole, given))),
+            lambda: None,
             lambda: Reference.of_onnx(model, values, given),
             None,
             tuple(value.name for value in model.graph.output),
@@ -122,17 +118,6 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
     )
-
-
-def _by_tvm(model: Any, given: Mapping[str, Any], reason: UnsupportedOperator) -> Any:
-    """What TVM's importer makes of a model that ours does not read, for a `reason`."""
-    try:
-        return _fixed(by_tvm(model, given))
-    except ModelError as error:
-        raise ModelError(
-            f"{reason}. TVM's importer does not read the model either: leave what needs this to "
-            "the caller, or export the model otherwise"
-        ) from error
 
 
 def _structure(program: Any) -> Callable[[Sequence[Any]], Any] | None:

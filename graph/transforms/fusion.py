@@ -7,25 +7,35 @@ them meet again, its post-dominator:
  - what is computed element by element, or moves elements, takes what follows it of that kind;
  - a reduction along rows takes what stands before and behind it element by element.
 
-A reshape stays a step of its own, since it costs nothing there.
+A reshape stays a step of its own, since it costs nothing there; so do TVM's functions.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
 from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
-from loopwright.graph.importers.definitions import Definitions, Written, defined_by
+from loopwright.graph.importers.definitions import (
+    Definitions,
+    Foreign,
+    Written,
+    defined_by,
+    read_by,
+)
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step, Value
 from loopwright.graph.transforms.reshape import only_reshapes
+
+Part = Definitions | Foreign
 
 
 class Kind(IntEnum):
@@ -34,26 +44,26 @@ class Kind(IntEnum):
     ELEMENTS = 0
     ROWS = 1
     PRODUCT = 2
-    RESHAPE = 3
+    ALONE = 3
 
 
 def network_of(written: Written) -> Network:
     """The steps of a network that is written in the notation."""
     live = set(defined_by(written.outputs, set()))
-    parts = [
-        part
-        for d in written.definitions
-        for part in _separate(Definitions(d.name, tuple(t for t in d.tensors if t in live)))
-    ]
+    parts = [part for d in written.definitions for part in _separate(d, live)]
     groups = _Fusion(parts, {t for t in written.outputs if isinstance(t, Tensor)}).groups()
     return _Builder(written).network(groups, written.outputs, len(written.outputs) > 1)
 
 
-def _separate(d: Definitions) -> list[Definitions]:
-    """Definitions of elements alone, each on its own: they are fused as their readers are."""
-    if _kind(d.tensors) == Kind.ELEMENTS:
-        return [Definitions(d.name, (t,)) for t in d.tensors]
-    return [d] if d.tensors else []
+def _separate(d: Part, live: set[Tensor]) -> list[Part]:
+    """What is live of an operator: definitions of elements alone each on its own, since they are
+    fused as their readers are."""
+    tensors = tuple(t for t in d.tensors if t in live)
+    if isinstance(d, Foreign) or not tensors:
+        return [d] if tensors else []
+    if _kind(tensors) == Kind.ELEMENTS:
+        return [Definitions(d.name, (t,)) for t in tensors]
+    return [Definitions(d.name, tensors)]
 
 
 def _kind(tensors: Sequence[Tensor]) -> Kind:
@@ -69,19 +79,17 @@ def _kind(tensors: Sequence[Tensor]) -> Kind:
 class _Fusion:
     """Groups of operators, by number, united step by step."""
 
-    def __init__(self, parts: Sequence[Definitions], results: set[Tensor]) -> None:
+    def __init__(self, parts: Sequence[Part], results: set[Tensor]) -> None:
         self.parts = parts
         self.end = len(parts)
         owner = {t: n for n, part in enumerate(parts) for t in part.tensors}
         self.readers: list[dict[int, bool]] = [{} for _ in parts]  # by number: at its own indices
         for number, part in enumerate(parts):
-            for tensor in part.tensors:
-                d = defined(tensor)
-                for r in reads(d.body):
-                    source = owner.get(r.tensor)
-                    if source is not None and source != number:
-                        same = self.readers[source].get(number, True)
-                        self.readers[source][number] = same and _in_place(tensor, r)
+            for read, in_place in _readings(part):
+                source = owner.get(read)
+                if source is not None and source != number:
+                    same = self.readers[source].get(number, True)
+                    self.readers[source][number] = same and in_place
         for tensor in results:
             if tensor in owner:
                 self.readers[owner[tensor]][self.end] = False
@@ -89,7 +97,7 @@ class _Fusion:
         self.root = list(range(len(parts)))
         self.meet = self._post_dominators()
 
-    def groups(self) -> list[Definitions]:
+    def groups(self) -> list[Part]:
         for kinds in ((Kind.PRODUCT,), (Kind.ELEMENTS, Kind.ROWS)):
             for number in range(self.end):
                 if self.kinds[self.find(number)] in kinds and self.kinds[number] in kinds:
@@ -151,17 +159,30 @@ class _Fusion:
             a = meet[a]
         return a
 
-    def _group(self, numbers: Sequence[int]) -> Definitions:
+    def _group(self, numbers: Sequence[int]) -> Part:
         parts = [self.parts[n] for n in numbers]
+        if isinstance(parts[0], Foreign):  # which is alone
+            return parts[0]
         name = "_".join(part.name for part in parts[:6])
         return Definitions(name, tuple(t for part in parts for t in part.tensors))
 
 
-def _group_kind(part: Definitions) -> Kind:
+def _group_kind(part: Part) -> Kind:
+    if isinstance(part, Foreign):
+        return Kind.ALONE
     kind = _kind(part.tensors)
     if kind == Kind.ELEMENTS and only_reshapes(_workload(part.tensors, part.tensors)[0]):
-        return Kind.RESHAPE
+        return Kind.ALONE
     return kind
+
+
+def _readings(part: Part) -> Iterator[tuple[Tensor, bool]]:
+    """The tensors that a part reads, each with whether that is at its own place alone."""
+    if isinstance(part, Foreign):
+        yield from ((t, False) for t in part.inputs)
+        return
+    for tensor in part.tensors:
+        yield from ((r.tensor, _in_place(tensor, r)) for r in reads(defined(tensor).body))
 
 
 def _in_place(tensor: Tensor, r: Read) -> bool:
@@ -175,7 +196,7 @@ def _in_place(tensor: Tensor, r: Read) -> bool:
     return True
 
 
-def _ordered(groups: Sequence[Definitions]) -> list[Definitions]:
+def _ordered(groups: Sequence[Part]) -> list[Part]:
     """Groups, each after those that it reads."""
     owner = {t: n for n, group in enumerate(groups) for t in group.tensors}
     order: dict[int, None] = {}
@@ -189,8 +210,8 @@ def _ordered(groups: Sequence[Definitions]) -> list[Definitions]:
             continue
         stack.append((number, True))
         for tensor in groups[number].tensors:
-            for r in reads(defined(tensor).body):
-                source = owner.get(r.tensor)
+            for read in read_by(tensor):
+                source = owner.get(read)
                 if source is not None and source != number and source not in order:
                     stack.append((source, False))
     return [groups[n] for n in order]
@@ -240,14 +261,17 @@ class _Builder:
 
     def network(
         self,
-        groups: Sequence[Definitions],
+        groups: Sequence[Part],
         outputs: Sequence[Tensor | np.ndarray[Any, Any]],
         several: bool,
     ) -> Network:
         read = {t: n for n, g in enumerate(groups) for t in self._outside(g)}
         results = {t for t in outputs if isinstance(t, Tensor)}
-        steps = []
+        steps: list[Step] = []
         for group in groups:
+            if isinstance(group, Foreign):
+                steps += self._foreign(group)
+                continue
             leaving = [t for t in group.tensors if t in read or t in results]
             steps.append(self._step(group, leaving))
         values = tuple(
@@ -255,10 +279,29 @@ class _Builder:
         )
         return Network(self.functions, self.inputs, tuple(steps), values, several)
 
-    def _outside(self, group: Definitions) -> Iterator[Tensor]:
+    def _outside(self, group: Part) -> Iterator[Tensor]:
         own = set(group.tensors)
         for t in group.tensors:
-            yield from (r.tensor for r in reads(defined(t).body) if r.tensor not in own)
+            yield from (source for source in read_by(t) if source not in own)
+
+    def _foreign(self, group: Foreign) -> Iterator[Step]:
+        """The calls of TVM's functions, on values of this network."""
+        inner = group.network
+        known = dict(zip(inner.inputs, (self.value(t) for t in group.inputs), strict=True))
+
+        def own(v: Value) -> Value:
+            if v not in known:
+                known[v] = replace(v, number=next(self.count))
+            return known[v]
+
+        for step in inner.steps:
+            function = inner.functions[step.function]
+            key = f"{group.name} {tvm_ffi.structural_hash(function)}"
+            if key not in self.names:
+                self.names[key] = self._fresh(f"{group.name}_{step.function}")
+                self.functions[self.names[key]] = function
+            yield Step(self.names[key], tuple(map(own, step.args)), tuple(map(own, step.outs)))
+        self.values.update(zip(group.tensors, map(own, inner.outputs), strict=True))
 
     def _step(self, group: Definitions, outputs: Sequence[Tensor]) -> Step:
         work, names = _workload(group.tensors, outputs)

@@ -174,6 +174,10 @@ class Call:
         """Error for a use that has no meaning here."""
         return UnsupportedOperator(f"{self.label}: {reason}")
 
+    def left_to_tvm(self, reason: str) -> LeftToTvm:
+        """Error for a use that TVM's functions compute in less time than the notation."""
+        return LeftToTvm(f"{self.label}: {reason}")
+
     # ---- what it computes ----
 
     def define(self, shape: Sequence[int], body: Callable[..., Expr], name: str = "") -> Tensor:
@@ -211,6 +215,10 @@ class Call:
         at = tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))
         element: Expr = tensor[at]
         return element
+
+
+class LeftToTvm(UnsupportedOperator):
+    """A use of an operator that TVM's importer is to read."""
 
 
 class NotKnown(UnsupportedOperator):

@@ -1,8 +1,4 @@
-"""ONNX in, as a Relax module.
-
-TVM's importer knows operators by their names alone, takes the nearest version of one, and whatever
-shapes it is given; what that would get wrong is refused before.
-"""
+"""ONNX files, and what must hold of a model before it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-"""Whose operators TVM's importer means by the names that it knows."""
+"""Whose operators are known."""
 
 
 def onnx_file(path: Path) -> Any:
@@ -56,17 +52,6 @@ def prepared(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any
     return model
 
 
-def by_tvm(model: Any, given: Mapping[str, Any]) -> Any:
-    """A prepared `ModelProto` as a Relax module. Raises `ModelError`."""
-    from tvm.relax.frontend import onnx as importer
-
-    try:
-        extents = {name: list(shape_of(name, x)) for name, x in given.items()}
-        return importer.from_onnx(model, shape_dict=extents or None, sanitize_input_names=False)
-    except Exception as error:  # TVM's errors have no root of their own
-        raise ModelError(f"TVM cannot import this ONNX model: {reason(error)}") from error
-
-
 def _inlined(model: Any) -> Any:
     """The model without functions of its own."""
     if not model.functions:
@@ -100,13 +85,13 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
     what graphs around this one give."""
     if graph.sparse_initializer:
         name = graph.sparse_initializer[0].values.name
-        raise ModelError(f"weight {name} is sparse, which TVM cannot import: make it dense")
+        raise ModelError(f"weight {name} is sparse: make it dense")
     known = {*outside, *(v.name for v in graph.input), *(w.name for w in graph.initializer)}
     for node in graph.node:
         called = f"{node.op_type} {node.name}".rstrip()
         if node.domain not in _DOMAINS:
             raise ModelError(
-                f"operator {called} is of the domain {node.domain!r}; TVM imports those of "
+                f"operator {called} is of the domain {node.domain!r}; known are those of "
                 f"{' and '.join(_DOMAINS[1:])}"
             )
         missing = [name for name in node.input if name and name not in known]

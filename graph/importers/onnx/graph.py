@@ -13,19 +13,21 @@ from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
-from loopwright.graph.importers.definitions import Definitions, Written, defined_by
+from loopwright.graph.importers.definitions import Definitions, Foreign, Written, defined_by
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
 from loopwright.graph.importers.onnx import operators  # noqa: F401 - fills the table
 from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Array,
     Call,
+    LeftToTvm,
     NotKnown,
     Value,
     Weights,
     identifier,
 )
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
+from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 
 _OWN = ("", "ai.onnx")
@@ -42,7 +44,7 @@ class Graph:
 
     versions: Mapping[str, int]
     weights: Weights = field(default_factory=Weights)
-    definitions: list[Definitions] = field(default_factory=list)
+    definitions: list[Definitions | Foreign] = field(default_factory=list)
     scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
     seen: set[Tensor] = field(default_factory=set)
 
@@ -131,9 +133,12 @@ class Graph:
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
             return self._expanded(node, inner, inputs, stated, version)
         if rule is None:
-            raise UnsupportedOperator(f"{label} is not among those that can be compiled")
+            missing = LeftToTvm(f"{label} is not among those that can be compiled")
+            return self._foreign(node, inputs, missing)
         try:
             made = rule(call)
+        except LeftToTvm as left:
+            return self._foreign(node, inputs, left)
         except ModelError:
             raise
         except (LoopwrightError, ValueError, TypeError, LookupError) as error:
@@ -143,6 +148,22 @@ class Graph:
         results = [_as_known(x) for x in results]
         self._record(node.op_type.lower(), results)
         return results
+
+    def _foreign(
+        self, node: Any, inputs: Sequence[Value | None], left: LeftToTvm
+    ) -> Sequence[Value]:
+        """The results of an operator that is left to TVM."""
+        try:
+            part = foreign(node, node.op_type, inputs, self.versions)
+        except ModelError as error:
+            raise UnsupportedOperator(
+                f"{left}. TVM's importer does not read it either: {error}. Leave what needs it to "
+                "the caller, or export the model otherwise"
+            ) from error
+        self.definitions.append(part)
+        self.seen.update(part.tensors)
+        made = iter(part.tensors)
+        return [next(made) if name else np.zeros(0) for name in node.output]
 
     def _record(self, name: str, results: Sequence[Value]) -> None:
         """Keep what a node defines."""

@@ -101,7 +101,7 @@ def _scan(call: Call) -> list[Value]:
     ]
 
 
-@operator("NonMaxSuppression")
+@operator("NonMaxSuppression", "NonZero", "Unique")
 def _shape_of_data(call: Call) -> list[Value]:
     raise ModelError(
         f"{call.label}: the shape of its result depends on data; leave it to the caller"

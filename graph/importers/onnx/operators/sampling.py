@@ -194,10 +194,7 @@ def _roi_align(call: Call) -> Value:
     out = [int(call.get(f"output_{name}", 1)) for name in ("height", "width")]
     samples = int(call.get("sampling_ratio", 0))
     if samples < 1:
-        raise call.unsupported(
-            "its sampling_ratio is 0: it takes the more samples the larger a region is; export "
-            "it with a number of samples, such as 2"
-        )
+        raise call.left_to_tvm("it takes the more samples the larger a region is")
     half = call.version >= 16 and (
         call.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     )

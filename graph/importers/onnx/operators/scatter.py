@@ -67,7 +67,7 @@ class _Search:
         shape = data.shape or ()
         searched = self.places if how == "none" else shape
         if (work := math.prod(searched) * (self.update.extent or 0)) > MOST_COMPARISONS:
-            raise call.unsupported(f"it would compare places {work} times")
+            raise call.left_to_tvm(f"it would compare places {work} times")
         if how == "none":
             found = define(
                 "found",

@@ -1,0 +1,87 @@
+"""One operator by TVM's importer: what the table lacks, or leaves to it.
+
+The operator becomes a model of its own, TVM lowers it to functions, and these become steps of the
+network. TVM's importer knows operators by their names alone and takes the nearest version of one;
+the comparison with onnxruntime, `check`, finds what it takes for another.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.target import resolve
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.errors import UnsupportedOperator
+from loopwright.graph.importers.definitions import Foreign
+from loopwright.graph.importers.inputs import reason
+from loopwright.graph.importers.onnx.call import Value, identifier, shape_of
+from loopwright.graph.importers.passes import fused
+from loopwright.graph.network import Network, NotPlannable, check_plannable, network
+
+
+def foreign(
+    node: Any, label: str, inputs: Sequence[Value | None], versions: Mapping[str, int]
+) -> Foreign:
+    """A node as functions of TVM's; `UnsupportedOperator` where TVM does not lower it to such."""
+    values = {name: x for name, x in zip(node.input, inputs) if name and x is not None}
+    if any(0 in shape_of(x) for x in values.values()):
+        raise UnsupportedOperator("one of its inputs has no elements")
+    if any(a.HasField("g") or a.graphs for a in node.attribute):
+        raise UnsupportedOperator("it has graphs of its own")
+    found = _lowered(_alone(node, values, versions))
+    return Foreign(
+        label,
+        found,
+        tuple(x for x in values.values() if isinstance(x, Tensor)),
+        _results(found, values),
+    )
+
+
+def _alone(node: Any, values: Mapping[str, Value], versions: Mapping[str, int]) -> Any:
+    """A `ModelProto` of one node; known inputs are its weights."""
+    from onnx import ValueInfoProto, helper, numpy_helper
+
+    def described(name: str, x: Value) -> Any:
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(str(x.dtype)))
+        return helper.make_tensor_value_info(name, kind, shape_of(x))
+
+    graph = helper.make_graph(
+        [node],
+        "operator",
+        [described(name, x) for name, x in values.items() if isinstance(x, Tensor)],
+        [ValueInfoProto(name=name) for name in node.output if name],
+        [numpy_helper.from_array(x, n) for n, x in values.items() if isinstance(x, np.ndarray)],
+    )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    return helper.make_model(graph, opset_imports=opsets)
+
+
+def _lowered(model: Any) -> Network:
+    """The calls of TVM's functions that a model of one node is."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        with warnings.catch_warnings():  # of onnx's checker: the type of the result is not said
+            warnings.simplefilter("ignore")
+            module = from_onnx(model, sanitize_input_names=False)
+    except Exception as error:  # TVM's errors have no root of their own
+        raise UnsupportedOperator(reason(error)) from error
+    try:
+        found = network(fused(module, resolve("cpu", 1)))
+        for name, function in found.functions.items():
+            check_plannable(function, name)
+    except NotPlannable as error:
+        raise UnsupportedOperator(f"{error}, which needs TVM's virtual machine") from error
+    return found
+
+
+def _results(found: Network, values: Mapping[str, Value]) -> tuple[Tensor, ...]:
+    """The tensors that a network gives."""
+    made = tuple(Tensor(identifier(v.name), v.shape, v.dtype) for v in found.outputs)
+    for tensor in made:
+        tensor.operands = tuple(x for x in values.values() if isinstance(x, Tensor))
+    return made
