@@ -104,7 +104,8 @@ def _scan(call: Call) -> list[Value]:
 @operator("NonMaxSuppression", "NonZero", "Unique")
 def _shape_of_data(call: Call) -> list[Value]:
     raise ModelError(
-        f"{call.label}: the shape of its result depends on data; leave it to the caller"
+        f"{call.label}: the shape of its result depends on data, and programs are made for fixed "
+        "shapes; end the model before it, and compute it outside"
     )
 
 
