@@ -1,7 +1,7 @@
 """`Call`: one use of an operator, and the table of what operators mean in the notation.
 
 A value is an array where it is known (weights, shapes, what follows from them), else a tensor of
-the notation. A rule gets a call and returns the value of each output:
+the notation. A rule gets a call and returns the value of each output, or functions of TVM's that compute them:
 
     @operator("Relu")
     def _relu(call: Call) -> Value:
@@ -25,10 +25,12 @@ from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
+from loopwright.graph.importers.definitions import Foreign
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Value = Array | Tensor
-Rule = Callable[["Call"], Value | Sequence[Value]]
+Made = Value | Sequence[Value] | Foreign
+Rule = Callable[["Call"], Made]
 
 OPERATORS: dict[str, Rule] = {}
 """The rule of each operator, by its name; those of other domains than ONNX's own by
@@ -249,6 +251,13 @@ def number(value: Any, dtype: str) -> Const:
     if dtype == "bool":
         return Const(bool(value), dtype)
     return Const(float(value) if is_float(dtype) else int(value), dtype)
+
+
+def dtype_of(kind: int) -> str:
+    """The element type that ONNX has a number for."""
+    import onnx
+
+    return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
 
 
 def shape_of(value: Value) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tvm import relax, te, tirx
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.tensor import Tensor
@@ -39,6 +40,20 @@ def foreign(
         tuple(x for x in values.values() if isinstance(x, Tensor)),
         _results(found, values),
     )
+
+
+def reinterpreted(x: Tensor, dtype: str) -> Foreign:
+    """The bits of a tensor's elements as another type of the same size."""
+    builder = relax.BlockBuilder()
+    given = relax.Var(x.name, relax.TensorType(x.shape, x.dtype))
+
+    def bits(a: Any) -> Any:
+        return te.compute(a.shape, lambda *i: tirx.reinterpret(dtype, a[i]), "bits")
+
+    with builder.function("main", [given]):
+        builder.emit_func_output(builder.emit_te(bits, given))
+    found = network(builder.get())
+    return Foreign("BitCast", found, (x,), _results(found, {x.name: x}))
 
 
 def _alone(node: Any, values: Mapping[str, Value], versions: Mapping[str, int]) -> Any:

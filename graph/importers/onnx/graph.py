@@ -24,6 +24,7 @@ from loopwright.graph.importers.onnx.call import (
     NotKnown,
     Value,
     Weights,
+    dtype_of,
     identifier,
 )
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
@@ -144,6 +145,8 @@ class Graph:
         except (LoopwrightError, ValueError, TypeError, LookupError) as error:
             # Of the notation's own checks, or of an operator that is not as ONNX wants it.
             raise UnsupportedOperator(f"{label}: {error}") from error
+        if isinstance(made, Foreign):
+            return self._step(node, made)
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
         self._record(node.op_type.lower(), results)
@@ -160,6 +163,10 @@ class Graph:
                 f"{left}. TVM's importer does not read it either: {error}. Leave what needs it to "
                 "the caller, or export the model otherwise"
             ) from error
+        return self._step(node, part)
+
+    def _step(self, node: Any, part: Foreign) -> Sequence[Value]:
+        """The results of TVM's functions, which become steps."""
         self.definitions.append(part)
         self.seen.update(part.tensors)
         made = iter(part.tensors)
@@ -312,8 +319,6 @@ def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
 def _written(
     model: Any, inputs: Sequence[Any], given: Mapping[str, Any], fixed: Mapping[str, Array]
 ) -> Written:
-    import onnx
-
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
     graph = Graph(versions)
     tensors: dict[str, Tensor] = {}
@@ -322,7 +327,7 @@ def _written(
         shape = tuple(d.dim_value for d in kind.shape.dim)
         if value.name in given:
             shape = shape_of_input(value.name, given[value.name])
-        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        dtype = dtype_of(kind.elem_type)
         if dtype not in DTYPES:
             raise UnsupportedOperator(f"input {value.name} is {dtype}")
         if value.name not in fixed:

@@ -1,11 +1,13 @@
 """The table of operators: each one a few lines of the notation. `call.py` has the contract."""
 
 from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fills the table
+    bits,
     control,
     convolution,
     elementwise,
     gather,
     linear,
+    ngrams,
     normalization,
     pooling,
     quantization,
@@ -16,4 +18,5 @@ from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fil
     scatter,
     shapes,
     slices,
+    spectral,
 )

@@ -12,7 +12,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator, shape_of
 
 Function = Callable[..., Any]
 
@@ -143,12 +143,7 @@ def _pow(call: Call) -> Value:
 
 @operator("Cast", "CastLike")
 def _cast(call: Call) -> Value:
-    if call.op == "CastLike":
-        target = call.dtype(1)
-    else:
-        import onnx
-
-        target = str(onnx.helper.tensor_dtype_to_np_dtype(call.get("to")))
+    target = call.dtype(1) if call.op == "CastLike" else dtype_of(call.get("to"))
     value = call.value(0)
     return value if call.dtype() == target else call.each(lambda x: f.cast(x, target), 0)
 
@@ -342,9 +337,3 @@ def _is_inf(call: Call) -> Value:
         return f.equal(x, inf) & f.equal(x, -inf)
 
     return call.each(body)
-
-
-@operator("BitShift")
-def _bit_shift(call: Call) -> Value:
-    left = call.get("direction") == "LEFT"
-    return call.each(lambda a, b: a << b if left else a >> b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from loopwright.dsl import functions as f
@@ -113,3 +115,12 @@ def _gather_nd(call: Call) -> Value:
         return gathered(table, *i[:batch], *at, *i[outer:])
 
     return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
+
+
+@operator("Compress")
+def _compress(call: Call) -> Value:
+    chosen, value = np.flatnonzero(call.required(1)), call.value(0)
+    if call.get("axis") is None:
+        value = reshaped(call, value, (math.prod(call.shape()),))
+        return take(call, value, 0, chosen, "compress")
+    return take(call, value, call.axis(), chosen, "compress")

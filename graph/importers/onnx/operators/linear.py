@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,19 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
 from loopwright.dsl.einsum import einsum
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    define,
+    gathered,
+    number,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.operators.quantization import quantized
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 
@@ -173,3 +183,46 @@ def requantized(call: Call, x: Tensor, scale: int, zero: int) -> Value:
     """Numbers rounded to steps of a scale."""
     moved = replace(call, inputs=(x, call.inputs[scale], call.inputs[zero]), attributes={})
     return quantized(moved, x, call.dtype(zero))
+
+
+_LARGEST_DETERMINANT = 32
+"""Rows of a matrix whose elimination is written out."""
+
+
+@operator("Det")
+def _det(call: Call) -> Value:
+    """Gauss's elimination with pivots; each step is a few definitions."""
+    (*batch, size, _), left = call.shape(), call.tensor(0)
+    if size > _LARGEST_DETERMINANT:
+        raise call.unsupported(f"it has {size} rows; {_LARGEST_DETERMINANT} may be")
+    result = define("one", batch, lambda *_: number(1, left.dtype))
+    for rows in range(size, 0, -1):
+        result, left = _eliminated(result, left, batch, rows)
+    return result
+
+
+def _eliminated(
+    product: Tensor, left: Tensor, batch: Sequence[int], rows: int
+) -> tuple[Tensor, Tensor]:
+    """A product times the pivot of a matrix, and the matrix without the pivot's row and column."""
+    column = define("column", (*batch, rows), lambda *i: f.abs(left[(*i, 0)]))
+    at = ops.argmax(column, -1, dtype="int32")
+
+    def pivot(b: Sequence[Index]) -> Expr:
+        return gathered(left, *b, at[tuple(b)], 0)
+
+    def signed(*b: Index) -> Expr:
+        before: Expr = product[b]
+        return before * f.where(f.equal(at[b], 0), pivot(b), -pivot(b))
+
+    def rest(*i: Index) -> Expr:
+        *b, r, c = i
+        # The first row stands where the pivot's row was.
+        row = f.where(f.equal(at[tuple(b)], r + 1), 0, as_expr(r + 1))
+        share = gathered(left, *b, row, 0) / f.where(f.equal(pivot(b), 0), 1, pivot(b))
+        return gathered(left, *b, row, c + 1) - share * gathered(left, *b, at[tuple(b)], c + 1)
+
+    made = define("determinant", batch, signed)
+    if rows == 1:
+        return made, left
+    return made, define("eliminated", (*batch, rows - 1, rows - 1), rest)

@@ -9,7 +9,14 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, number, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Call,
+    Value,
+    dtype_of,
+    number,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import reduce_all
 
@@ -19,10 +26,8 @@ def _quantize(call: Call) -> Value:
     if call.has(2):
         dtype = call.dtype(2)
     else:
-        import onnx
-
         kind = call.get("output_dtype", 0)
-        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "uint8"
+        dtype = dtype_of(kind) if kind else "uint8"
     return quantized(call, call.value(0), dtype)
 
 

@@ -15,6 +15,7 @@ from loopwright.graph.importers.onnx.call import (
     NotKnown,
     Value,
     define,
+    dtype_of,
     number,
     operator,
     shape_of,
@@ -47,9 +48,7 @@ def _constant_of_shape(call: Call) -> Value:
 def _eye_like(call: Call) -> Value:
     dtype = call.dtype()
     if call.get("dtype"):
-        import onnx
-
-        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(call.get("dtype")))
+        dtype = dtype_of(call.get("dtype"))
     rows, columns = call.shape()
     return np.eye(rows, columns, int(call.get("k", 0)), dtype)
 
