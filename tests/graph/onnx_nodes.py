@@ -5,28 +5,28 @@ import numpy as np
 from loopwright.graph.compile.model import build_model
 
 
-def node_model(op, inputs, weights=None, outputs=1, opset=20, order=None, **attributes):
-    """A model of one operator: arrays for its inputs and weights, by name."""
+def node_model(op, arrays, known=None, results=1, opset=20, order=None, **attributes):
+    """A model of one operator: arrays for its inputs and, `known`, for its weights, by name."""
     from onnx import ValueInfoProto, helper, numpy_helper
 
     def value(name, array):
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         return helper.make_tensor_value_info(name, kind, array.shape)
 
-    known = weights or {}
-    names = [f"y{n}" for n in range(outputs)]
-    node = helper.make_node(op, order or [*inputs, *known], names, **attributes)
+    known = known or {}
+    names = [f"y{n}" for n in range(results)]
+    node = helper.make_node(op, order or [*arrays, *known], names, **attributes)
     graph = helper.make_graph(
         [node],
         "g",
-        [value(name, array) for name, array in inputs.items()],
+        [value(name, array) for name, array in arrays.items()],
         [ValueInfoProto(name=name) for name in names],
         [numpy_helper.from_array(array, name) for name, array in known.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def computed(op, inputs, weights=None, **options):
-    """What a compiled operator gives for inputs that are known at the call only."""
-    inputs = {name: np.asarray(x) for name, x in inputs.items()}
-    return build_model(node_model(op, inputs, weights, **options), threads=1)(*inputs.values())
+def computed(op, arrays, known=None, **options):
+    """What a compiled operator gives for arrays that are known at the call only."""
+    arrays = {name: np.asarray(x) for name, x in arrays.items()}
+    return build_model(node_model(op, arrays, known, **options), threads=1)(*arrays.values())

@@ -81,7 +81,7 @@ def test_the_places_of_the_greatest_elements_leave_padding_out():
     x = -np.random.default_rng(2).random((1, 2, 5, 6)).astype(np.float32)
     wanted = torch.nn.functional.max_pool2d(torch.tensor(x), 3, 2, 1, return_indices=True)
     options = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
-    values, places = computed("MaxPool", {"x": x}, outputs=2, opset=12, **options)
+    values, places = computed("MaxPool", {"x": x}, results=2, opset=12, **options)
     np.testing.assert_array_equal(values, wanted[0])
     np.testing.assert_array_equal(
         places, wanted[1].numpy() + 30 * np.arange(2).reshape(1, 2, 1, 1)

@@ -1,7 +1,7 @@
 """`Call`: one use of an operator, and the table of what operators mean in the notation.
 
 A value is an array where it is known (weights, shapes, what follows from them), else a tensor of
-the notation. A rule gets a call and returns the value of each output, or functions of TVM's that compute them:
+the notation. A rule gets a call and returns the value of each output, or TVM's functions for them:
 
     @operator("Relu")
     def _relu(call: Call) -> Value:
@@ -217,6 +217,10 @@ class Call:
         at = tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))
         element: Expr = tensor[at]
         return element
+
+    def single(self, value: Value) -> Expr:
+        """The only element of a value, whatever its rank."""
+        return self.read(value, (0,) * len(shape_of(value)))
 
 
 class LeftToTvm(UnsupportedOperator):

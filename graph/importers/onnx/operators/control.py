@@ -66,26 +66,47 @@ def _loop(call: Call) -> list[Value]:
 
 @operator("Scan")
 def _scan(call: Call) -> list[Value]:
-    body, inputs = call.get("body"), [call.value(n) for n in range(len(call.inputs))]
-    if call.version < 9:
-        raise call.unsupported("Scan of opset 8 is not supported; export with opset 9 or newer")
     count = int(call.get("num_scan_inputs"))
-    states, sequences = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    if call.version >= 9:
+        return _scanned(call, [call.value(n) for n in range(len(call.inputs))], count)
+    if call.has(0):
+        raise call.unsupported("its sequences differ in length; give each to a call of its own")
+    # Every sample of a batch is scanned on its own.
+    inputs = [call.value(n) for n in range(1, len(call.inputs))]
+    samples = [
+        _scanned(call, [_sample(call, value, n) for value in inputs], count)
+        for n in range(shape_of(inputs[0])[0])
+    ]
+    return [_stacked(call, rows, 0) for rows in zip(*samples)]
+
+
+def _sample(call: Call, value: Value, place: int, axis: int = 0) -> Value:
+    """What stands at one place of an axis, without that axis."""
+    shape = shape_of(value)
+    part = take(call, value, axis, np.array([place]), "scan")
+    return reshaped(call, part, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
+    """States and sequences, the last `count` inputs, put through the body step by step."""
+    states, sequences = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     axes = _list(call, "scan_input_axes", count)
-    back = _list(call, "scan_input_directions", count)
+    back = _list(call, "scan_input_directions" if call.version >= 9 else "directions", count)
     steps = shape_of(sequences[0])[axes[0]]
     if steps > _MOST:
         raise call.unsupported(f"it takes more than {_MOST} iterations")
     scanned: list[list[Value]] = []
     for step in range(steps):
-        rows = []
-        for value, axis, reverse in zip(sequences, axes, back):
-            at = call.checked_axis(axis, len(shape_of(value)))
-            place = steps - 1 - step if reverse else step
-            part = take(call, value, at, np.array([place]), "scan")
-            shape = shape_of(value)
-            rows.append(reshaped(call, part, (*shape[:at], *shape[at + 1 :])))
-        results = call.branch(body, [*states, *rows])
+        rows = [
+            _sample(
+                call,
+                value,
+                steps - 1 - step if reverse else step,
+                call.checked_axis(axis, len(shape_of(value))),
+            )
+            for value, axis, reverse in zip(sequences, axes, back)
+        ]
+        results = call.branch(call.get("body"), [*states, *rows])
         states, rest = results[: len(states)], results[len(states) :]
         scanned = scanned or [[] for _ in rest]
         for kept, row in zip(scanned, rest):

@@ -244,10 +244,9 @@ def _qlinear_conv(call: Call) -> Value:
     x_scale, w_scale = call.value(1), call.value(4)
 
     def body(*i: Index) -> Expr:
-        by_channel = (
-            (i[1],) if shape_of(w_scale) not in ((), (1,)) else (0,) * len(shape_of(w_scale))
-        )
-        scale = call.read(x_scale, (0,) * len(shape_of(x_scale))) * call.read(w_scale, by_channel)
+        by_channel = shape_of(w_scale) not in ((), (1,))
+        weight = call.read(w_scale, (i[1],)) if by_channel else call.single(w_scale)
+        scale = call.single(x_scale) * weight
         return f.cast(sums[i], "float32") * f.cast(scale, "float32")
 
     return requantized(call, define("scaled", shape_of(sums), body), 6, 7)

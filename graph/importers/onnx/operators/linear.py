@@ -131,7 +131,7 @@ def without_zero(call: Call, x: Value, zero: Value | None, axis: int | None = No
         return define(
             "widened",
             shape,
-            lambda *i: f.cast(tensor[i], "int32") - f.cast(_first(call, zero), "int32"),
+            lambda *i: f.cast(tensor[i], "int32") - f.cast(call.single(zero), "int32"),
         )
     own = call.as_tensor(zero)
     at = axis if axis is not None and len(shape_of(zero)) == 1 else None
@@ -143,10 +143,6 @@ def without_zero(call: Call, x: Value, zero: Value | None, axis: int | None = No
             - f.cast(own[i[at]] if at is not None else call.read(own, i), "int32")
         ),
     )
-
-
-def _first(call: Call, value: Value) -> Expr:
-    return call.read(value, (0,) * len(shape_of(value)))
 
 
 def _optional(call: Call, place: int) -> Value | None:

@@ -171,7 +171,7 @@ def padded(
     old = shape_of(value)
     new = tuple(n + sum(pads.get(d, (0, 0))) for d, n in enumerate(old))
     if 0 in old:
-        return call.define(new, lambda *_: call.read(fill, ()))
+        return call.define(new, lambda *_: call.single(fill))
 
     def body(*i: Index) -> Expr:
         tests = []
@@ -182,6 +182,6 @@ def padded(
         for test in tests[1:]:
             inside = inside & test
         at = tuple(k - pads[d][0] if d in pads else k for d, k in enumerate(i))
-        return f.where(inside, call.as_tensor(value)[at], call.read(fill, ()))
+        return f.where(inside, call.as_tensor(value)[at], call.single(fill))
 
     return define(f"{call.op.lower()}_pad", new, body)

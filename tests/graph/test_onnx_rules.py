@@ -1,0 +1,115 @@
+"""Single operators against NumPy."""
+
+import numpy as np
+import pytest
+
+from loopwright.graph.errors import ModelError
+from tests.graph.onnx_nodes import computed
+
+pytestmark = pytest.mark.onnx
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def drawn(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def pairs(z):
+    return np.stack([z.real, z.imag], -1)
+
+
+@pytest.mark.parametrize("length", [5, 7, 9])
+@pytest.mark.parametrize("inverse", [0, 1])
+def test_a_fourier_transform_of_complex_samples(length, inverse):
+    x = drawn(2, 7, 2)
+    function = np.fft.ifft if inverse else np.fft.fft
+    wanted = pairs(function(x[..., 0] + 1j * x[..., 1], length))
+    got = computed("DFT", {"x": x}, {"n": np.array(length)}, inverse=inverse)
+    np.testing.assert_allclose(got, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("length", [6, 7])
+def test_a_fourier_transform_of_real_samples_and_back(length):
+    x = drawn(3, length, 1)
+    wanted = np.fft.rfft(x[..., 0])
+    got = computed("DFT", {"x": x}, onesided=1)
+    np.testing.assert_allclose(got, pairs(wanted), **CLOSE)
+    back = computed("DFT", {"x": got}, {"n": np.array(length)}, onesided=1, inverse=1)
+    np.testing.assert_allclose(back, x, **CLOSE)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_short_time_fourier_transform_under_a_window(known):
+    x, window = drawn(2, 20, 1), drawn(6)
+    more = {"w": window}
+    got = computed(
+        "STFT",
+        {"x": x} if known else {"x": x, **more},
+        {"s": np.array(3), **(more if known else {})},
+        order=["x", "s", "w"],
+        opset=17,
+    )
+    starts = range(0, 15, 3)
+    wanted = np.stack([pairs(np.fft.rfft(x[:, s : s + 6, 0] * window)) for s in starts], 1)
+    np.testing.assert_allclose(got, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_determinants_need_other_pivots_than_the_diagonal(size):
+    x = drawn(3, size, size)
+    x[0, 0, 0] = 0
+    np.testing.assert_allclose(computed("Det", {"x": x}), np.linalg.det(x), **CLOSE)
+
+
+def test_the_determinant_of_a_singular_matrix_is_zero():
+    np.testing.assert_array_equal(computed("Det", {"x": np.ones((2, 3, 3), np.float32)}), [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "number"),
+    [("float32", "int32", 6), ("int64", "float64", 11), ("int8", "uint8", 2)],
+)
+def test_bits_are_read_as_another_type(old, new, number):
+    x = (drawn(3, 4) * 50).astype(old)
+    np.testing.assert_array_equal(computed("BitCast", {"x": x}, opset=26, to=number), x.view(new))
+
+
+def test_bits_of_other_numbers_are_refused():
+    with pytest.raises(ModelError, match="differ in their bits"):
+        computed("BitCast", {"x": drawn(3)}, opset=26, to=11)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_a_known_condition_compresses(axis):
+    x, chosen = drawn(3, 4), np.array([True, False, True])
+    axes = {} if axis is None else {"axis": axis}
+    got = computed("Compress", {"x": x}, {"c": chosen}, **axes)
+    np.testing.assert_array_equal(got, np.compress(chosen, x, axis))
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [("TF", [0, 3, 1, 1, 2]), ("IDF", [0, 1, 3, 4, 5]), ("TFIDF", [0, 3, 3, 4, 10])],
+)
+def test_n_grams_are_counted_with_skips(mode, wanted):
+    got = computed(
+        "TfIdfVectorizer",
+        {"x": np.array([7, 8, 7, 9, 7], np.int32)},
+        opset=9,
+        mode=mode,
+        pool_int64s=[7, 8, 7, 7, 7, 9],
+        ngram_counts=[0, 2],
+        ngram_indexes=[1, 2, 4, 3],
+        weights=[1.0, 1.0, 3.0, 4.0, 5.0],
+        min_gram_length=1,
+        max_gram_length=2,
+        max_skip_count=1,
+    )
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_padding_takes_a_number_that_is_an_axis_long():
+    x, fill = drawn(2, 3), np.array([5], np.float32)
+    weights = {"p": np.array([0, 1, 1, 0])}
+    got = computed("Pad", {"x": x, "v": fill}, weights, order=["x", "p", "v"])
+    np.testing.assert_array_equal(got, np.pad(x, ((0, 1), (1, 0)), constant_values=5))
