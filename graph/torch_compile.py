@@ -13,7 +13,7 @@ import numpy as np
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch_tensors import to_torch
+from loopwright.graph.importers.torch.tensors import to_torch
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
 """Options that torch.compile(options=…) may have; see `lw.build_model`."""

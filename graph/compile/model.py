@@ -30,7 +30,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.importers.read import read_model
-from loopwright.graph.importers.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.graph.importers.torch.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.network import NotPlannable, check_plannable, network
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.transforms.fusion import network_of
@@ -322,7 +322,7 @@ def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
     """A model that does not keep what it was made of, which may be as large as its weights."""
     if built.work.source is None:
         return built
-    left = replace(built.work.source, make=lambda: None, ask=lambda: None, written=None)
+    left = replace(built.work.source, module=None, ask=lambda: None, written=None)
     if isinstance(built, TunedModel):
         return replace(built, work=replace(built.work, source=left))
     return replace(built, work=replace(built.work, source=left, module=None))

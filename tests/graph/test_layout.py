@@ -9,6 +9,7 @@ from loopwright.graph.compile.model import build_model, import_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers import tir_values
 from loopwright.schedule.space import space
+from tests.relax import relax_of
 from tests.targets import HERE
 
 torch = pytest.importorskip("torch")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.torch
 
 
 class Sine(nn.Module):
-    """What the notation has no word for."""
+    """What the notation has no word for, in a test that takes it away."""
 
     def forward(self, x):
         return torch.sin(x)
@@ -79,7 +80,7 @@ def test_transposed_convolutions_want_channels_last():
 def test_what_tvm_computes_stays_as_it_is(monkeypatch):
     monkeypatch.delitem(tir_values._UNARY, "sin")  # as an operator that the notation lacks
     net = nn.Sequential(nn.Conv2d(3, 8, 3), Sine(), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3))
-    work = _work(net, torch.zeros(1, 3, 9, 11))
+    work = import_model(relax_of(net, torch.zeros(1, 3, 9, 11)), None, resolve("cpu", 1))
     assert len(work.fallback) == 1
     last = [s for s in work.imported if not isinstance(s, str)][-2:]
     assert [tensor_shape(s.workload.inputs[0]) for s in last] == [(1, 8, 7, 9), (1, 5, 7, 8)]

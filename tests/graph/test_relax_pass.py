@@ -17,6 +17,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.transfer.records.record import RecordError
 from loopwright.transfer.records.store import Record, RecordStore
+from tests.relax import relax_of
 from tests.sketches import direct
 from tests.targets import HERE
 
@@ -111,15 +112,16 @@ def test_records_of_whole_models_fit_where_the_pass_lowers(tmp_path):
     torch = pytest.importorskip("torch")
     layers = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
     net, x = torch.nn.Sequential(*layers).eval(), torch.randn(1, 3, 9, 7)
+    model = relax_of(net, x)
     target = resolve("cpu", 1)
-    (task,) = import_model(net, (x,), target, layout="given").tasks
+    (task,) = import_model(model, None, target, layout="given").tasks
     measured = Measurement(
         space(task.workload, target).default, (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0
     )
     with RecordStore(tmp_path / "r.db") as store:
         store.add([Record.of(task.workload, target, fingerprint(), measured, seed=0, session="s")])
     passes = tvm.transform.Sequential([lower(), apply(tmp_path / "r.db", threads=1)])
-    after = passes(read_model(net, (x,)).module)
+    after = passes(read_model(model).module)
     assert _tir(after) == []
     np.testing.assert_allclose(
         _run(after, x.numpy(), tmp_path), net(x).detach(), rtol=1e-4, atol=1e-5

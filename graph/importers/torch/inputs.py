@@ -39,6 +39,16 @@ def fixed_shapes(program: Any) -> bool:
     return all(isinstance(n, int) for shape in _shapes(program) for n in shape)
 
 
+def check_fixed(program: Any) -> None:
+    """Raises `ModelError` for a program that takes tensors of several shapes."""
+    for name, shape in zip(input_names(program), _shapes(program)):
+        if not all(isinstance(n, int) for n in shape):
+            raise ModelError(
+                f"input {name} has the open shape {list(shape)}: give example inputs; programs "
+                "are made for fixed shapes"
+            )
+
+
 def arranged(program: Any, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments by position and by name, as given. Raises `ModelError` for those that the program
     does not have, and where one is missing."""

@@ -1,0 +1,1 @@
+"""Torch modules and programs of torch.export in, as ONNX."""

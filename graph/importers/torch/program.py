@@ -1,0 +1,212 @@
+"""Torch modules and programs of torch.export: programs for inference, and these as ONNX."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.inputs import Inputs, check_several, reason
+from loopwright.graph.importers.torch.inference import check_inference
+from loopwright.graph.importers.torch.inputs import (
+    arranged,
+    check_fixed,
+    check_given,
+    check_tensors,
+    fixed_shapes,
+    input_names,
+)
+
+
+def torch_program(model: Any, inputs: Inputs) -> Any:
+    """The program of a torch.nn.Module; None for a model that is neither that nor a program.
+    Raises `ModelError` for one that does more than infer."""
+    if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
+        check_tensors(model)
+        program = _closed(model, inputs)
+    elif hasattr(model, "state_dict") and hasattr(model, "forward"):
+        program = _exported(model, inputs)
+        check_tensors(program)
+    else:
+        return None
+    check_inference(program)
+    for number, spec in enumerate(program.graph_signature.output_specs):
+        if hasattr(spec.arg, "value"):  # a constant
+            raise ModelError(
+                f"output {number} of the model is {spec.arg.value!r}: return tensors alone"
+            )
+    return program
+
+
+def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
+    """Function that makes dicts, lists and the like of a program's outputs."""
+    from torch.utils import _pytree
+
+    spec = program.call_spec.out_spec
+    plain = spec.type is tuple and all(c.is_leaf() for c in spec.children())
+    if spec.is_leaf() or (plain and spec.num_leaves > 1):
+        return None
+    return lambda outputs: _pytree.tree_unflatten(list(outputs), spec)
+
+
+def onnx_of(program: Any) -> Any:
+    """The `ModelProto` of a program of torch.export, by torch's own exporter. Its inputs have the
+    names that the user calls them by. Raises `ModelError`."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ModelError(
+            f"models of torch are read as ONNX, which needs the package {error.name}: "
+            'pip install "loopwright[torch]"'
+        ) from error
+    with _quiet(), _reshaping(program):
+        try:
+            made = _to_onnx(program)
+        except Exception as error:  # noqa: BLE001 - of many kinds
+            try:  # some operators are known by their parts alone
+                made = _to_onnx(program.run_decompositions())
+            except Exception:  # noqa: BLE001 - the first one says what the user's program has
+                raise ModelError(
+                    f"torch.onnx cannot export the model: {_cause(error)}; use other operators"
+                ) from error
+    _rename(made.graph, dict(zip((v.name for v in made.graph.input), input_names(program))))
+    return made
+
+
+def _to_onnx(program: Any) -> Any:
+    import torch
+
+    made = torch.onnx.export(
+        program, dynamo=True, verbose=False, custom_translation_table=_translations()
+    )
+    assert made is not None
+    return made.model_proto
+
+
+def _translations() -> dict[Any, Any]:
+    """Operators that torch's exporter lacks, or has otherwise, by what they are in ONNX."""
+    from onnxscript import opset18 as op
+    from torch.ops import aten
+
+    def reduction(of: Any) -> Any:
+        def reduce(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+            axes = [dim] if isinstance(dim, int) else list(dim)
+            return (
+                of(x, op.Constant(value_ints=axes), keepdims=int(keepdim))
+                if axes
+                else (of(x, keepdims=int(keepdim)))
+            )
+
+        return reduce
+
+    return {aten.amax.default: reduction(op.ReduceMax), aten.amin.default: reduction(op.ReduceMin)}
+
+
+@contextmanager
+def _reshaping(program: Any) -> Iterator[None]:
+    """Let the views of a program be reshapes for a while: when the exporter takes a program apart,
+    results may have other strides than they had when it was traced."""
+    from torch.ops import aten
+
+    views = [n for n in program.graph.nodes if n.target is aten.view.default]
+    for node in views:
+        node.target = aten.reshape.default
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = aten.view.default
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Give inputs of a graph other names."""
+    taken = {name for node in graph.node for name in node.output}
+    taken.update(w.name for w in graph.initializer)
+    names = {old: new for old, new in names.items() if new not in taken}
+    for value in (*graph.input, *graph.output):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for n, name in enumerate(node.input):
+            node.input[n] = names.get(name, name)
+
+
+def _cause(error: BaseException) -> str:
+    """The first cause of an error, in a line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return reason(error).splitlines()[0] if isinstance(error, Exception) else str(error)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what the exporter says of packages that are not installed, and of its own code."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _closed(program: Any, inputs: Inputs) -> Any:
+    """A program of torch.export, its open shapes those of the inputs that are given."""
+    if inputs is None:
+        check_fixed(program)
+        return program
+    if fixed_shapes(program):
+        check_given(program, inputs)
+        return program
+    return _traced(program.module(), *arranged(program, inputs))
+
+
+def _exported(module: Any, inputs: Inputs) -> Any:
+    """A torch.nn.Module as a program, traced in inference mode."""
+    if inputs is None:
+        raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
+    modes = {each: each.training for each in module.modules()}
+    try:
+        if isinstance(inputs, Mapping):
+            # A program takes its inputs in the order in which they are given here.
+            own: Iterable[str] = ()
+            with suppress(ValueError):  # what is traced by torch.jit has no signature
+                own = inspect.signature(module.forward).parameters
+            words = {name: inputs[name] for name in (*own, *inputs) if name in inputs}
+            return _traced(module.eval(), (), words)
+        return _traced(module.eval(), inputs)
+    finally:
+        for each, mode in modes.items():
+            if each.training != mode:
+                each.train(mode)  # which may do more: undo what it merged for inference
+            each.training = mode
+
+
+def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None = None) -> Any:
+    """Program that torch.export makes of a module for inputs of these shapes."""
+    import torch
+
+    def tensor(x: Any) -> Any:
+        if isinstance(x, np.ndarray):  # torch knows no negative strides
+            return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
+        if isinstance(x, torch.Tensor):  # given twice, it would be one input to torch.export
+            return x.detach()
+        return x if x is None else torch.as_tensor(x)
+
+    check_several(inputs)
+    try:
+        tensors = torch.utils._pytree.tree_map(tensor, (tuple(inputs), words))
+    except Exception as error:  # of many kinds
+        raise ModelError(f"an input is no tensor: {reason(error)}") from error
+    try:
+        return torch.export.export(module, *tensors)
+    except Exception as error:  # of many kinds
+        raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
