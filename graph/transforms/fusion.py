@@ -32,7 +32,7 @@ from loopwright.graph.importers.definitions import (
     read_by,
 )
 from loopwright.graph.importers.tir import Imported
-from loopwright.graph.network import Network, Step, Value
+from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value
 from loopwright.graph.transforms.reshape import only_reshapes
 
 Part = Definitions | Foreign
@@ -94,6 +94,10 @@ class _Fusion:
             if tensor in owner:
                 self.readers[owner[tensor]][self.end] = False
         self.kinds = [_group_kind(part) for part in parts]
+        self.owned = [set(part.tensors) for part in parts]
+        self.read = [
+            {r.tensor for t in part.tensors for r in reads(defined(t).body)} for part in parts
+        ]
         self.root = list(range(len(parts)))
         self.meet = self._post_dominators()
 
@@ -129,11 +133,16 @@ class _Fusion:
                 if reader != end and reader not in path:
                     path.add(reader)
                     stack.append(reader)
-        kind = max(self.kinds[self.find(n)] for n in (*path, end))
+        roots = {self.find(n) for n in (*path, end)}
+        own = set[Tensor]().union(*(self.owned[n] for n in roots))
+        read = set[Tensor]().union(*(self.read[n] for n in roots)) - own
+        if len(read) + len(self.parts[end].tensors) > MOST_ARGUMENTS:
+            return
+        kind = max(self.kinds[n] for n in roots)
         target = self.find(end)
-        for each in path:
-            self.root[self.find(each)] = target
-        self.kinds[target] = kind
+        for each in roots:
+            self.root[each] = target
+        self.kinds[target], self.owned[target], self.read[target] = kind, own, read
 
     def _admits(self, first: int, reader: int, in_place: bool, last: bool) -> bool:
         own, kind = self.kinds[self.find(first)], self.kinds[self.find(reader)]

@@ -222,6 +222,10 @@ def _tile(call: Call) -> Value:
     return define("tile", shape, body) if shape != list(old) else value
 
 
+_MOST_JOINED = 64
+"""Values that one step joins; a function takes no more than twice as many arrays."""
+
+
 @operator("Concat")
 def _concat(call: Call) -> Value:
     return joined(call, [call.value(n) for n in range(len(call.inputs))], call.axis(1))
@@ -234,6 +238,10 @@ def joined(call: Call, values: Sequence[Value], axis: int) -> Value:
         return values[0]
     if all(isinstance(v, np.ndarray) for v in values):
         return np.concatenate([v for v in values if isinstance(v, np.ndarray)], axis)
+    if len(values) > _MOST_JOINED:
+        starts = range(0, len(values), _MOST_JOINED)
+        parts = [joined(call, values[n : n + _MOST_JOINED], axis) for n in starts]
+        return joined(call, parts, axis)
     shapes = [shape_of(v) for v in values]
     ends = np.cumsum([s[axis] for s in shapes]).tolist()
     shape = tuple(ends[-1] if d == axis else n for d, n in enumerate(shapes[0]))
