@@ -113,3 +113,49 @@ def test_padding_takes_a_number_that_is_an_axis_long():
     weights = {"p": np.array([0, 1, 1, 0])}
     got = computed("Pad", {"x": x, "v": fill}, weights, order=["x", "p", "v"])
     np.testing.assert_array_equal(got, np.pad(x, ((0, 1), (1, 0)), constant_values=5))
+
+
+@pytest.mark.parametrize(
+    ("op", "wanted"),
+    [("Sum", lambda x: x), ("L2", np.abs), ("SumSquare", np.square), ("LogSumExp", lambda x: x)],
+)
+def test_a_reduction_along_no_axis_still_does_its_other_steps(op, wanted):
+    x = drawn(3, 4)
+    known = {"a": np.zeros(0, np.int64)}
+    got = computed(f"Reduce{op}", {"x": x}, known, opset=18, noop_with_empty_axes=1)
+    np.testing.assert_allclose(got, wanted(x), **CLOSE)
+
+
+@pytest.mark.parametrize("op", ["Hardmax", "Softmax"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_what_is_before_an_axis_is_one_row_each_in_old_versions(op, axis):
+    x = drawn(2, 3, 4)
+    rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
+    made = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
+    if op == "Hardmax":
+        made = np.eye(rows.shape[1])[rows.argmax(1)]
+    got = computed(op, {"x": x}, opset=11, axis=axis)
+    np.testing.assert_allclose(got, made.reshape(x.shape), **CLOSE)
+
+
+def test_corners_of_an_image_stay_where_they_are_whatever_the_scale():
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 1, 6)
+    options = {"mode": "linear", "coordinate_transformation_mode": "align_corners", "opset": 13}
+    known = {"s": np.array([1, 1, 1, 1.4], np.float32)}
+    got = computed("Resize", {"x": x}, known, order=["x", "", "s"], **options)
+    np.testing.assert_allclose(got[0, 0, 0], np.linspace(0, 5, 8), **CLOSE)
+
+
+def test_known_values_that_the_reference_cannot_compute_are_computed_all_the_same():
+    known = {"i": np.array([0, 2, -1]), "d": np.array([4]), "v": np.array([2, 5], np.float32)}
+    np.testing.assert_array_equal(
+        computed("OneHot", {}, known), np.where(np.eye(4)[[0, 2, 3]] == 1, 5, 2)
+    )
+
+
+def test_the_norm_over_channels_has_one_more_behind_where_their_number_is_even():
+    x = drawn(1, 5, 2, 2)
+    got = computed("LRN", {"x": x}, size=2, alpha=0.5, beta=0.75, bias=1.0)
+    padded = np.concatenate([x, np.zeros_like(x[:, :1])], 1) ** 2
+    wanted = x / (1 + 0.25 * (padded[:, :-1] + padded[:, 1:])) ** 0.75
+    np.testing.assert_allclose(got, wanted, **CLOSE)

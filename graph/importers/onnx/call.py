@@ -37,12 +37,17 @@ OPERATORS: dict[str, Rule] = {}
 "domain:name"."""
 
 
-def operator(*names: str) -> Callable[[Rule], Rule]:
+LIMITS: dict[str, str] = {}
+"""What users must know of some operators: what a call must fulfil, or costs."""
+
+
+def operator(*names: str, limit: str = "") -> Callable[[Rule], Rule]:
     """Register a rule in the table under these names."""
 
     def register(rule: Rule) -> Rule:
-        for name in names:
-            OPERATORS[name] = rule
+        OPERATORS.update(dict.fromkeys(names, rule))
+        if limit:
+            LIMITS.update(dict.fromkeys(names, limit))
         return rule
 
     return register

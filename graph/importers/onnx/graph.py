@@ -100,6 +100,7 @@ class Graph:
     ) -> Sequence[Value]:
         domain = "" if node.domain in _OWN else node.domain
         version = self.versions.get(domain, 1)
+        key = f"{domain}:{node.op_type}" if domain else node.op_type
         graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
         if node.op_type in DRAWN:
             raise UnsupportedOperator(
@@ -108,7 +109,11 @@ class Graph:
             )
         known = [x for x in inputs if not isinstance(x, Tensor)]
         if not graphs and len(known) == len(inputs):
-            return [_as_known(x) for x in folded(node, known, version)]
+            try:
+                return [_as_known(x) for x in folded(node, known, version)]
+            except ModelError:  # the reference lacks it, or has a fault
+                if key not in OPERATORS:
+                    raise
 
         def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
             own = dict(values)
@@ -129,7 +134,6 @@ class Graph:
             self.scaled,
             branch,
         )
-        key = f"{domain}:{node.op_type}" if domain else node.op_type
         rule = OPERATORS.get(key)
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
             return self._expanded(node, inner, inputs, stated, version)

@@ -19,4 +19,5 @@ from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fil
     shapes,
     slices,
     spectral,
+    unsized,
 )

@@ -16,7 +16,7 @@ def _bit_shift(call: Call) -> Made:
     return call.each(lambda a, b: a << b if left else a >> b)
 
 
-@operator("BitCast")
+@operator("BitCast", limit="between floats and integers TVM's function computes it")
 def _bit_cast(call: Call) -> Made:
     old, new = call.dtype(), dtype_of(call.get("to"))
     if np.dtype(old).itemsize != np.dtype(new).itemsize:

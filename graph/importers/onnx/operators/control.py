@@ -8,7 +8,7 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.errors import ModelError, UnsupportedOperator
+from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
 from loopwright.graph.importers.onnx.operators.slices import take
@@ -17,7 +17,7 @@ _MOST = 2048
 """Iterations beyond which a loop is not unrolled."""
 
 
-@operator("If")
+@operator("If", limit="where the condition is not known, both branches are computed")
 def _if(call: Call) -> list[Value]:
     condition = call.value(0)
     if isinstance(condition, np.ndarray):
@@ -37,7 +37,7 @@ def _if(call: Call) -> list[Value]:
     return made
 
 
-@operator("Loop")
+@operator("Loop", limit=f"its length must be known; at most {_MOST} iterations")
 def _loop(call: Call) -> list[Value]:
     body = call.get("body")
     limit = call.known(0) if call.has(0) else None
@@ -64,7 +64,7 @@ def _loop(call: Call) -> list[Value]:
     return [*states, *(_stacked(call, rows, 0) for rows in scanned)]
 
 
-@operator("Scan")
+@operator("Scan", limit=f"at most {_MOST} iterations; sequences of one length")
 def _scan(call: Call) -> list[Value]:
     count = int(call.get("num_scan_inputs"))
     if call.version >= 9:
@@ -120,14 +120,6 @@ def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
             for rows, axis, reverse in zip(scanned, outs, ways)
         ),
     ]
-
-
-@operator("NonMaxSuppression", "NonZero", "Unique")
-def _shape_of_data(call: Call) -> list[Value]:
-    raise ModelError(
-        f"{call.label}: the shape of its result depends on data, and programs are made for fixed "
-        "shapes; end the model before it, and compute it outside"
-    )
 
 
 def _list(call: Call, name: str, count: int) -> list[int]:

@@ -117,7 +117,7 @@ def _gather_nd(call: Call) -> Value:
     return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
 
 
-@operator("Compress")
+@operator("Compress", limit="the condition must be known")
 def _compress(call: Call) -> Value:
     chosen, value = np.flatnonzero(call.required(1)), call.value(0)
     if call.get("axis") is None:

@@ -185,7 +185,7 @@ _LARGEST_DETERMINANT = 32
 """Rows of a matrix whose elimination is written out."""
 
 
-@operator("Det")
+@operator("Det", limit=f"matrices of at most {_LARGEST_DETERMINANT} rows")
 def _det(call: Call) -> Value:
     """Gauss's elimination with pivots; each step is a few definitions."""
     (*batch, size, _), left = call.shape(), call.tensor(0)

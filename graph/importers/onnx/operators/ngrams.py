@@ -19,7 +19,7 @@ from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, 
 _MODES = ("TF", "IDF", "TFIDF")
 
 
-@operator("TfIdfVectorizer")
+@operator("TfIdfVectorizer", limit="of numbers, each n-gram at a place of its own")
 def _tf_idf(call: Call) -> Value:
     if not call.get("pool_int64s"):
         raise call.unsupported("its n-grams are of strings; programs take numbers")

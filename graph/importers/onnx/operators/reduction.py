@@ -12,6 +12,7 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Value, define, operator
+from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
     "sum": f.sum, "max": f.max, "min": f.min, "prod": f.prod,
@@ -65,8 +66,6 @@ _BEFORE: dict[str, tuple[str, Callable[[Expr], Expr]]] = {
 @operator(*_BEFORE)
 def _reduce(call: Call) -> Value:
     axes = _axes(call)
-    if axes is None:
-        return call.value(0)
     op, before = _BEFORE[call.op]
     x, keep = call.tensor(0), bool(call.get("keepdims", 1))
     if x.dtype == "bool" or (call.op == "ReduceL1" and x.dtype.startswith("u")):
@@ -91,20 +90,18 @@ def _as(x: Tensor, dtype: str) -> Tensor:
     return define("cast", x.shape or (), lambda *i: f.cast(x[i], dtype))
 
 
-def _axes(call: Call) -> list[int] | None:
-    """The axes of a reduction; None if it is to do nothing."""
+def _axes(call: Call) -> list[int]:
+    """The axes of a reduction, all where none are named; none where a call says so."""
     rank = len(call.shape())
     given = call.ints(1, "axes")
     if not given:
-        return None if call.get("noop_with_empty_axes", 0) else list(range(rank))
+        return [] if call.get("noop_with_empty_axes", 0) else list(range(rank))
     return sorted({call.checked_axis(a, rank) for a in given})
 
 
 @operator("ReduceLogSumExp")
 def _log_sum_exp(call: Call) -> Value:
     axes = _axes(call)
-    if axes is None:
-        return call.value(0)
     x, keep = call.tensor(0), bool(call.get("keepdims", 1))
     peak = along(x, axes, "max", name="peak")
     finite = define(
@@ -133,33 +130,28 @@ def squeezed(x: Tensor, axes: Sequence[int]) -> Tensor:
     return define("squeeze", [shape[d] for d in left], body)
 
 
-@operator("Softmax", "LogSoftmax")
+@operator("Softmax", "LogSoftmax", "Hardmax")
 def _softmax(call: Call) -> Value:
-    function = ops.softmax if call.op == "Softmax" else ops.log_softmax
-    rank = len(call.shape())
-    if call.version >= 13 or rank == 2:
-        axis = call.axis(-1 if call.version >= 13 else 1)
-        return function(call.tensor(0), axis)
-    from loopwright.graph.importers.onnx.operators.shapes import reshaped
-
-    axis = call.axis(1)
-    shape = call.shape()
-    if axis == rank - 1:
+    functions = {"Softmax": ops.softmax, "LogSoftmax": ops.log_softmax, "Hardmax": _hardmax}
+    function, shape = functions[call.op], call.shape()
+    if call.version >= 13:
+        return function(call.tensor(0), call.axis(-1))
+    axis = call.axis(1)  # of the older ones, it divides all axes into rows and columns
+    if axis == len(shape) - 1:
         return function(call.tensor(0), axis)
     flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
     return reshaped(call, function(call.as_tensor(reshaped(call, call.value(0), flat)), 1), shape)
 
 
-@operator("Hardmax")
-def _hardmax(call: Call) -> Value:
-    axis, dtype = call.axis(-1), call.dtype()
-    best = ops.argmax(call.tensor(0), axis, keepdims=True, dtype="int32")
+def _hardmax(x: Tensor, axis: int) -> Tensor:
+    """1 at the first greatest element along an axis, else 0."""
+    best = ops.argmax(x, axis, keepdims=True, dtype="int32")
 
     def body(*i: Index) -> Expr:
         at = tuple(0 if d == axis else k for d, k in enumerate(i))
-        return f.cast(f.equal(i[axis], best[at]), dtype)
+        return f.cast(f.equal(i[axis], best[at]), x.dtype)
 
-    return define("hardmax", call.shape(), body)
+    return define("hardmax", x.shape or (), body)
 
 
 @operator("ArgMax", "ArgMin")
@@ -177,7 +169,7 @@ def _cumulative(call: Call) -> Value:
     return function(call.tensor(0), axis, exclusive, backward)
 
 
-@operator("TopK")
+@operator("TopK", limit="the count must be known; rows of up to a few thousand elements")
 def _top_k(call: Call) -> Sequence[Value]:
     count = call.integer(1, call.get("k"))
     return ops.topk(call.tensor(0), count, call.axis(-1), bool(call.get("largest", 1)))

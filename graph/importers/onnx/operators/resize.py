@@ -10,10 +10,10 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.index import Index
 from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
-from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
 
 
-@operator("Resize", "Upsample")
+@operator("Resize", "Upsample", limit=KNOWN)
 def _resize(call: Call) -> Value:
     rank = len(call.shape())
     axes = [call.checked_axis(int(a), rank) for a in call.get("axes") or range(rank)]
@@ -83,7 +83,8 @@ def _coordinates(call: Call, number: int, old: int, new: int, scale: float, coun
     if mode == "asymmetric":
         return i / scale
     if mode == "align_corners":
-        return i * (old - 1) / (old * scale - 1) if new > 1 else i * 0.0
+        # By the whole extent, as in torch and onnxruntime; ONNX's reference takes old * scale.
+        return i * (old - 1) / (new - 1) if new > 1 else i * 0.0
     if mode == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if new > 1 else i * 0.0
     if mode == "half_pixel_symmetric":

@@ -187,7 +187,7 @@ def _deform_conv(call: Call) -> Value:
     return ops.bias_add(made, call.tensor(3)) if call.has(3) else made
 
 
-@operator("RoiAlign")
+@operator("RoiAlign", limit="where sampling_ratio is 0, TVM's function computes it")
 def _roi_align(call: Call) -> Value:
     x, regions, batch = call.tensor(0), call.tensor(1), call.tensor(2)
     spatial, count = call.shape()[2:], call.shape(1)[0]

@@ -33,6 +33,10 @@ from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 MOST_COMPARISONS = 1 << 28
 """Comparisons beyond which a scatter is left to a program that writes: tenths of a second."""
+SEARCH = (
+    "each element is compared with all updates, or those along its axis; beyond 2^28 comparisons "
+    "TVM's function computes it"
+)
 _MOST_ROUNDS = 4
 """Updates of one place up to which known places need no search."""
 _JOIN: dict[str, Callable[[Any, Any], Any]] = {
@@ -98,7 +102,7 @@ def _identity(how: str, dtype: str) -> Const:
     return number(limits(dtype)[how == "min"], dtype)
 
 
-@operator("ScatterElements", "Scatter")
+@operator("ScatterElements", "Scatter", limit=SEARCH)
 def _scatter_elements(call: Call) -> Value:
     data, indices, axis, shape = call.tensor(0), call.value(1), call.axis(0), call.shape()
     how, own = _how(call), shape_of(indices)
@@ -130,7 +134,7 @@ def _scatter_elements(call: Call) -> Value:
     return _Search(update, hit, read, shape).into(call, data, how)
 
 
-@operator("ScatterND")
+@operator("ScatterND", limit=SEARCH)
 def _scatter_nd(call: Call) -> Value:
     data, indices, shape = call.tensor(0), call.value(1), call.shape()
     (*outer, depth), how = shape_of(indices), _how(call)
@@ -188,7 +192,7 @@ def _tensor_scatter(call: Call) -> Value:
     return define("tensorscatter", shape, body)
 
 
-@operator("MaxUnpool")
+@operator("MaxUnpool", limit=SEARCH)
 def _max_unpool(call: Call) -> Value:
     x, indices, (batch, channels, *old) = call.tensor(0), call.tensor(1), call.shape()
     kernel = [int(k) for k in call.get("kernel_shape")]

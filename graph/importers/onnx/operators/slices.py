@@ -19,8 +19,10 @@ from loopwright.graph.importers.onnx.call import (
     shape_of,
 )
 
+KNOWN = "shapes, places and widths must be known"
 
-@operator("Split")
+
+@operator("Split", limit=KNOWN)
 def _split(call: Call) -> list[Value]:
     axis, extent, count = call.axis(0), call.shape()[call.axis(0)], len(call.outputs)
     sizes = call.ints(1, "split")
@@ -34,7 +36,7 @@ def _split(call: Call) -> list[Value]:
     ]
 
 
-@operator("Slice")
+@operator("Slice", limit=KNOWN)
 def _slice(call: Call) -> Value:
     value, shape = call.value(0), call.shape()
     ends, axes = call.ints(2, "ends") or [], call.ints(3, "axes")
@@ -136,7 +138,7 @@ class _Place:
         return place // self.divisor if self.divisor > 1 else place
 
 
-@operator("Pad")
+@operator("Pad", limit=KNOWN)
 def _pad(call: Call) -> Value:
     value, rank = call.value(0), len(call.shape())
     given = call.ints(1, "pads") or call.ints(1, "paddings") or []

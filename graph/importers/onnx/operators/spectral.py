@@ -10,6 +10,8 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.graph.importers.onnx.call import Array, Call, Value, define, gathered, operator
 
+PRODUCTS = "lengths and axes must be known; n² products for n samples"
+
 
 def _roots(length: int, given: int, parts: int, inverse: bool, onesided: bool) -> Array:
     """The matrix `[k, n, p, c]` that takes part c of sample n to part p of bin k; part 0 is real.
@@ -31,7 +33,7 @@ def _roots(length: int, given: int, parts: int, inverse: bool, onesided: bool) -
     return matrix[..., :parts] / (length if inverse else 1)
 
 
-@operator("DFT")
+@operator("DFT", limit=PRODUCTS)
 def _dft(call: Call) -> Value:
     x, shape = call.tensor(0), call.shape()
     inverse, onesided = bool(call.get("inverse", 0)), bool(call.get("onesided", 0))
@@ -53,7 +55,7 @@ def _dft(call: Call) -> Value:
     return define("dft", (*new, parts), body)
 
 
-@operator("STFT")
+@operator("STFT", limit=PRODUCTS)
 def _stft(call: Call) -> Value:
     x, (batch, samples, *rest) = call.tensor(0), call.shape()
     step, parts = call.integer(1), rest[0] if rest else 1
@@ -78,7 +80,7 @@ def _stft(call: Call) -> Value:
     return define("stft", (batch, frames, roots.shape[0], 2), body)
 
 
-@operator("MelWeightMatrix")
+@operator("MelWeightMatrix", limit="its inputs must be known")
 def _mel_weight_matrix(call: Call) -> Value:
     for number in range(len(call.inputs)):
         call.required(number)
