@@ -159,3 +159,19 @@ def test_the_norm_over_channels_has_one_more_behind_where_their_number_is_even()
     padded = np.concatenate([x, np.zeros_like(x[:, :1])], 1) ** 2
     wanted = x / (1 + 0.25 * (padded[:, :-1] + padded[:, 1:])) ** 0.75
     np.testing.assert_allclose(got, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize(("op", "function"), [("Add", np.add), ("Div", np.divide)])
+def test_before_opset_7_an_axis_says_where_an_input_broadcasts(op, function):
+    a, b = drawn(3, 3, 2), np.abs(drawn(3)) + 1
+    got = computed(op, {"a": a}, {"b": b}, opset=6, broadcast=1, axis=0)
+    np.testing.assert_allclose(got, function(a, b[:, None, None]), **CLOSE)
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_what_goes_from_space_to_depth_comes_back(mode):
+    x = drawn(2, 3, 4, 6)
+    deep = computed("SpaceToDepth", {"x": x}, blocksize=2, opset=28, mode=mode)
+    assert deep.shape == (2, 12, 2, 3)
+    back = computed("DepthToSpace", {"x": deep}, blocksize=2, mode=mode)
+    np.testing.assert_array_equal(back, x)

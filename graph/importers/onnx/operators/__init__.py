@@ -1,7 +1,7 @@
 """The table of operators: each one a few lines of the notation. `call.py` has the contract."""
 
 from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fills the table
-    bits,
+    activations,
     control,
     convolution,
     elementwise,
@@ -19,5 +19,4 @@ from loopwright.graph.importers.onnx.operators import (  # noqa: F401 - each fil
     shapes,
     slices,
     spectral,
-    unsized,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, Made, Value, dtype_of, operator
+from loopwright.graph.importers.onnx.foreign import reinterpreted
+from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 Function = Callable[..., Any]
 
@@ -24,7 +27,17 @@ def _table(rules: dict[str, Function]) -> None:
 
 
 def _each(rule: Function, call: Call) -> Value:
-    return call.each(rule)
+    return _aligned(call).each(rule)
+
+
+def _aligned(call: Call) -> Call:
+    """A call whose second input broadcasts as NumPy's does; before opset 7 an axis said where."""
+    if call.version >= 7 or call.get("axis") is None:
+        return call
+    shape, own = call.shape(0), call.shape(1)
+    behind = len(shape) - call.axis() - len(own)
+    wide = reshaped(call, call.value(1), (*own, *(1,) * behind))
+    return replace(call, inputs=(call.value(0), wide))
 
 
 def within(x: Expr, low: float, high: float) -> Expr:
@@ -97,6 +110,7 @@ def _abs(call: Call) -> Value:
 
 @operator("Div")
 def _div(call: Call) -> Value:
+    call = _aligned(call)
     if is_float(call.dtype()):
         divisor = call.value(1)
         if isinstance(divisor, np.ndarray) and divisor.size == 1:
@@ -129,6 +143,7 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 
 @operator("Pow")
 def _pow(call: Call) -> Value:
+    call = _aligned(call)
     dtype, exponent = call.dtype(), call.value(1)
     if isinstance(exponent, np.ndarray) and exponent.size == 1:
         power = float(exponent.reshape(-1)[0])
@@ -207,123 +222,6 @@ def _never(bound: Value) -> bool:
     return bool(np.isinf(value)) if bound.dtype.kind == "f" else value in limits(str(bound.dtype))
 
 
-@operator("LeakyRelu")
-def _leaky_relu(call: Call) -> Value:
-    slope = call.get("alpha", 0.01)
-    return call.each(lambda x: f.where(x >= 0, x, x * slope))
-
-
-@operator("PRelu")
-def _prelu(call: Call) -> Value:
-    x, slope = call.value(0), call.value(1)
-    shape = shape_of(slope)
-    try:
-        np.broadcast_shapes(shape_of(x), shape)
-    except ValueError:  # one slope a channel, as old models have it
-        if len(shape) != 1 or shape[0] != shape_of(x)[1]:
-            raise call.unsupported(f"slopes {shape} do not broadcast to {shape_of(x)}") from None
-        ones = (1,) * (len(shape_of(x)) - 2)
-        if isinstance(slope, np.ndarray):
-            slope = slope.reshape(*shape, *ones)
-        else:
-            old = slope
-            slope = call.define((*shape, *ones), lambda c, *_: old[c], "slope")
-    return call.broadcast([x, slope], lambda a, s: f.where(a >= 0, a, a * s))
-
-
-@operator("Elu")
-def _elu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.0)
-    return call.each(lambda x: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * alpha))
-
-
-@operator("Selu")
-def _selu(call: Call) -> Value:
-    alpha, gamma = (
-        call.get("alpha", 1.67326319217681884765625),
-        call.get("gamma", 1.05070102214813232421875),
-    )
-    return call.each(
-        lambda x: f.where(x > 0, x * gamma, (f.exp(f.min(x, 0)) - 1) * (alpha * gamma))
-    )
-
-
-@operator("Celu")
-def _celu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.0)
-    return call.each(
-        lambda x: f.max(x, 0) + f.min((f.exp(f.min(x, 0) * (1 / alpha)) - 1) * alpha, 0)
-    )
-
-
-@operator("ThresholdedRelu")
-def _thresholded_relu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.0)
-    return call.each(lambda x: f.where(x > alpha, x, 0))
-
-
-@operator("HardSigmoid")
-def _hard_sigmoid(call: Call) -> Value:
-    alpha, beta = call.get("alpha", 0.2), call.get("beta", 0.5)
-    return call.each(lambda x: within(x * alpha + beta, 0, 1))
-
-
-@operator("Softplus")
-def _softplus(call: Call) -> Value:
-    return call.each(_softly)
-
-
-def _softly(x: Expr) -> Expr:
-    return f.max(x, 0) + f.log(1 + f.exp(-f.abs(x)))
-
-
-@operator("Mish")
-def _mish(call: Call) -> Value:
-    return call.each(lambda x: x * f.tanh(_softly(x)))
-
-
-@operator("Gelu", "com.microsoft:Gelu")
-def _gelu(call: Call) -> Value:
-    return call.each(gelu_tanh if call.get("approximate", "none") == "tanh" else gelu)
-
-
-@operator("com.microsoft:FastGelu", "com.microsoft:BiasGelu")
-def _bias_gelu(call: Call) -> Value:
-    function = gelu_tanh if call.op == "FastGelu" else gelu
-    if not call.has(1):
-        return call.each(function, 0)
-    return call.each(lambda x, b: function(x + b), 0, 1)
-
-
-def gelu(x: Expr) -> Expr:
-    """`x / 2 * (1 + erf(x / √2))`."""
-    return x * 0.5 * (f.erf(x * math.sqrt(0.5)) + 1)
-
-
-def gelu_tanh(x: Expr) -> Expr:
-    """The same with the error function approximated by a tangent."""
-    return x * 0.5 * (f.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
-
-
-@operator("com.microsoft:QuickGelu", "Swish")
-def _quick_gelu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.702 if call.op == "QuickGelu" else 1.0)
-    return call.each(lambda x: x * f.sigmoid(x * alpha if alpha != 1 else x))
-
-
-@operator("Shrink")
-def _shrink(call: Call) -> Value:
-    bias, lambd, dtype = call.get("bias", 0.0), call.get("lambd", 0.5), call.dtype()
-    whole = not is_float(dtype)
-
-    def body(x: Expr) -> Expr:
-        y = f.cast(x, "float32") if whole else x
-        out = f.where(y < -lambd, y + bias, f.where(y > lambd, y - bias, 0))
-        return f.cast(out, dtype) if whole else out
-
-    return call.each(body)
-
-
 @operator("IsInf")
 def _is_inf(call: Call) -> Value:
     above, below = call.get("detect_positive", 1), call.get("detect_negative", 1)
@@ -337,3 +235,19 @@ def _is_inf(call: Call) -> Value:
         return f.equal(x, inf) & f.equal(x, -inf)
 
     return call.each(body)
+
+
+@operator("BitShift")
+def _bit_shift(call: Call) -> Made:
+    left = call.get("direction") == "LEFT"
+    return call.each(lambda a, b: a << b if left else a >> b)
+
+
+@operator("BitCast", limit="between floats and integers TVM's function computes it")
+def _bit_cast(call: Call) -> Made:
+    old, new = call.dtype(), dtype_of(call.get("to"))
+    if np.dtype(old).itemsize != np.dtype(new).itemsize:
+        raise call.unsupported(f"{old} and {new} differ in their bits")
+    if is_float(old) or is_float(new):
+        return reinterpreted(call.tensor(0), new)
+    return call.each(lambda x: f.cast(x, new), 0)

@@ -10,6 +10,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import (
     Call,
     NotKnown,
@@ -124,3 +125,16 @@ def _compress(call: Call) -> Value:
         value = reshaped(call, value, (math.prod(call.shape()),))
         return take(call, value, 0, chosen, "compress")
     return take(call, value, call.axis(), chosen, "compress")
+
+
+@operator(
+    "NonMaxSuppression",
+    "NonZero",
+    "Unique",
+    limit="refused: the shape of its result depends on data",
+)
+def _shape_of_data(call: Call) -> Value:
+    raise ModelError(
+        f"{call.label}: the shape of its result depends on data, and programs are made for fixed "
+        "shapes; end the model before it, and compute it outside"
+    )

@@ -290,10 +290,11 @@ def _depth_to_space(call: Call) -> Value:
 @operator("SpaceToDepth")
 def _space_to_depth(call: Call) -> Value:
     x, (n, c, h, w), b = call.tensor(0), call.shape(), int(call.get("blocksize"))
+    by_column = call.get("mode", "DCR") == "CRD"
 
     def body(i: Index, k: Index, y: Index, z: Index) -> Expr:
-        inner = k // c
-        element: Expr = x[i, k % c, y * b + inner // b, z * b + inner % b]
+        source, inner = (k // (b * b), k % (b * b)) if by_column else (k % c, k // c)
+        element: Expr = x[i, source, y * b + inner // b, z * b + inner % b]
         return element
 
     return define("spacetodepth", (n, c * b * b, h // b, w // b), body)
