@@ -95,9 +95,7 @@ class _Fusion:
                 self.readers[owner[tensor]][self.end] = False
         self.kinds = [_group_kind(part) for part in parts]
         self.owned = [set(part.tensors) for part in parts]
-        self.read = [
-            {r.tensor for t in part.tensors for r in reads(defined(t).body)} for part in parts
-        ]
+        self.read = [{source for t in part.tensors for source in read_by(t)} for part in parts]
         self.root = list(range(len(parts)))
         self.meet = self._post_dominators()
 
