@@ -1,7 +1,7 @@
 """`Call`: one use of an operator, and the table of what operators mean in the notation.
 
 A value is an array where it is known (weights, shapes, what follows from them), else a tensor of
-the notation. A rule gets a call and returns the value of each output, or TVM's functions for them:
+the notation. A rule gets a call and returns the value of each output:
 
     @operator("Relu")
     def _relu(call: Call) -> Value:
@@ -29,8 +29,7 @@ from loopwright.graph.importers.definitions import Foreign
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Value = Array | Tensor
-Made = Value | Sequence[Value] | Foreign
-Rule = Callable[["Call"], Made]
+Rule = Callable[["Call"], Value | Sequence[Value]]
 
 OPERATORS: dict[str, Rule] = {}
 """The rule of each operator, by its name; those of other domains than ONNX's own by
@@ -87,6 +86,7 @@ class Call:
     scaled: for results of linear operators with known weights: the same result, each channel
         times a factor and plus a summand.
     branch: computes a graph that is an attribute, given its inputs.
+    step: makes functions of TVM's steps of the network, and returns what they give.
     """
 
     op: str
@@ -101,6 +101,7 @@ class Call:
     uses: Mapping[str, int]
     scaled: dict[Tensor, Callable[[Array, Array], Value]]
     branch: Callable[[Any, Sequence[Value]], list[Value]]
+    step: Callable[[Foreign], Sequence[Tensor]]
 
     # ---- what the call says ----
 
@@ -181,10 +182,6 @@ class Call:
         """Error for a use that has no meaning here."""
         return UnsupportedOperator(f"{self.label}: {reason}")
 
-    def left_to_tvm(self, reason: str) -> LeftToTvm:
-        """Error for a use that TVM's functions compute in less time than the notation."""
-        return LeftToTvm(f"{self.label}: {reason}")
-
     # ---- what it computes ----
 
     def define(self, shape: Sequence[int], body: Callable[..., Expr], name: str = "") -> Tensor:
@@ -226,10 +223,6 @@ class Call:
     def single(self, value: Value) -> Expr:
         """The only element of a value, whatever its rank."""
         return self.read(value, (0,) * len(shape_of(value)))
-
-
-class LeftToTvm(UnsupportedOperator):
-    """A use of an operator that TVM's importer is to read."""
 
 
 class NotKnown(UnsupportedOperator):

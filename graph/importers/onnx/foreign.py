@@ -16,10 +16,10 @@ from tvm import relax, te, tirx
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.errors import UnsupportedOperator
+from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.definitions import Foreign
 from loopwright.graph.importers.inputs import reason
-from loopwright.graph.importers.onnx.call import Value, identifier, shape_of
+from loopwright.graph.importers.onnx.call import Call, Value, identifier, shape_of
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.network import Network, NotPlannable, check_plannable, network
 
@@ -27,19 +27,32 @@ from loopwright.graph.network import Network, NotPlannable, check_plannable, net
 def foreign(
     node: Any, label: str, inputs: Sequence[Value | None], versions: Mapping[str, int]
 ) -> Foreign:
-    """A node as functions of TVM's; `UnsupportedOperator` where TVM does not lower it to such."""
+    """A node as functions of TVM's. Raises `UnsupportedOperator` where TVM has none for it."""
     values = {name: x for name, x in zip(node.input, inputs) if name and x is not None}
-    if any(0 in shape_of(x) for x in values.values()):
-        raise UnsupportedOperator("one of its inputs has no elements")
-    if any(a.HasField("g") or a.graphs for a in node.attribute):
-        raise UnsupportedOperator("it has graphs of its own")
-    found = _lowered(_alone(node, values, versions))
-    return Foreign(
-        label,
-        found,
-        tuple(x for x in values.values() if isinstance(x, Tensor)),
-        _results(found, values),
-    )
+    try:
+        if any(0 in shape_of(x) for x in values.values()):
+            raise ModelError("one of its inputs has no elements")
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            raise ModelError("it has graphs of its own")
+        found = _lowered(_alone(node, values, versions))
+    except ModelError as error:
+        raise UnsupportedOperator(
+            f"{label} has no rule here, and none in TVM's importer: {error}. Leave what needs it "
+            "to the caller, or export the model otherwise"
+        ) from error
+    tensors = tuple(x for x in values.values() if isinstance(x, Tensor))
+    return Foreign(node.op_type, found, tensors, _results(found, tensors))
+
+
+def of_operator(
+    call: Call, op: str, inputs: Sequence[Value], version: int, **attributes: Any
+) -> Foreign:
+    """An operator as functions of TVM's, for a call; `version` is that of ONNX's operators."""
+    from onnx import helper
+
+    names = [f"input{n}" for n in range(len(inputs))]
+    node = helper.make_node(op, names, ["output"], **attributes)
+    return foreign(node, call.label, inputs, {"": version})
 
 
 def reinterpreted(x: Tensor, dtype: str) -> Foreign:
@@ -53,7 +66,7 @@ def reinterpreted(x: Tensor, dtype: str) -> Foreign:
     with builder.function("main", [given]):
         builder.emit_func_output(builder.emit_te(bits, given))
     found = network(builder.get())
-    return Foreign("BitCast", found, (x,), _results(found, {x.name: x}))
+    return Foreign("BitCast", found, (x,), _results(found, (x,)))
 
 
 def _alone(node: Any, values: Mapping[str, Value], versions: Mapping[str, int]) -> Any:
@@ -84,19 +97,19 @@ def _lowered(model: Any) -> Network:
             warnings.simplefilter("ignore")
             module = from_onnx(model, sanitize_input_names=False)
     except Exception as error:  # TVM's errors have no root of their own
-        raise UnsupportedOperator(reason(error)) from error
+        raise ModelError(reason(error)) from error
     try:
         found = network(fused(module, resolve("cpu", 1)))
         for name, function in found.functions.items():
             check_plannable(function, name)
     except NotPlannable as error:
-        raise UnsupportedOperator(f"{error}, which needs TVM's virtual machine") from error
+        raise ModelError(f"{error}, which needs TVM's virtual machine") from error
     return found
 
 
-def _results(found: Network, values: Mapping[str, Value]) -> tuple[Tensor, ...]:
-    """The tensors that a network gives."""
+def _results(found: Network, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The tensors that a network gives of its inputs."""
     made = tuple(Tensor(identifier(v.name), v.shape, v.dtype) for v in found.outputs)
     for tensor in made:
-        tensor.operands = tuple(x for x in values.values() if isinstance(x, Tensor))
+        tensor.operands = inputs
     return made

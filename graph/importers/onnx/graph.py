@@ -20,7 +20,6 @@ from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Array,
     Call,
-    LeftToTvm,
     NotKnown,
     Value,
     Weights,
@@ -133,48 +132,32 @@ class Graph:
             uses,
             self.scaled,
             branch,
+            self._step,
         )
         rule = OPERATORS.get(key)
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
             return self._expanded(node, inner, inputs, stated, version)
         if rule is None:
-            missing = LeftToTvm(f"{label} is not among those that can be compiled")
-            return self._foreign(node, inputs, missing)
+            found = iter(self._step(foreign(node, label, inputs, self.versions)))
+            return [next(found) if name else np.zeros(0) for name in node.output]
         try:
             made = rule(call)
-        except LeftToTvm as left:
-            return self._foreign(node, inputs, left)
         except ModelError:
             raise
         except (LoopwrightError, ValueError, TypeError, LookupError) as error:
             # Of the notation's own checks, or of an operator that is not as ONNX wants it.
             raise UnsupportedOperator(f"{label}: {error}") from error
-        if isinstance(made, Foreign):
-            return self._step(node, made)
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
         self._record(node.op_type.lower(), results)
         return results
 
-    def _foreign(
-        self, node: Any, inputs: Sequence[Value | None], left: LeftToTvm
-    ) -> Sequence[Value]:
-        """The results of an operator that is left to TVM."""
-        try:
-            part = foreign(node, node.op_type, inputs, self.versions)
-        except ModelError as error:
-            raise UnsupportedOperator(
-                f"{left}. TVM's importer does not read it either: {error}. Leave what needs it to "
-                "the caller, or export the model otherwise"
-            ) from error
-        return self._step(node, part)
-
-    def _step(self, node: Any, part: Foreign) -> Sequence[Value]:
-        """The results of TVM's functions, which become steps."""
+    def _step(self, part: Foreign) -> Sequence[Tensor]:
+        """Keep functions of TVM's, and what their inputs need; return what they give."""
+        self._record(part.name, part.inputs)
         self.definitions.append(part)
         self.seen.update(part.tensors)
-        made = iter(part.tensors)
-        return [next(made) if name else np.zeros(0) for name in node.output]
+        return part.tensors
 
     def _record(self, name: str, results: Sequence[Value]) -> None:
         """Keep what a node defines."""

@@ -13,7 +13,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Made, Value, dtype_of, operator
+from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator
 from loopwright.graph.importers.onnx.foreign import reinterpreted
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
@@ -238,16 +238,17 @@ def _is_inf(call: Call) -> Value:
 
 
 @operator("BitShift")
-def _bit_shift(call: Call) -> Made:
+def _bit_shift(call: Call) -> Value:
     left = call.get("direction") == "LEFT"
     return call.each(lambda a, b: a << b if left else a >> b)
 
 
 @operator("BitCast", limit="between floats and integers TVM's function computes it")
-def _bit_cast(call: Call) -> Made:
+def _bit_cast(call: Call) -> Value:
     old, new = call.dtype(), dtype_of(call.get("to"))
     if np.dtype(old).itemsize != np.dtype(new).itemsize:
         raise call.unsupported(f"{old} and {new} differ in their bits")
     if is_float(old) or is_float(new):
-        return reinterpreted(call.tensor(0), new)
+        (made,) = call.step(reinterpreted(call.tensor(0), new))
+        return made
     return call.each(lambda x: f.cast(x, new), 0)

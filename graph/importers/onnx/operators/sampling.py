@@ -13,6 +13,7 @@ from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, operator
+from loopwright.graph.importers.onnx.foreign import of_operator
 from loopwright.graph.importers.onnx.operators.convolution import Window
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
@@ -188,13 +189,15 @@ def _deform_conv(call: Call) -> Value:
 
 
 @operator("RoiAlign", limit="where sampling_ratio is 0, TVM's function computes it")
-def _roi_align(call: Call) -> Value:
+def _roi_align(call: Call) -> Value | Sequence[Value]:
     x, regions, batch = call.tensor(0), call.tensor(1), call.tensor(2)
     spatial, count = call.shape()[2:], call.shape(1)[0]
     out = [int(call.get(f"output_{name}", 1)) for name in ("height", "width")]
     samples = int(call.get("sampling_ratio", 0))
     if samples < 1:
-        raise call.left_to_tvm("it takes the more samples the larger a region is")
+        # It takes the more samples the larger a region is.
+        inputs = (x, regions, batch)
+        return call.step(of_operator(call, call.op, inputs, call.version, **call.attributes))
     half = call.version >= 16 and (
         call.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     )
