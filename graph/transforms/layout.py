@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loopwright.dsl.expr import Expr, Read, map_leaves
+from loopwright.dsl.expr import Expr, Gather, Read, rebuild
 from loopwright.dsl.ranges import infer
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
@@ -119,14 +119,22 @@ def _permuted(work: Workload, moved: frozenset[str]) -> Workload:
     new: dict[Tensor, Tensor] = {}
 
     def read(r: Read) -> Expr:
-        return Read(new[r.tensor], _order(r.tensor, moved)(r.index))
+        order = _order(r.tensor, moved)
+        return replace(r, tensor=new[r.tensor], index=order(r.index))
+
+    def permuted(x: Expr) -> Expr:
+        if not isinstance(x, Gather):
+            return read(x) if isinstance(x, Read) else rebuild(x, permuted)
+        order = _order(x.table.tensor, moved)
+        at = tuple(None if e is None else permuted(e) for e in order(x.at))
+        return Gather(read(x.table), at, order(x.shape))
 
     for old in (*work.inputs, *work.stages):
         order = _order(old, moved)
         copy = Tensor(old.name, order(tensor_shape(old)), old.dtype, old.constant)
         if old.definition is not None:
             d = old.definition
-            body = map_leaves(d.body, read, lambda a: a)
+            body = permuted(d.body)
             # In the notation, axes of reductions come in the order in which the body names them:
             # configs count them, here and in other processes.
             named = list(infer(copy.name, order(d.axes), copy.shape, body))

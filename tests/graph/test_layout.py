@@ -121,3 +121,21 @@ def test_the_model_s_own_layout_can_be_asked_for():
     assert _shapes(work)[0] == (1, 8, 7, 9)
     with pytest.raises(ModelError, match="layout is 'NHWC'; it must be one of auto, given"):
         import_model(both, (x,), resolve("cpu", 1), layout="NHWC")
+
+
+def test_images_are_read_at_known_places_of_their_own_axes_wherever_they_lie():
+    """Bicubic taps are rows and columns that a table of constants names."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 32, 4, 4)
+
+        def forward(self, x):
+            return self.conv(nn.functional.interpolate(x, size=(16, 16), mode="bicubic"))
+
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(1, 3, 20, 20)
+    assert _shapes(_work(net, x))[0] == (1, 16, 16, 3)
+    made = build_model(net, (x,), threads=1, check=False)(x)
+    torch.testing.assert_close(made, net(x).detach(), rtol=1e-4, atol=1e-5)

@@ -29,6 +29,7 @@ from loopwright.graph.importers.onnx.call import (
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
+from loopwright.graph.importers.torch.tensors import detached, to_numpy
 
 _OWN = ("", "ai.onnx")
 _MOST_FIXED = 64
@@ -299,7 +300,7 @@ def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
     found = {}
     for name, x in given.items():
         if hasattr(x, "shape"):
-            found[name] = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+            found[name] = np.asarray(to_numpy(detached(x)) if hasattr(x, "detach") else x)
     return found
 
 

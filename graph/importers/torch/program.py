@@ -22,6 +22,7 @@ from loopwright.graph.importers.torch.inputs import (
     fixed_shapes,
     input_names,
 )
+from loopwright.graph.importers.torch.translations import translations
 
 
 def torch_program(model: Any, inputs: Inputs) -> Any:
@@ -84,29 +85,10 @@ def _to_onnx(program: Any) -> Any:
     import torch
 
     made = torch.onnx.export(
-        program, dynamo=True, verbose=False, custom_translation_table=_translations()
+        program, dynamo=True, verbose=False, custom_translation_table=translations()
     )
     assert made is not None
     return made.model_proto
-
-
-def _translations() -> dict[Any, Any]:
-    """Operators that torch's exporter lacks, or has otherwise, by what they are in ONNX."""
-    from onnxscript import opset18 as op
-    from torch.ops import aten
-
-    def reduction(of: Any) -> Any:
-        def reduce(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-            axes = [dim] if isinstance(dim, int) else list(dim)
-            return (
-                of(x, op.Constant(value_ints=axes), keepdims=int(keepdim))
-                if axes
-                else (of(x, keepdims=int(keepdim)))
-            )
-
-        return reduce
-
-    return {aten.amax.default: reduction(op.ReduceMax), aten.amin.default: reduction(op.ReduceMin)}
 
 
 @contextmanager

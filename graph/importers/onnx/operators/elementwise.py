@@ -71,7 +71,6 @@ _table(
         "LessOrEqual": lambda a, b: a <= b,
         "Greater": lambda a, b: a > b,
         "GreaterOrEqual": lambda a, b: a >= b,
-        "Where": f.where,
         "Softsign": lambda a: a / (1 + f.abs(a)),
         "HardSwish": lambda a: a * within(a * (1 / 6) + 0.5, 0, 1),
         "Sin": lambda a: f.sin(a), "Cos": lambda a: f.cos(a), "Tan": lambda a: f.tan(a),
@@ -91,6 +90,17 @@ _table(
 @operator("Identity")
 def _identity(call: Call) -> Value:
     return call.value(0)
+
+
+@operator("Where")
+def _where(call: Call) -> Value:
+    """A condition that is known and the same everywhere chooses a side as a whole."""
+    condition = call.value(0)
+    if isinstance(condition, np.ndarray) and condition.size and condition.min() == condition.max():
+        chosen = call.value(1 if condition.flat[0] else 2)
+        if shape_of(chosen) == np.broadcast_shapes(*(shape_of(call.value(n)) for n in range(3))):
+            return chosen
+    return call.each(f.where)
 
 
 @operator("Dropout", limit="in inference alone")

@@ -1,0 +1,100 @@
+"""Operators of torch that its exporter lacks or reads otherwise, by what they are in ONNX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """What makes ONNX operators of a call, by torch's operator."""
+    from torch.ops import aten
+
+    return {
+        aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
+        aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten.log_sigmoid.default: _log_sigmoid,
+        aten.scaled_dot_product_attention.default: _attention,
+    }
+
+
+def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
+    """A reduction along some axes, or, where none is said, of all."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    axes = [dim] if isinstance(dim, int) else list(dim)
+    along = (op.Constant(value_ints=axes),) if axes else ()
+    return getattr(op, name)(x, *along, keepdims=int(keepdim))
+
+
+def _log_sigmoid(x: Any) -> Any:
+    """Minus the softplus of minus x: the logarithm of a sigmoid that is 0 would be infinite."""
+    from onnxscript import opset18 as op
+
+    return op.Neg(op.Softplus(op.Neg(x)))
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention over any number of axes, in which a query that may see no key gets zeros.
+
+    Heads that share keys and values become more queries of one head.
+    """
+    import onnx
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    rows, size = query.shape[-2:]
+    keys = key.shape[-2]
+    lead = list(query.shape[:-2])
+    shared = lead[-1] // key.shape[-3] if enable_gqa else 1
+
+    def reshaped(x: Any, shape: Any) -> Any:
+        return op.Reshape(x, op.Constant(value_ints=[int(n) for n in shape]))
+
+    def constant(number: float) -> Any:
+        return op.CastLike(op.Constant(value_float=number), query)
+
+    factor = constant(1 / math.sqrt(size) if scale is None else scale)
+    narrow = query.dtype.name not in ("FLOAT", "DOUBLE")  # whose sums may be too large unscaled
+    together = [*lead[:-1], lead[-1] // shared, shared * rows] if shared > 1 else [*lead, rows]
+    if narrow:
+        query = op.Mul(query, factor)
+    if shared > 1:
+        query = reshaped(query, [*together, size])
+    scores = op.Einsum(query, key, equation="...qe,...ke->...qk")
+    if not narrow:
+        scores = op.Mul(scores, factor)
+    seen = None
+    if is_causal:
+        causal = np.tril(np.ones((rows, keys), bool))
+        attn_mask = op.Constant(value=onnx.numpy_helper.from_array(causal))
+    if attn_mask is not None:
+        scores = reshaped(scores, [*lead, rows, keys]) if shared > 1 else scores
+        last = op.Constant(value_ints=[-1])
+        if is_causal or attn_mask.dtype.name == "BOOL":
+            scores = op.Where(attn_mask, scores, constant(-math.inf))
+            seen = op.Greater(op.ReduceMax(op.CastLike(attn_mask, value), last), constant(0.0))
+        else:
+            scores = op.Add(scores, attn_mask)
+            seen = op.Greater(op.ReduceMax(attn_mask, last), constant(-math.inf))
+    weights = op.Softmax(scores, axis=-1)
+    if shared > 1:
+        weights = reshaped(weights, [*together, keys])
+    result = op.MatMul(weights, value)
+    if shared > 1:
+        result = reshaped(result, [*lead, rows, value.shape[-1]])
+    return result if seen is None else op.Where(seen, result, constant(0.0))
