@@ -15,7 +15,7 @@ from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.network import Network, Step
 from loopwright.graph.transforms.depthwise_pointwise import fuse_depthwise_pointwise
 from loopwright.graph.transforms.layout import channels_last
-from loopwright.graph.transforms.reshape import only_reshapes
+from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.target import Target
 
 
@@ -108,7 +108,9 @@ def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
         )
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
-        if isinstance(said, Imported) and not only_reshapes(said.workload):  # which costs nothing
+        if (
+            isinstance(said, Imported) and view_offset(said.workload) is None
+        ):  # which costs nothing
             groups.setdefault(said.workload.key, []).append(number)
     tasks = []
     for numbers in groups.values():

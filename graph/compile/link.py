@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features
+from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.graph.compile.kernels import (
     Kernel,
@@ -21,7 +23,7 @@ from loopwright.graph.compile.kernels import (
     tuned_kernel,
     tvm_kernel,
 )
-from loopwright.graph.compile.memory_plan import Lifetime, place
+from loopwright.graph.compile.memory_plan import ALIGNMENT, Lifetime, place
 from loopwright.graph.compile.plan_code import (
     ARENA,
     ARGUMENTS,
@@ -35,7 +37,7 @@ from loopwright.graph.compile.plan_code import (
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Value
 from loopwright.graph.tasks import Work
-from loopwright.graph.transforms.reshape import only_reshapes
+from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -74,14 +76,14 @@ class _Linker:
     target: Target
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=Weights)
-    roots: dict[Value, Value] = field(default_factory=dict)
+    views: dict[Value, tuple[Value, int]] = field(default_factory=dict)
 
     @property
     def network(self) -> Network:
         return self.work.network
 
     def run(self, configs: Mapping[str, Config], name: str) -> Linked:
-        live = self.skip_reshapes()
+        live = self.skip_views()
         kernels = self.compile(live, configs)
         entries = [(n, *self.arguments(n, kernels[n])) for n in live]
         staged, direct = self.borders(entries)
@@ -94,13 +96,13 @@ class _Linker:
                 calls.append(PlannedCopy(given, places[value], value.nbytes))
                 numbers.append(-1)
         for n, kernel, values in entries:
-            at = tuple(v if isinstance(v, Place) else places[self.root(v)] for v in values)
+            at = tuple(v if isinstance(v, Place) else self.at(v, places) for v in values)
             calls.append(PlannedCall(kernel, at))
             numbers.append(n)
         for i, value in enumerate(self.network.outputs):
             if i not in direct:
                 out = Place(ARGUMENTS + len(inputs) + i)
-                calls.append(PlannedCopy(places[self.root(value)], out, value.nbytes))
+                calls.append(PlannedCopy(self.at(value, places), out, value.nbytes))
                 numbers.append(-1)
         sig = self.signature(name)
         count, triple = len(sig.main_parameters), self.target.triple
@@ -128,19 +130,35 @@ class _Linker:
         assert isinstance(said, Imported)
         return said.workload.key
 
-    def skip_reshapes(self) -> list[int]:
-        """The steps that compute something; the results of the others are their arguments."""
+    def skip_views(self) -> list[int]:
+        """The steps that compute something; the results of the others are parts of their
+        arguments."""
         live = []
         for n, (step, said) in enumerate(zip(self.network.steps, self.work.imported)):
-            if isinstance(said, Imported) and only_reshapes(said.workload):
-                self.roots[step.outs[0]] = self.root(step.args[said.inputs[0]])
-            else:
+            offset = view_offset(said.workload) if isinstance(said, Imported) else None
+            if offset is None or not isinstance(said, Imported):
                 live.append(n)
+                continue
+            source, (out,) = step.args[said.inputs[0]], step.outs
+            before = self.offset(source) + offset * item_bytes(out.dtype)
+            if before % ALIGNMENT and self.work.fallback:  # code of TVM's wants them aligned
+                live.append(n)
+                continue
+            self.views[out] = (self.root(source), before)
         return live
 
     def root(self, value: Value) -> Value:
-        """The array whose storage a value is."""
-        return self.roots.get(value, value)
+        """The array in whose storage a value lies."""
+        return self.views[value][0] if value in self.views else value
+
+    def offset(self, value: Value) -> int:
+        """The bytes of that storage before a value."""
+        return self.views[value][1] if value in self.views else 0
+
+    def at(self, value: Value, places: Mapping[Value, Place]) -> Place:
+        """Where a value lies."""
+        root = places[self.root(value)]
+        return Place(root.space, root.offset + self.offset(value))
 
     def compile(
         self, live: list[int], configs: Mapping[str, Config]
@@ -192,16 +210,24 @@ class _Linker:
         assert isinstance(said, Imported)
         sig = made.signature
         at = dict(zip((p.name for p in sig.inputs), (given[i] for i in said.inputs)))
-        key = (made.kernel.name, *(self.root(at[name]).number for name in sig.constants))
+        known = [(self.root(at[name]).number, self.offset(at[name])) for name in sig.constants]
+        key = (made.kernel.name, *known)
         prepared: list[Place] = []
         if sig.prepared:
-            constants = {c: _data(self.root(at[c]), at[c].shape) for c in sig.constants}
+            constants = {c: self.data(at[c]) for c in sig.constants}
             arrays: tuple[Any, ...] = (None,) * len(sig.prepared)
             if not self.weights.known((key, 0)):
                 arrays = made.prepared(constants)
             prepared = [self.weights.add((key, i), a) for i, a in enumerate(arrays)]
         plain = [at[p.name] for p in sig.plain_inputs]
         return made.kernel, (*plain, *prepared, *(given[i] for i in said.outputs))
+
+    def data(self, value: Value) -> np.ndarray[Any, Any]:
+        """What a constant holds."""
+        root = self.root(value)
+        assert root.data is not None, value.name
+        first = self.offset(value) // item_bytes(value.dtype)
+        return root.data.reshape(-1)[first : first + math.prod(value.shape)].reshape(value.shape)
 
     # ---- which place ----
 
@@ -273,8 +299,3 @@ class _Linker:
             taken.add(label)
             outputs.append(Parameter(label, v.shape, v.dtype))
         return Signature(name, inputs, tuple(outputs), threads=self.target.threads)
-
-
-def _data(value: Value, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    assert value.data is not None, value.name
-    return value.data.reshape(shape)

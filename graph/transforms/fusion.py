@@ -7,7 +7,8 @@ them meet again, its post-dominator:
  - what is computed element by element, or moves elements, takes what follows it of that kind;
  - a reduction along rows takes what stands before and behind it element by element.
 
-A reshape stays a step of its own, since it costs nothing there; so do TVM's functions.
+A reshape, and another part of an array without a gap, stays a step of its own, since it costs
+nothing there; so do TVM's functions. Images are left out: they may yet get another layout.
 """
 
 from __future__ import annotations
@@ -33,9 +34,13 @@ from loopwright.graph.importers.definitions import (
 )
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value
-from loopwright.graph.transforms.reshape import only_reshapes
+from loopwright.graph.transforms.reshape import only_reshapes, view_offset
 
 Part = Definitions | Foreign
+
+
+_IMAGE = 4
+"""Axes of what convolutions read, and of what `graph.transforms.layout` lays out anew."""
 
 
 class Kind(IntEnum):
@@ -57,13 +62,25 @@ def network_of(written: Written) -> Network:
 
 def _separate(d: Part, live: set[Tensor]) -> list[Part]:
     """What is live of an operator: definitions of elements alone each on its own, since they are
-    fused as their readers are."""
+    fused as their readers are; of a recurrence its products, and what stands between two."""
     tensors = tuple(t for t in d.tensors if t in live)
     if isinstance(d, Foreign) or not tensors:
         return [d] if tensors else []
-    if _kind(tensors) == Kind.ELEMENTS:
+    kinds = [_kind((t,)) for t in tensors]
+    if max(kinds) == Kind.ELEMENTS:
         return [Definitions(d.name, (t,)) for t in tensors]
-    return [Definitions(d.name, tensors)]
+    if kinds.count(Kind.PRODUCT) <= 1:
+        return [Definitions(d.name, tensors)]
+    parts: list[list[Tensor]] = [[]]
+    ends = False
+    for tensor, kind in zip(tensors, kinds):
+        own = Definitions(d.name, (tensor,))
+        alone = kind == Kind.PRODUCT or _group_kind(own) == Kind.ALONE
+        if alone or ends:
+            parts.append([])
+        parts[-1].append(tensor)
+        ends = alone
+    return [Definitions(d.name, tuple(part)) for part in parts if part]
 
 
 def _kind(tensors: Sequence[Tensor]) -> Kind:
@@ -178,9 +195,12 @@ def _group_kind(part: Part) -> Kind:
     if isinstance(part, Foreign):
         return Kind.ALONE
     kind = _kind(part.tensors)
-    if kind == Kind.ELEMENTS and only_reshapes(_workload(part.tensors, part.tensors)[0]):
-        return Kind.ALONE
-    return kind
+    if kind != Kind.ELEMENTS or len(part.tensors) != 1:
+        return kind
+    work = _workload(part.tensors, part.tensors)[0]
+    image = any(len(tensor_shape(t)) == _IMAGE for t in (*work.inputs, *work.outputs))
+    free = only_reshapes(work) if image else view_offset(work) is not None
+    return Kind.ALONE if free else kind
 
 
 def _readings(part: Part) -> Iterator[tuple[Tensor, bool]]:

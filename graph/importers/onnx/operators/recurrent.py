@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,14 @@ class _Direction:
     peepholes: Value | None
     backward: bool
     activations: tuple[Activation, ...]
+    columns: dict[tuple[int, int], Value] = field(default_factory=dict)
+
+    def of_state(self, call: Call, first: int, stop: int) -> Value:
+        """The columns of some gates that a state is multiplied by, one array for all steps."""
+        if (first, stop) not in self.columns:
+            rows = take(call, self.r, 0, np.arange(first, stop))
+            self.columns[first, stop] = transposed(call, rows, (1, 0))
+        return self.columns[first, stop]
 
 
 @operator("RNN", "GRU", "LSTM")
@@ -136,9 +144,9 @@ def _while(call: Call, new: Value, old: Value | None, lengths: Value, step: int)
     return define("state", shape_of(new), body)
 
 
-def _gates(call: Call, now: Value, h: Value, r: Value) -> Tensor:
+def _gates(call: Call, now: Value, h: Value, d: _Direction) -> Tensor:
     """The sums of all gates."""
-    state = product(call, h, transposed(call, r, (1, 0)))
+    state = product(call, h, d.of_state(call, 0, shape_of(now)[-1]))
     return call.broadcast([now, state], lambda a, b: a + b)
 
 
@@ -147,7 +155,7 @@ def _clipped(x: Expr, clip: float | None) -> Expr:
 
 
 def _rnn(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
-    sums = _gates(call, now, h, d.r)
+    sums = _gates(call, now, h, d)
     new = define("h", shape_of(sums), lambda *i: d.activations[0](_clipped(sums[i], clip)))
     return new, new
 
@@ -156,7 +164,7 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
     batch, width = shape_of(h)
     inner, outer = d.activations
     if call.get("linear_before_reset", 0):
-        states = call.as_tensor(product(call, h, transposed(call, d.r, (1, 0))))
+        states = call.as_tensor(product(call, h, d.of_state(call, 0, 3 * width)))
         bias = None if d.bias is None else call.as_tensor(d.bias)
 
         def after(b: Index, k: Index) -> Expr:
@@ -170,9 +178,7 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
 
         new = define("h", (batch, width), after)
         return new, new
-    first = take(call, d.r, 0, np.arange(2 * width))
-    second = take(call, d.r, 0, np.arange(2 * width, 3 * width))
-    states = call.as_tensor(product(call, h, transposed(call, first, (1, 0))))
+    states = call.as_tensor(product(call, h, d.of_state(call, 0, 2 * width)))
 
     def gate(shift: int) -> Callable[[Index, Index], Expr]:
         return lambda b, k: inner(
@@ -180,7 +186,7 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
         )
 
     reset = define("reset", (batch, width), lambda b, k: gate(width)(b, k) * call.read(h, (b, k)))
-    held = call.as_tensor(product(call, reset, transposed(call, second, (1, 0))))
+    held = call.as_tensor(product(call, reset, d.of_state(call, 2 * width, 3 * width)))
 
     def body(b: Index, k: Index) -> Expr:
         z = gate(0)(b, k)
@@ -193,7 +199,7 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
 
 def _lstm(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
     batch, width = shape_of(h)
-    sums = _gates(call, now, h, d.r)
+    sums = _gates(call, now, h, d)
     inner, cell, outer = d.activations
     coupled = bool(call.get("input_forget", 0))
 
