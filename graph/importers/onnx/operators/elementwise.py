@@ -13,7 +13,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator
+from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator, shape_of
 from loopwright.graph.importers.onnx.foreign import reinterpreted
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
