@@ -71,7 +71,7 @@ def tune_model(network: Network, options: _Options) -> None:
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
-    from loopwright.graph.compile.model import TunedModel, build_work, check_results
+    from loopwright.graph.compile.model import check_results
     from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search
 
@@ -83,7 +83,7 @@ def tune_model(network: Network, options: _Options) -> None:
     if options.tasks is not None:
         only = _chosen(options.tasks, count)
     elif options.share is not None:
-        only = largest(build_work(work, target, network.store), options.share)
+        only = largest(network.compiled(work, target), options.share)
     for note in work.notes():
         click.echo(note, err=True)
     click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
@@ -96,12 +96,12 @@ def tune_model(network: Network, options: _Options) -> None:
             watch=watch,
         )
         search(work, target, budget, network.records, how)
-    built = build_work(work, target, network.records, name=network.path.stem)
+    built = network.compiled(work, target)
     if network.check:
         check_results(built, target, tuned=True)
     path = built.export(output)
     show_tasks(built)
-    for line in summary(built) if isinstance(built, TunedModel) else ():
+    for line in summary(built):
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 

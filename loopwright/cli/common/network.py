@@ -17,7 +17,6 @@ from loopwright.cli.common.options import FILE, NUMERICS, RECORDS, THREADS, coll
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
-    from loopwright.graph.compile.vm_fallback import VmModel, VmWork
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
 
@@ -64,15 +63,15 @@ class Network:
     layout: str
     check: bool
 
-    def built(self, policy: str) -> TunedModel | VmModel:
+    def built(self, policy: str) -> TunedModel:
         """The network compiled by the records there are."""
-        from loopwright.graph.compile.model import build_model
+        from loopwright.graph.compile.model import TunedModel, build_model
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():
             click.echo(f"note: there is no record store {self.records} yet", err=True)
         with _in_options():
-            return build_model(
+            made = build_model(
                 self.path,
                 _parsed(self.shapes),
                 threads=self.threads,
@@ -84,13 +83,16 @@ class Network:
                 numerics=self.numerics,
                 sparse=self.sparse,
             )
+        assert isinstance(made, TunedModel)  # as of all ONNX files
+        return made
 
-    def imported(self, target: Target) -> Work | VmWork:
+    def imported(self, target: Target) -> Work:
         """The tasks of the network."""
         from loopwright.graph.compile.model import import_model
+        from loopwright.graph.tasks import Work
 
         with _in_options():
-            return import_model(
+            work = import_model(
                 self.path,
                 _parsed(self.shapes),
                 target,
@@ -99,6 +101,16 @@ class Network:
                 self.numerics,
                 self.sparse,
             )
+        assert isinstance(work, Work)  # as of all ONNX files
+        return work
+
+    def compiled(self, work: Work, target: Target) -> TunedModel:
+        """The tasks compiled by the records there are."""
+        from loopwright.graph.compile.model import TunedModel, build_work
+
+        made = build_work(work, target, self.store, name=self.path.stem)
+        assert isinstance(made, TunedModel)  # as of all ONNX files
+        return made
 
     @property
     def store(self) -> Path | None:

@@ -9,32 +9,23 @@ import click
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
-    from loopwright.graph.compile.vm_fallback import VmModel
 
 
-def largest(built: TunedModel | VmModel, share: float) -> list[int]:
+def largest(built: TunedModel, share: float) -> list[int]:
     """The numbers of the tasks that take the most time, until they make up a share of that of
-    all; on the virtual machine, whose steps are not timed, those with the most arithmetic."""
+    all."""
     if share >= 1:
         return list(range(len(built.work.tasks)))
-    spent = _seconds(built)
-    tasks = built.work.tasks
-    cost = [sum(spent[n] for n in t.steps) if spent else t.flops for t in tasks]
+    spent = built.step_seconds()
+    cost = [sum(spent[n] for n in task.steps) for task in built.work.tasks]
     ordered = sorted(range(len(cost)), key=lambda number: -cost[number])
     before = itertools.accumulate((cost[n] for n in ordered), initial=0.0)
     return [n for n, done in zip(ordered, before) if done < share * sum(cost) or n == ordered[0]]
 
 
-def _seconds(built: TunedModel | VmModel) -> dict[int, float]:
-    """Seconds of each step in a call; nothing on the virtual machine."""
-    from loopwright.graph.compile.model import TunedModel
-
-    return built.step_seconds() if isinstance(built, TunedModel) else {}
-
-
-def show_tasks(built: TunedModel | VmModel) -> None:
+def show_tasks(built: TunedModel) -> None:
     """One line for each task, its share of the time by measurement, and for all other steps."""
-    spent = _seconds(built)
+    spent = built.step_seconds()
     total = sum(spent.values())
 
     def timed(seconds: float) -> str:
@@ -55,17 +46,13 @@ def show_tasks(built: TunedModel | VmModel) -> None:
         click.echo(note)
 
 
-def saved(built: TunedModel | VmModel) -> str:
+def saved(built: TunedModel) -> str:
     """Description of what an exported library holds."""
-    from loopwright.graph.compile.model import TunedModel
-
-    if not isinstance(built, TunedModel):
-        return "for TVM's virtual machine (tvm.runtime.load_module)"
     size = built.linked.weight_bytes / 2**20
     return f"{size:.1f} MiB of weights, {built.library.signature}"
 
 
-def show_untuned(built: TunedModel | VmModel, remedy: str) -> int:
+def show_untuned(built: TunedModel, remedy: str) -> int:
     """One line on what has no record, and the command that changes that; how many tasks."""
     missing = [t for t in built.work.tasks if t.workload.key not in built.records]
     if missing:
