@@ -131,6 +131,9 @@ CASES = {
     ),
     "5×5": lambda: ops.conv2d(tensor("x", 1, 16, 12, 9), weights(16, 16, 5, 5), padding=2),
     "transposed, by 2": transposed_by_2,
+    "40 phases of unequal taps, cut into vectors": lambda: ops.conv1d(
+        tensor("x", 1, 1, 1800), weights(9, 1, 100), stride=40
+    ),
     "transposed, with phases of unequal size": lambda: ops.conv2d_transpose(
         tensor("x", 1, 16, 7, 6), weights(16, 16, 5, 5), stride=2, padding=1
     ),

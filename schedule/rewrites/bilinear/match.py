@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
-from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.numerics import BOUND
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved, places_of
+from loopwright.schedule.program.canonical import fresh, moved, placed, places_of
 from loopwright.schedule.program.fusion import inlined
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.program.padding import box
@@ -40,11 +40,12 @@ class Window:
     tile: Index
     base: TileOrigin
 
-    def predicated(self, weight: Expr, place: Affine) -> Expr:
-        """The weight of a tap of a phase; 0 where the phase has one tap less."""
+    def predicated(self, weight: Expr, place: Affine, values: Mapping[Index, IndexExpr]) -> Expr:
+        """The weight of a tap of a phase; 0 where the phase has one tap less. The phase may be an
+        axis that is cut into lanes: it has one of the `values`."""
         if self.phase is None or not extent(self.tap) % self.step:
             return weight
-        tap = IndexValue(place * self.step + self.phase)
+        tap = IndexValue(place * self.step + placed(self.phase, values))
         inside = Binary("lt", tap, Const(extent(self.tap), "int32"))
         return Select(inside, weight, Const(0.0, weight.dtype))
 

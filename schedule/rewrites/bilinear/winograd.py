@@ -323,7 +323,7 @@ class _Phases:
                 values = {**dict(zip(taps, at, strict=True)), **split.values}
                 value: Expr = moved(phase.weight, values)
                 for w, place in zip(self.windows, at, strict=True):
-                    value = w.predicated(value, place)
+                    value = w.predicated(value, place, split.values)
                 return value
 
             def write(at: Place, value: Expr) -> tuple[Place, Expr]:
