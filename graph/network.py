@@ -15,7 +15,7 @@ from loopwright.dsl.dtypes import DTYPES, item_bytes
 from loopwright.dsl.words import counted
 from loopwright.graph.errors import ModelError
 
-MOST_ARGUMENTS = 128
+MOST_ARGUMENTS = 512
 """LW_MAX_ARGUMENTS of codegen/library/runtime/runtime.h."""
 
 
@@ -97,7 +97,7 @@ class _Reader:
         names = {s.function for s in self.steps}
         functions = {n: self.module[n] for n in sorted(names)}
         steps = tuple(self.steps)
-        _check_arrays("it", len(inputs) + len(outputs))
+        check_arrays("it", len(inputs) + len(outputs))
         return Network(functions, tuple(inputs), steps, outputs, isinstance(result, tuple))
 
     def bind(self, binding: Any) -> None:
@@ -117,7 +117,7 @@ class _Reader:
         several = hasattr(var.ty, "fields")
         types = list(var.ty.fields) if several else [var.ty]
         outs = tuple(self.new(f"{var.name}", t) for t in types)
-        _check_arrays(call.args[0].name_hint, len(args) + len(outs))
+        check_arrays(call.args[0].name_hint, len(args) + len(outs))
         self.steps.append(Step(call.args[0].name_hint, args, outs))
         return outs if several else outs[0]
 
@@ -161,7 +161,8 @@ def check_plannable(function: Any, name: str) -> None:
         raise NotPlannable(f"{function.attrs.get('global_symbol', name)} calls TVM's run-time")
 
 
-def _check_arrays(what: str, count: int) -> None:
+def check_arrays(what: str, count: int) -> None:
+    """Raises `NotPlannable` for more arrays than our run-time calls something with."""
     if count > MOST_ARGUMENTS:
         raise NotPlannable(f"{what} takes {count} arrays; {MOST_ARGUMENTS} may be")
 

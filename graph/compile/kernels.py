@@ -20,7 +20,7 @@ from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
-from loopwright.graph.network import MOST_ARGUMENTS, NotPlannable, check_plannable
+from loopwright.graph.network import check_arrays, check_plannable
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -95,9 +95,7 @@ def tuned_kernel(
 
 def check_arguments(kernel: Kernel) -> None:
     """Raises `NotPlannable` for a function of more arrays than our run-time calls one with."""
-    if len(kernel.parameters) > MOST_ARGUMENTS:
-        count = len(kernel.parameters)
-        raise NotPlannable(f"one of its functions takes {count} arrays; {MOST_ARGUMENTS} may be")
+    check_arrays("one of its functions", len(kernel.parameters))
 
 
 def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:

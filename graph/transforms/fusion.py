@@ -33,7 +33,7 @@ from loopwright.graph.importers.definitions import (
     read_by,
 )
 from loopwright.graph.importers.tir import Imported
-from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value
+from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value, check_arrays
 from loopwright.graph.transforms.reshape import only_reshapes, view_offset
 
 Part = Definitions | Foreign
@@ -53,7 +53,9 @@ class Kind(IntEnum):
 
 
 def network_of(written: Written) -> Network:
-    """The steps of a network that is written in the notation."""
+    """The steps of a network that is written in the notation. Raises `NotPlannable` for one of too
+    many inputs and outputs."""
+    check_arrays("the model", len(written.inputs) + len(written.outputs))
     live = set(defined_by(written.outputs, set()))
     parts = [part for d in written.definitions for part in _separate(d, live)]
     groups = _Fusion(parts, {t for t in written.outputs if isinstance(t, Tensor)}).groups()

@@ -80,10 +80,10 @@ def test_a_model_of_very_many_inputs_runs_there(tmp_path):
         def forward(self, xs):
             return [x + n for n, x in enumerate(xs)]
 
-    xs = [torch.randn(3) for _ in range(70)]
+    xs = [torch.randn(3) for _ in range(260)]
     model = build_model(relax_of(Many(), xs), threads=1)
-    assert "takes 140 arrays; 128 may be" in model.notes[0]
-    assert len(model(*xs)) == 70
+    assert "takes 520 arrays; 512 may be" in model.notes[0]
+    assert len(model(*xs)) == 260
 
 
 class _Embedding(torch.nn.Module):

@@ -16,7 +16,7 @@
 /* The layout of lw_table and the meaning of its members; Python refuses any other number. */
 #define LW_ABI 1
 /* The most arguments of one kernel. */
-#define LW_MAX_ARGUMENTS 128
+#define LW_MAX_ARGUMENTS 512
 /* The most threads that work on one kernel, the caller included. */
 #define LW_MAX_THREADS 256
 
