@@ -10,10 +10,14 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.graph.importers.onnx.call import Array, Call, Value, define, gathered, operator
 
-PRODUCTS = "lengths and axes must be known; n² products for n samples"
+_LONGEST = 4096
+"""Samples of a transform, whose matrix then has 256 MiB."""
+PRODUCTS = f"lengths and axes must be known; n² products for n samples, at most {_LONGEST}"
 
 
-def _roots(length: int, given: int, parts: int, inverse: bool, onesided: bool) -> Array:
+def _roots(
+    call: Call, length: int, given: int, parts: int, inverse: bool, onesided: bool
+) -> Array:
     """The matrix `[k, n, p, c]` that takes part c of sample n to part p of bin k; part 0 is real.
 
     Parameters
@@ -22,6 +26,8 @@ def _roots(length: int, given: int, parts: int, inverse: bool, onesided: bool) -
     given: samples that there are.
     parts: 1 for real samples, 2 for complex ones.
     """
+    if length > _LONGEST:
+        raise call.unsupported(f"it transforms {length} samples; {_LONGEST} may be")
     real = onesided and inverse
     k = np.arange(length // 2 + 1 if onesided and not inverse else length)[:, None]
     n = np.arange(min(given, length // 2 + 1 if real else length))
@@ -42,7 +48,7 @@ def _dft(call: Call) -> Value:
     else:
         axis = call.axis(1)
     default = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
-    roots = _roots(call.integer(1, default), shape[axis], shape[-1], inverse, onesided)
+    roots = _roots(call, call.integer(1, default), shape[axis], shape[-1], inverse, onesided)
     table = call.as_tensor(roots.astype(x.dtype))
     bins, samples, parts, _ = roots.shape
     n, c = Index("n", samples), Index("c", shape[-1])
@@ -61,7 +67,7 @@ def _stft(call: Call) -> Value:
     step, parts = call.integer(1), rest[0] if rest else 1
     window = call.value(2) if call.has(2) else None
     length = call.integer(3, call.shape(2)[0] if window is not None else samples)
-    roots = _roots(length, length, parts, False, bool(call.get("onesided", 1)))
+    roots = _roots(call, length, length, parts, False, bool(call.get("onesided", 1)))
     if isinstance(window, np.ndarray):
         roots = roots * window[:, None, None]
     table = call.as_tensor(roots.astype(x.dtype))
