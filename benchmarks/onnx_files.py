@@ -1,8 +1,10 @@
 """ONNX files of users, untuned, beside onnxruntime: each side in a process of its own, by turns.
 
     python benchmarks/onnx_files.py net.onnx x=1,3,320,320 -- other.onnx input=1,576 sr:=16000
+    python benchmarks/onnx_files.py timm:resnet50 -- transformers:bert -- timm: -- transformers:
 
 `NAME=SHAPE` draws an input of that shape; `NAME:=NUMBER` is an integer that is given itself.
+`timm:` and `transformers:` stand for all of `suites.architectures`, exported by torch.
 Prints a table: the time to build, the median times of a call, their ratio, the largest error.
 """
 
@@ -17,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from suites.architectures import TIMM, TRANSFORMERS, make
 
 ROUNDS = 5
 SECONDS = 0.5
@@ -31,8 +34,11 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     ratios = []
     for words in split(sys.argv[1:]):
-        path, inputs = words[0], words[1:]
+        name, path, inputs = words[0], words[0], words[1:]
         with tempfile.TemporaryDirectory() as folder:
+            if ":" in name:
+                path = f"{folder}/net.onnx"
+                child("export", path, folder, [name])
             built = json.loads(child("build", path, folder, inputs))
             rounds: dict[str, list[float]] = {"ours": [], "onnxruntime": []}
             for _ in range(ROUNDS):
@@ -41,8 +47,10 @@ def main() -> None:
             ours, peer = (statistics.median(t) * 1e3 for t in rounds.values())
             error = np.load(f"{folder}/error.npy")
         ratios.append(peer / ours)
-        name = Path(path).name
-        print(f"| {name} | {built['seconds']:.1f} s | {ours:.3f} ms | {peer:.3f} ms ", end="")
+        print(
+            f"| {Path(name).name} | {built['seconds']:.1f} s | {ours:.3f} ms | {peer:.3f} ms ",
+            end="",
+        )
         print(f"| {peer / ours:.2f} | {error:.1e} |", flush=True)
     print(f"\nGeometric mean {np.exp(np.mean(np.log(ratios))):.2f}")
 
@@ -55,7 +63,10 @@ def split(words: list[str]) -> list[list[str]]:
             parts.append([])
         else:
             parts[-1].append(word)
-    return parts
+    every = {"timm:": TIMM, "transformers:": tuple(TRANSFORMERS)}
+    return [
+        w for p in parts for w in ([[p[0] + n] for n in every[p[0]]] if p[0] in every else [p])
+    ]
 
 
 def child(what: str, path: str, folder: str, inputs: list[str]) -> str:
@@ -67,7 +78,12 @@ def child(what: str, path: str, folder: str, inputs: list[str]) -> str:
 
 def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, float]:
     """Seconds of one side: to build, or of a call, the median over half a second."""
+    if what == "export":
+        return exported(path, folder, words[0])
     rng, given = np.random.default_rng(0), {}
+    saved = Path(folder, "inputs.npz")
+    if saved.exists():
+        given = dict(np.load(saved))
     for word in words:
         name, _, shape = word.partition("=")
         if name.endswith(":"):
@@ -94,6 +110,21 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
     loaded = lw.load(library)
     own = [given[p.name] for p in loaded.signature.inputs]
     return {"seconds": per_call(lambda: loaded(*own))}
+
+
+def exported(path: str, folder: str, name: str) -> dict[str, float]:
+    """Write an architecture as ONNX, and its inputs; the seconds that it takes."""
+    import torch
+
+    model, inputs = make(name)
+    start = time.perf_counter()
+    words = {"kwargs": inputs} if isinstance(inputs, dict) else {"args": inputs}
+    program = torch.onnx.export(model, f=path, dynamo=True, **{"args": (), **words})
+    assert program is not None
+    values = inputs.values() if isinstance(inputs, dict) else inputs
+    names = [v.name for v in program.model_proto.graph.input]
+    np.savez(f"{folder}/inputs.npz", **dict(zip(names, (x.numpy() for x in values), strict=True)))
+    return {"seconds": time.perf_counter() - start}
 
 
 def peer(path: str):

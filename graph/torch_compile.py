@@ -20,6 +20,8 @@ OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "spars
 
 _MOST = 64
 """Models that a graph is built for: a network's blocks, compiled one by one, are fewer."""
+_MOST_SHAPES = 16
+"""Shapes of inputs that a graph of open ones is built for."""
 
 
 def backend(
@@ -57,16 +59,17 @@ def backend(
         )
     _check_values(given)
     weights = _static(graph, examples)
-    rest = [n for n in range(len(examples)) if n not in weights]
-    builds = _Builds(graph, weights, given)
-    first = builds.of(examples)
-    if isinstance(first, str):
-        warnings.warn(first, stacklevel=2)
-        forward: Callable[..., Any] = graph.forward
-        return forward
-    only = None if weights else first  # without weights nothing tells models apart
+    rest = [n for n, x in enumerate(examples) if n not in weights and hasattr(x, "shape")]
+    builds = _Shapes(graph, weights, given, any(map(_is_open, examples)))
+    only: _Build | None = None
+    if not builds.open:
+        first = builds.of(examples)
+        if isinstance(first, str):
+            warnings.warn(first, stacklevel=2)
+            forward: Callable[..., Any] = graph.forward
+            return forward
+        only = None if weights else first  # without weights nothing tells models apart
     told: set[str] = set()
-    strides = [_strides(node) for node in next(reversed(graph.graph.nodes)).args[0]]
 
     def call(*inputs: Any) -> Any:
         if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
@@ -85,7 +88,7 @@ def backend(
         results = result if isinstance(result, tuple) else (result,)
         # Without inputs nothing tells that tensors are wanted.
         tensors = (to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
-        return tuple(_laid_out(x, wanted) for x, wanted in zip(tensors, strides, strict=True))
+        return tuple(map(_laid_out, tensors, found.strides))
 
     return call
 
@@ -96,6 +99,7 @@ class _Build:
 
     model: Callable[..., Any]
     seen: Sequence[tuple[int, int, int, memoryview, int]]
+    strides: Sequence[tuple[int, ...] | None]
 
     def changed(self, inputs: Sequence[Any]) -> bool:
         """Return whether a weight is another one than was laid out."""
@@ -105,14 +109,46 @@ class _Build:
         )
 
 
+class _Shapes:
+    """Builds of a graph for each of the shapes that it is called with, where they are open."""
+
+    def __init__(
+        self, graph: Any, weights: Sequence[int], options: Mapping[str, Any], is_open: bool
+    ) -> None:
+        self.open = is_open
+        self._new: Callable[[], _Builds] = lambda: _Builds(graph, weights, options, is_open)
+        self._weights = frozenset(weights)
+        self._of: dict[Any, _Builds] = {}
+
+    def of(self, inputs: Sequence[Any]) -> _Build | str:
+        """The build for these shapes, and numbers, and the model whose weights are given."""
+        key = tuple(
+            tuple(x.shape) if hasattr(x, "shape") else x
+            for n, x in enumerate(inputs)
+            if self.open and n not in self._weights
+        )
+        if key not in self._of:
+            if len(self._of) == _MOST_SHAPES:
+                return (
+                    f"more than {_MOST_SHAPES} shapes of inputs are called, each of which is "
+                    "compiled by itself: torch computes those"
+                )
+            self._of[key] = self._new()
+        return self._of[key].of(inputs)
+
+
 class _Builds:
     """Builds of a graph: one for every model, since torch gives one graph to all of a class whose
     tensors have the same shapes."""
 
-    def __init__(self, graph: Any, weights: Sequence[int], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, graph: Any, weights: Sequence[int], options: Mapping[str, Any], is_open: bool
+    ) -> None:
         from torch.utils.weak import WeakTensorKeyDictionary
 
         self._graph, self._weights, self._options = graph, weights, options
+        self._open = is_open
+        self._alone: _Build | str | None = None  # of a graph without weights
         # By each weight of its model, so that a build is gone when they all are.
         self._of: MutableMapping[Any, _Build | str] = WeakTensorKeyDictionary()
         self._left = _MOST
@@ -121,6 +157,9 @@ class _Builds:
         """The build for the model whose weights are among the inputs, made now if most of them are
         new, or a parameter is; or why torch is to compute. Other tensors may be new every time."""
         own, met = [inputs[n] for n in self._weights], None
+        if not own:
+            self._alone = self._alone or self._made(inputs)
+            return self._alone
         for x in own:  # models may share some
             found = self._of.get(x)
             if found is None or found is met:
@@ -129,7 +168,7 @@ class _Builds:
                 return found
             met = found
         new = [x for x in own if x not in self._of]
-        if own and 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
+        if 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
             return (
                 "weights have changed since they were laid out, so torch computes: "
                 "torch._dynamo.reset(), and compile anew, for loopwright's code"
@@ -148,9 +187,11 @@ class _Builds:
         try:
             _check_kept(self._graph, inputs, self._weights)
             made = _built(self._graph, inputs, self._weights, self._options)
+            strides = _strides_of(self._graph, inputs if self._open else None)
         except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
             return f"loopwright leaves a graph to torch: {error}"
-        return _Build(made, [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()])
+        seen = [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()]
+        return _Build(made, seen, strides)
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
@@ -216,11 +257,22 @@ def _storage(node: Any) -> int | None:
     return value.untyped_storage()._cdata if hasattr(value, "untyped_storage") else None
 
 
-def _strides(node: Any) -> tuple[int, ...] | None:
-    """Strides of what a node stands for; None if it is no tensor, or they are not known."""
-    value: Any = getattr(node, "meta", {}).get("example_value")
-    known = hasattr(value, "stride") and all(isinstance(n, int) for n in value.stride())
-    return tuple(value.stride()) if known else None
+def _is_open(x: Any) -> bool:
+    """Return whether an example stands for several shapes, or for a number that is given."""
+    return not hasattr(x, "shape") or not all(isinstance(n, int) for n in x.shape)
+
+
+def _strides_of(graph: Any, inputs: Sequence[Any] | None) -> list[tuple[int, ...] | None]:
+    """Strides that torch gives to the outputs of a graph, for `inputs` where its shapes are open;
+    None for what is no tensor."""
+    results = next(reversed(graph.graph.nodes)).args[0]
+    values: Sequence[Any] = [getattr(node, "meta", {}).get("example_value") for node in results]
+    if inputs is not None:
+        from torch._subclasses import FakeTensorMode
+
+        with FakeTensorMode() as fake:
+            values = graph(*(fake.from_tensor(x) if hasattr(x, "shape") else x for x in inputs))
+    return [tuple(x.stride()) if hasattr(x, "stride") else None for x in values]
 
 
 def _laid_out(x: Any, strides: tuple[int, ...] | None) -> Any:
@@ -258,9 +310,7 @@ def _built(
 
     from loopwright.graph.compile.model import build_model
 
-    if not all(isinstance(x, torch.Tensor) for x in examples):
-        raise LoopwrightError("it takes numbers beside tensors: give dynamic=False")
-
+    tensors = [n for n, x in enumerate(examples) if n not in weights and hasattr(x, "shape")]
     # As messages call them.
     names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
 
@@ -273,13 +323,13 @@ def _built(
         def forward(self, *rest: Any) -> Any:
             left = iter(rest)
             every = [
-                getattr(self, names[n]) if n in weights else next(left)
-                for n in range(len(examples))
+                getattr(self, names[n]) if n in weights else next(left) if n in tensors else x
+                for n, x in enumerate(examples)
             ]
             return graph(*every)
 
     store = os.environ.get("LOOPWRIGHT_RECORDS", "tuning.db")
     found = {"records": store if os.path.exists(store) else None}
-    inputs = tuple(x.detach() for n, x in enumerate(examples) if n not in weights)
+    inputs = tuple(examples[n].detach() for n in tensors)
     with torch.no_grad():
         return build_model(Closed(), inputs, **{**found, **options})

@@ -305,3 +305,40 @@ def test_outputs_have_the_strides_that_torch_gives_them():
     for one, other in zip(made, wanted, strict=True):
         assert one.stride() == other.stride()
         torch.testing.assert_close(one, other)
+
+
+def assert_as_in_torch(compiled, net, x):
+    wanted, made = net(x), compiled(x)
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
+    assert made.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize(("dynamic", "builds"), [(None, 4), (True, 3)])
+def test_each_batch_size_is_built_once(built, dynamic, builds):
+    """And the first one twice, where torch had taken it for the only one."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    compiled = torch.compile(net, backend="loopwright", dynamic=dynamic)
+    with torch.no_grad():
+        for batch in (2, 3, 2, 3, 5):
+            assert_as_in_torch(compiled, net, torch.randn(batch, 3, 5, 7))
+    assert len(built) == builds
+
+
+def test_an_axis_that_is_marked_dynamic_is_built_for_its_extents(built):
+    net = torch.nn.Linear(6, 5).eval()
+    compiled = torch.compile(net, backend="loopwright")
+    x = torch.randn(4, 6)
+    torch._dynamo.mark_dynamic(x, 0)
+    with torch.no_grad():
+        assert_as_in_torch(compiled, net, x)
+        assert_as_in_torch(compiled, net, torch.randn(7, 6))
+    assert len(built) == 2
+
+
+def test_more_shapes_than_are_kept_are_computed_by_torch(monkeypatch):
+    monkeypatch.setattr("loopwright.graph.torch_compile._MOST_SHAPES", 1)
+    compiled = torch.compile(torch.nn.Linear(6, 5).eval(), backend="loopwright", dynamic=True)
+    with torch.no_grad():
+        compiled(torch.randn(2, 6))
+        with pytest.warns(UserWarning, match="more than 1 shapes of inputs"):
+            assert compiled(torch.randn(3, 6)).shape == (3, 5)
