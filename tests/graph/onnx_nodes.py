@@ -23,7 +23,8 @@ def node_model(op, arrays, known=None, results=1, opset=20, order=None, **attrib
         [ValueInfoProto(name=name) for name in names],
         [numpy_helper.from_array(array, name) for name, array in known.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def computed(op, arrays, known=None, **options):

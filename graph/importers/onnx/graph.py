@@ -15,7 +15,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.definitions import Definitions, Foreign, Written, defined_by
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
-from loopwright.graph.importers.onnx import operators  # noqa: F401 - fills the table
+from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Array,

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from loopwright.graph.importers.onnx import operators  # noqa: F401 - fills the table
+from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import LIMITS, OPERATORS
 from loopwright.graph.importers.onnx.fold import DRAWN
 

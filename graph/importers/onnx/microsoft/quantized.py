@@ -1,0 +1,146 @@
+"""Operators of com.microsoft on quantized numbers: they are made real, computed, and rounded to
+steps of a scale again."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator as operators
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import (
+    OPERATORS,
+    Array,
+    Call,
+    Value,
+    define,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.linear import product, requantized, without_zero
+from loopwright.graph.importers.onnx.operators.reduction import along
+from loopwright.graph.importers.onnx.operators.shapes import joined, transposed
+
+for _name in ("QuantizeLinear", "DequantizeLinear"):
+    operator(f"com.microsoft:{_name}")(OPERATORS[_name])
+
+
+def _real(call: Call, place: int, axis: int | None = None) -> Tensor:
+    """A quantized input as float32, its scale and zero point being the next two."""
+    x = without_zero(call, call.value(place), _optional(call, place + 2), axis)
+    scale = call.value(place + 1)
+    if shape_of(scale) in ((), (1,)):
+        return define("real", shape_of(x), lambda *i: f.cast(x[i], "float32") * call.single(scale))
+    own = call.as_tensor(scale)
+    return define(
+        "real",
+        shape_of(x),
+        lambda *i: f.cast(x[i], "float32") * own[i[-1 if axis is None else axis]],
+    )
+
+
+def _optional(call: Call, place: int) -> Value | None:
+    return call.value(place) if call.has(place) else None
+
+
+def _rounded(call: Call, x: Value, scale: int) -> Value:
+    """Real numbers rounded to steps of a scale, whose zero point is the next input."""
+    inputs = [*call.inputs, None][: scale + 2]
+    if inputs[scale + 1] is None:
+        inputs[scale + 1] = np.zeros((), call.dtype(0))
+    return requantized(replace(call, inputs=tuple(inputs)), call.as_tensor(x), scale, scale + 1)
+
+
+@operator("com.microsoft:QLinearAdd", "com.microsoft:QLinearMul")
+def _of_two(call: Call) -> Value:
+    join = operators.add if call.op == "QLinearAdd" else operators.mul
+    return _rounded(call, call.broadcast([_real(call, 0), _real(call, 3)], join), 6)
+
+
+@operator("com.microsoft:QLinearSigmoid", "com.microsoft:QLinearLeakyRelu")
+def _of_one(call: Call) -> Value:
+    slope = float(call.get("alpha", 0.01))
+    function: Callable[[Expr], Expr] = f.sigmoid
+    if call.op == "QLinearLeakyRelu":
+        function = lambda x: f.where(x >= 0, x, x * slope)  # noqa: E731
+    return _rounded(call, call.broadcast([_real(call, 0)], function), 3)
+
+
+@operator("com.microsoft:QLinearGlobalAveragePool")
+def _global_pool(call: Call) -> Value:
+    x, rank = _real(call, 0), len(call.shape())
+    axes = range(1, rank - 1) if call.get("channels_last", 0) else range(2, rank)
+    share = 1 / math.prod(call.shape()[a] for a in axes)
+    total = along(x, axes, "sum")
+    return _rounded(call, call.broadcast([total], lambda e: e * share), 3)
+
+
+@operator("com.microsoft:QLinearConcat")
+def _concat(call: Call) -> Value:
+    parts: list[Value] = [_real(call, n) for n in range(2, len(call.inputs), 3)]
+    axis = call.checked_axis(int(call.get("axis")), len(shape_of(parts[0])))
+    return _rounded(call, joined(call, parts, axis), 0)
+
+
+@operator("com.microsoft:QGemm")
+def _gemm(call: Call) -> Value:
+    a, b = without_zero(call, call.value(0), call.value(2)), call.value(3)
+    columns = 0 if call.get("transB", 0) else 1
+    b = without_zero(call, b, call.value(5), columns)
+    sides = [
+        transposed(call, side, (1, 0)) if call.get(name, 0) else side
+        for side, name in ((a, "transA"), (b, "transB"))
+    ]
+    values: list[Value] = [product(call, *sides), call.value(1), call.value(4)]
+    if call.has(6):
+        values[0] = call.broadcast([values[0], call.value(6)], operators.add)
+    alpha = float(call.get("alpha", 1.0))
+    made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t * alpha)
+    return _rounded(call, made, 7) if call.has(7) else made
+
+
+@operator("com.microsoft:MatMulIntegerToFloat")
+def _matmul_to_float(call: Call) -> Value:
+    a = without_zero(call, call.value(0), _optional(call, 4), len(call.shape(0)) - 2)
+    b = without_zero(call, call.value(1), _optional(call, 5), len(call.shape(1)) - 1)
+    values: list[Value] = [product(call, a, b), call.value(2), call.value(3)]
+    made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t)
+    return call.broadcast([made, call.value(6)], operators.add) if call.has(6) else made
+
+
+@operator(
+    "com.microsoft:MatMulNBits",
+    limit="weights must be known; they are kept as floats, and take as much",
+)
+def _matmul_n_bits(call: Call) -> Value:
+    rows, columns = int(call.get("N")), int(call.get("K"))
+    bits, size = int(call.get("bits", 4)), int(call.get("block_size"))
+    if call.has(4):
+        raise call.unsupported("its columns are sorted into groups (g_idx); export without")
+    blocks = -(-columns // size)
+    scale = call.required(2).astype(np.float32).reshape(rows, blocks, 1)
+    zero = call.required(3, 1 << (bits - 1))
+    if zero.dtype == np.uint8:
+        zero = _unpacked(zero.reshape(rows, -1), bits)[:, :blocks, None]
+    elif zero.size > 1:
+        zero = zero.reshape(rows, blocks, 1)
+    numbers = _unpacked(call.required(1).reshape(rows, blocks, -1), bits)
+    real = (numbers[..., :size].astype(np.float32) - zero.astype(np.float32)) * scale
+    weights = real.reshape(rows, -1)[:, :columns].T.astype(call.dtype(0))
+    made = product(call, call.value(0), np.ascontiguousarray(weights))
+    return call.broadcast([made, call.value(5)], operators.add) if call.has(5) else made
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """Numbers of a few bits, the lowest bits of each byte first, along the last axis."""
+    each = np.unpackbits(packed, axis=-1, bitorder="little")
+    parts = each[..., : each.shape[-1] // bits * bits].reshape(*packed.shape[:-1], -1, bits)
+    return functools.reduce(
+        operators.add, (parts[..., n].astype(np.int32) << n for n in range(bits))
+    )

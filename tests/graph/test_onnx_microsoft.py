@@ -1,0 +1,145 @@
+"""Operators of com.microsoft, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from loopwright.graph.compile.model import build_model
+from loopwright.graph.errors import ModelError
+from tests.graph.onnx_nodes import computed, node_model
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.onnx
+RNG = np.random.default_rng(0)
+
+
+def real(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def whole(*shape, dtype="uint8"):
+    bounds = np.iinfo(dtype)
+    return RNG.integers(bounds.min, bounds.max, shape, endpoint=True).astype(dtype)
+
+
+def compare(op, arrays, known=None, off=0.0, **options):
+    """Compare with onnxruntime; results may be `off` by so much."""
+    model = node_model(op, arrays, known, opset=17, domain="com.microsoft", **options)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (wanted,) = session.run(None, arrays)
+    got = build_model(model, threads=1, check=False)(*arrays.values())
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(
+        got.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=max(off, 1e-4)
+    )
+
+
+def step(name, value, zero, dtype="uint8"):
+    """A scale and a zero point as weights."""
+    return {f"{name}_scale": np.float32(value), f"{name}_zero": np.array(zero, dtype)}
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantized_numbers_are_added_and_multiplied(op, dtype):
+    zero = 3 if dtype == "int8" else 120
+    arrays = {"a": whole(2, 3, 4, dtype=dtype), "b": whole(3, 1, dtype=dtype)}
+    known = {
+        **step("a", 0.03, zero, dtype),
+        **step("b", 0.02, zero + 1, dtype),
+        **step("y", 0.05, zero, dtype),
+    }
+    order = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "y_scale", "y_zero"]
+    compare(op, arrays, known, off=1, order=order)
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        ("QLinearSigmoid", {}),
+        ("QLinearLeakyRelu", {"alpha": 0.1}),
+        ("QLinearGlobalAveragePool", {}),
+    ],
+)
+def test_functions_of_quantized_numbers(op, options):
+    known = {**step("x", 0.04, 100), **step("y", 0.01, 10)}
+    order = ["x", "x_scale", "x_zero", "y_scale", "y_zero"]
+    compare(op, {"x": whole(2, 3, 4, 5)}, known, off=1, order=order, **options)
+
+
+def test_quantized_numbers_are_joined():
+    arrays = {"a": whole(2, 3), "b": whole(2, 2)}
+    known = {**step("y", 0.05, 128), **step("a", 0.03, 120), **step("b", 0.06, 130)}
+    order = ["y_scale", "y_zero", "a", "a_scale", "a_zero", "b", "b_scale", "b_zero"]
+    compare("QLinearConcat", arrays, known, off=1, order=order, axis=1)
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("to_real", [False, True])
+def test_quantized_matrices_are_multiplied(turned, to_real):
+    known = {
+        **step("a", 0.02, 128),
+        "b": whole(5, 7, dtype="int8") if turned else whole(7, 5, dtype="int8"),
+        "b_scale": np.abs(real(5)) * 0.01,
+        "b_zero": np.zeros(5, np.int8),
+        "c": whole(5, dtype="int16").astype(np.int32),
+    }
+    order = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "c"]
+    if not to_real:
+        known |= step("y", 0.2, 100)
+        order += ["y_scale", "y_zero"]
+    compare("QGemm", {"a": whole(3, 7)}, known, off=1, order=order, transB=turned, alpha=0.5)
+
+
+def test_a_product_of_integers_is_made_real():
+    arrays = {"a": whole(3, 7), "b": whole(7, 5, dtype="int8")}
+    known = {"s": np.float32(0.02), "t": np.abs(real(5)) * 0.01, "z": np.uint8(120)}
+    known |= {"w": np.int8(3), "c": real(5)}
+    order = ["a", "b", "s", "t", "z", "w", "c"]
+    compare("MatMulIntegerToFloat", arrays, known, off=1e-3, order=order)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_weights_of_a_few_bits_are_unpacked(bits, zeros):
+    rows, columns, size = 6, 64, 32
+    blocks = columns // size
+    known = {"b": whole(rows, blocks, size * bits // 8), "s": np.abs(real(rows * blocks))}
+    if zeros:
+        known["z"] = whole(rows * -(-blocks * bits // 8))
+    options = {"N": rows, "K": columns, "bits": bits, "block_size": size}
+    compare("MatMulNBits", {"a": real(3, columns)}, known, off=1e-2, **options)
+
+
+@pytest.mark.parametrize("turned", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_a_fused_product_turns_its_sides_and_scales_them(turned):
+    a = real(2, 5, 3) if turned[0] else real(2, 3, 5)
+    b = real(2, 4, 5) if turned[1] else real(2, 5, 4)
+    options = {"transA": turned[0], "transB": turned[1], "alpha": 0.5}
+    compare("FusedMatMul", {"a": a, "b": b}, **options)
+
+
+def test_the_batch_of_a_fused_product_may_stand_behind_its_rows():
+    options = {"transBatchA": 1, "transA": 0}
+    compare("FusedMatMul", {"a": real(3, 2, 5), "b": real(2, 5, 4)}, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("Relu", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]), ("Tanh", [])]
+)
+def test_a_fused_convolution_ends_in_its_activation(name, given):
+    known = {"w": real(4, 3, 3, 3), "b": real(4)}
+    options = {"activation": name, "pads": [1, 1, 1, 1]}
+    if given:
+        options["activation_params"] = given
+    compare("FusedConv", {"x": real(1, 3, 6, 6)}, known, **options)
+
+
+def test_what_it_does_not_know_is_refused():
+    known = {"w": real(4, 3, 3, 3)}
+    with pytest.raises(ModelError, match="activation is 'Swish'; it may be Relu"):
+        computed(
+            "FusedConv", {"x": real(1, 3, 6, 6)}, known, domain="com.microsoft", activation="Swish"
+        )
