@@ -248,7 +248,8 @@ class _Linker:
         taken: set[Value] = set()
         for i, value in enumerate(self.network.outputs):
             root = self.root(value)
-            if root in made and root not in touched and root not in taken:
+            whole = root.nbytes == value.nbytes  # what holds more does not fit an output
+            if whole and root in made and root not in touched and root not in taken:
                 direct.add(i)
                 taken.add(root)
         return staged, direct

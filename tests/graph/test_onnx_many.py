@@ -32,3 +32,24 @@ def test_a_model_may_have_a_hundred_inputs_and_outputs():
 def test_too_many_are_an_error_that_says_how_many_may_be():
     with pytest.raises(ModelError, match="the model takes 520 arrays; 512 may be"):
         build_model(rectified(260), threads=1, check=False)
+
+
+def test_a_part_of_what_is_computed_is_an_output_of_its_own():
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["whole"]),
+        helper.make_node("Slice", ["whole", "start", "end"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (64, 32))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 32))],
+        [numpy_helper.from_array(np.array([n]), name) for name, n in (("start", 5), ("end", 7))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    wanted = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    made = build_model(model, threads=1)(x)
+    np.testing.assert_allclose(made, wanted[5:7], rtol=1e-4, atol=1e-6)
