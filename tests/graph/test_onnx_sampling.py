@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.graph.onnx_nodes import computed
+from loopwright.graph.compile.model import build_model
+from tests.graph.onnx_nodes import computed, node_model
 
 pytestmark = pytest.mark.onnx
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -45,6 +46,26 @@ def test_regions_are_averaged_over_samples_between_elements():
         y = top + (bottom - top) * np.array([0.25, 0.75])
         z = left + (right - left) * np.array([0.25, 0.75])
         np.testing.assert_allclose(got[region, 0], y[:, None] * 10 + z, **CLOSE)
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_regions_of_all_sizes_are_averaged_as_onnxruntime_does(mode, ratio):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    regions = [[1, 1, 9, 9], [0, 0, 12.5, 5.5], [3, 2, 3.4, 2.9], [-2, -3, 40, 18], [5, 5, 2, 3]]
+    inputs = {
+        "x": np.random.default_rng(3).standard_normal((2, 3, 12, 14)).astype(np.float32),
+        "r": np.array(regions, np.float32),
+        "b": np.array([0, 1, 1, 0, 1]),
+    }
+    options = {"output_height": 3, "output_width": 2, "spatial_scale": 0.9}
+    options |= {"sampling_ratio": ratio, "coordinate_transformation_mode": mode}
+    model = node_model("RoiAlign", inputs, opset=16, **options)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    got = build_model(model, inputs, threads=1, check=False)(*inputs.values())
+    np.testing.assert_allclose(got, session.run(None, inputs)[0], **CLOSE)
 
 
 def test_the_greatest_element_of_each_part_of_a_region_is_taken():

@@ -1,4 +1,4 @@
-"""Pools: the greatest element, the mean or a norm of each window."""
+"""Pools: the greatest element, the mean or a norm of each window, or of parts of regions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import functions as f
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor, pad
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    define,
+    gathered,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.operators.convolution import Pads, Window
+from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
+from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
 
 
 @dataclass(frozen=True)
@@ -160,3 +170,180 @@ def _global_pool(call: Call) -> Value:
     total = along(x, axes, "sum")
     share = 1 / math.prod(shape[2:])
     return define("globalaveragepool", shape_of(total), lambda *i: total[i] * share)
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """Regions of an image, `[region, (x, y, x, y)]`, as `RoiAlign` divides them into parts.
+
+    Attributes
+    ----------
+    half: whether places are those of the centers of elements.
+    out: how many parts there are along each axis.
+    """
+
+    table: Tensor
+    scale: float
+    half: bool
+    out: tuple[int, int]
+
+    @staticmethod
+    def of(call: Call) -> _Regions:
+        """The regions of a call."""
+        mode = call.get("coordinate_transformation_mode", "half_pixel")
+        out = (int(call.get("output_height", 1)), int(call.get("output_width", 1)))
+        half = call.version >= 16 and mode == "half_pixel"
+        return _Regions(call.tensor(1), float(call.get("spatial_scale", 1.0)), half, out)
+
+    def start(self, r: Index, d: int) -> Expr:
+        """Where a region begins along an axis."""
+        return self._end(r, 1 - d)
+
+    def length(self, r: Index, d: int) -> Expr:
+        """How long it is."""
+        length = self._end(r, 3 - d) - self._end(r, 1 - d)
+        return length if self.half else f.max(length, 1)
+
+    def _end(self, r: Index, number: int) -> Expr:
+        return f.cast(self.table[r, number], "float32") * self.scale - (0.5 if self.half else 0.0)
+
+
+@operator("RoiAlign", limit="the greatest of samples only for a sampling_ratio above 0")
+def _roi_align(call: Call) -> Value:
+    x, batch, regions = call.tensor(0), call.tensor(2), _Regions.of(call)
+    spatial, count, out = call.shape()[2:], call.shape(1)[0], regions.out
+    samples, kind = int(call.get("sampling_ratio", 0)), call.get("mode", "avg")
+    if samples < 1:
+        return _by_size(call, regions)
+
+    def place(d: int) -> Coordinate:
+        def at(r: Index, p: Index, s: Index) -> Expr:
+            steps = f.cast(as_expr(p * samples + s), "float32") + 0.5
+            return regions.start(r, d) + regions.length(r, d) * steps * (1 / (out[d] * samples))
+
+        return at
+
+    def inside(d: int) -> Tensor:
+        def test(*i: Index) -> Expr:
+            at = place(d)(*i)
+            return f.cast((at >= -1) & (at <= spatial[d]), x.dtype)
+
+        return define("inside", (count, out[d], samples), test)
+
+    counted = [inside(d) for d in (0, 1)]
+    taps = [
+        taps_along(call, d, (count, out[d], samples), place(d), "linear", "border") for d in (0, 1)
+    ]
+    taken = [Index(f"s{d}", samples) for d in (0, 1)]
+
+    def body(r: Index, c: Index, *p: Index) -> Expr:
+        own = [(r, p[d], taken[d]) for d in (0, 1)]
+        at = [one.places[(*i, one.index)] for one, i in zip(taps, own)]
+        weight = product_of(taps, own) * counted[0][own[0]] * counted[1][own[1]]
+        return (f.max if kind == "max" else f.sum)(gathered(x, batch[r], c, *at) * weight)
+
+    made = define("roialign", (count, call.shape()[1], *out), body)
+    if kind == "max":
+        return made
+    return define("mean", (count, call.shape()[1], *out), lambda *i: made[i] * samples**-2)
+
+
+def _by_size(call: Call, regions: _Regions) -> Tensor:
+    """Means of as many samples as regions are large: one for each element, about. Each element of
+    an axis has the weight that all samples give it, since interpolation is linear."""
+    if call.get("mode", "avg") == "max":
+        raise call.unsupported(
+            "it takes the greatest of the more samples the larger a region is; export it with a "
+            "sampling_ratio, such as 2"
+        )
+    x, batch, (_, channels, *spatial) = call.tensor(0), call.tensor(2), call.shape()
+    count, out = call.shape(1)[0], regions.out
+
+    def number(d: int) -> Tensor:
+        return define(
+            "samples",
+            (count,),
+            lambda r: f.max(f.ceil(regions.length(r, d) * (1 / out[d])), 0),
+        )
+
+    numbers = [number(d) for d in (0, 1)]
+
+    def weights(d: int) -> Tensor:
+        # Samples are at least half of an element apart: no more of a part lie in the image.
+        own = Index(f"s{d}", 2 * spatial[d] + 6)
+
+        def weight(r: Index, p: Index, y: Index) -> Expr:
+            length, most = regions.length(r, d), numbers[d][r]
+            step = length / (f.max(most, 1) * out[d])
+            part = f.cast(as_expr(p), "float32") * most
+            low = regions.start(r, d) + part * step
+            first = f.max(f.floor((-1 - low) / f.max(step, 1e-6)) - 1, 0)
+            sample = first + f.cast(as_expr(own), "float32")
+            at = regions.start(r, d) + (part + sample + 0.5) * step
+            near = 1 - f.abs(within(at, 0, spatial[d] - 1) - f.cast(as_expr(y), "float32"))
+            inside = (sample < most) & (at >= -1) & (at <= spatial[d])
+            return f.sum(f.cast(f.where(inside, f.max(near, 0), 0), x.dtype))
+
+        return define("weights", (count, out[d], spatial[d]), weight)
+
+    tall, wide = weights(0), weights(1)
+    y, z = Index("y", spatial[0]), Index("z", spatial[1])
+    rows = define(
+        "rows",
+        (count, channels, spatial[0], out[1]),
+        lambda r, c, y, q: f.sum(gathered(x, batch[r], c, y, z) * wide[r, q, z]),
+    )
+    total = define(
+        "roialign",
+        (count, channels, *out),
+        lambda r, c, p, q: f.sum(rows[r, c, y, q] * tall[r, p, y]),
+    )
+
+    def mean(r: Index, *i: Index) -> Expr:
+        samples = f.max(numbers[0][r] * numbers[1][r], 1)
+        return gathered(total, r, *i) / f.cast(samples, x.dtype)
+
+    return define("mean", (count, channels, *out), mean)
+
+
+@operator("MaxRoiPool")
+def _max_roi_pool(call: Call) -> Value:
+    x, regions = call.tensor(0), call.tensor(1)
+    channels, *spatial = call.shape()[1:]
+    count, out = call.shape(1)[0], [int(n) for n in call.get("pooled_shape")]
+    scale = float(call.get("spatial_scale", 1.0))
+
+    def rounded(r: Index, number: int) -> Expr:
+        return f.floor(f.cast(regions[r, number], "float32") * scale + 0.5)
+
+    def bound(d: int, upper: bool) -> Tensor:
+        def at(r: Index, p: Index) -> Expr:
+            start = rounded(r, 2 - d)  # regions are batch, x, y, x, y
+            step = f.max(rounded(r, 4 - d) - start + 1, 1) * (1 / out[d])
+            here = f.cast(as_expr(p + 1 if upper else p), "float32") * step
+            spot = (f.ceil(here) if upper else f.floor(here)) + start
+            return f.cast(within(spot, 0, spatial[d]), "int32")
+
+        return define("end" if upper else "start", (count, out[d]), at)
+
+    starts, ends = ([bound(d, upper) for d in (0, 1)] for upper in (False, True))
+    y, z = Index("y", spatial[0]), Index("z", spatial[1])
+
+    def row(r: Index, c: Index, y: Index, p: Index) -> Expr:
+        hit = (starts[1][r, p] <= z) & (ends[1][r, p] > z)
+        element = gathered(x, f.cast(regions[r, 0], "int32"), c, y, z)
+        return f.max(f.where(hit, element, -math.inf))
+
+    rows = define("rows", (count, channels, spatial[0], out[1]), row)
+
+    def body(r: Index, c: Index, q: Index, p: Index) -> Expr:
+        hit = (starts[0][r, q] <= y) & (ends[0][r, q] > y)
+        return f.max(f.where(hit, rows[r, c, y, p], -math.inf))
+
+    made = define("maxroipool", (count, channels, *out), body)
+
+    def filled(r: Index, c: Index, q: Index, p: Index) -> Expr:
+        empty = (starts[0][r, q] >= ends[0][r, q]) | (starts[1][r, p] >= ends[1][r, p])
+        return f.where(empty, 0, made[r, c, q, p])
+
+    return define("filled", (count, channels, *out), filled)
