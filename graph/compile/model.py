@@ -61,12 +61,14 @@ class TunedModel:
     work: its steps and tasks.
     linked: its library and how that was made.
     records: the record that each tuned task was built by, by the workload's key.
+    unchecked: why its results could not be compared with those of the model, if so.
     """
 
     work: Work
     linked: Linked
     target: Target
     records: Mapping[str, Record]
+    unchecked: str = ""
 
     def __repr__(self) -> str:
         tasks = self.work.tasks
@@ -82,8 +84,10 @@ class TunedModel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One line for everything that TVM's path was kept for, or that is not tuned."""
-        return (*self.work.notes(), *self.linked.notes)
+        """One line for everything that TVM's path was kept for, or that is not tuned, and for a
+        comparison that could not be made."""
+        left = f"its results were not compared: {self.unchecked}"
+        return (*self.work.notes(), *self.linked.notes, *([left] if self.unchecked else []))
 
     @property
     def estimate(self) -> float | None:
@@ -314,7 +318,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
     built = build_work(work, machine, records, policy, name)
     if check:
-        check_results(built, machine, tuned=bool(built.records))
+        built = check_results(built, machine, tuned=bool(built.records))
     return without_source(built)
 
 
@@ -328,12 +332,18 @@ def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
     return replace(built, work=replace(built.work, source=left, module=None))
 
 
-def check_results(built: TunedModel | VmModel, target: Target, tuned: bool = False) -> None:
-    """Compare a compiled model with the one that it was made of, where it can run here. Raises
-    `ModelError` if TVM has imported it as something else, or if it is off as it was `tuned`."""
+def check_results(
+    built: TunedModel | VmModel, target: Target, tuned: bool = False
+) -> TunedModel | VmModel:
+    """A compiled model that was compared with the one that it was made of, or says why not. Raises
+    `ModelError` if it was read as something else, or if it is off as it was `tuned`."""
     source = built.work.source
-    if source is not None and runs_here(target) and (reference := source.reference) is not None:
+    reference = None if source is None or not runs_here(target) else source.reference
+    if isinstance(reference, str):
+        return replace(built, unchecked=reference) if isinstance(built, TunedModel) else built
+    if reference is not None:
         reference.check(built, tuned)
+    return built
 
 
 def runs_here(target: Target) -> bool:

@@ -39,7 +39,7 @@ class Source:
     """
 
     module: Any = None
-    ask: Callable[[], Reference | None] = lambda: None
+    ask: Callable[[], Reference | str | None] = lambda: None
     structure: Callable[[Sequence[Any]], Any] | None = None
     outputs: tuple[str, ...] = ()
     examples: tuple[Any, ...] = ()
@@ -47,8 +47,8 @@ class Source:
     order: tuple[str, ...] = ()
 
     @functools.cached_property
-    def reference(self) -> Reference | None:
-        """Reference outputs of the framework."""
+    def reference(self) -> Reference | str | None:
+        """Reference outputs of the framework, or why there are none; None where it has none."""
         return self.ask()
 
 

@@ -1,12 +1,12 @@
 """Reference outputs of a model where it comes from, to find what is imported wrongly.
 
 A torch program is run in torch, for its example inputs; an ONNX model in onnxruntime, where that
-is installed, for its example inputs or random ones.
+is installed, for its example inputs or random ones. Examples that are the same everywhere, such as
+zeros that stand for a shape, tell little: random numbers take their place.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 
 from loopwright.dsl.dtypes import largest
 from loopwright.graph.errors import ModelError
-
-_log = logging.getLogger(__name__)
+from loopwright.graph.importers.inputs import reason
+from loopwright.graph.importers.torch.tensors import detached, to_numpy
 
 _CLOSE = 1e-2
 """Share of an output's largest value: more than rounding, less than another operator."""
@@ -30,6 +30,8 @@ _FLIPPED = 0.1
 """The share of truth values that rounding may decide otherwise."""
 _OTHERS = 0.5
 """The share of integers that may be others: where there are many ties, most tell other places."""
+_FEW = 64
+"""Elements of an example that may well be meant to be the same, such as scales."""
 _QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear")
 _DRAWN = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
 """Names of the operators whose results differ from run to run."""
@@ -51,12 +53,13 @@ class Reference:
     close: float = _CLOSE
 
     @staticmethod
-    def of_torch(program: Any) -> Reference | None:
-        """Runs a program of torch.export; None if it has no example inputs."""
+    def of_torch(program: Any) -> Reference | str:
+        """Runs a program of torch.export; why not, if it has no example inputs."""
         import torch
 
         if program.example_inputs is None:
-            return None
+            return "the program has no example inputs"
+        rng = np.random.default_rng(0)
 
         def copied(x: Any) -> Any:
             """Copy what a program may write to: the caller's inputs and buffers."""
@@ -64,33 +67,41 @@ class Reference:
                 copies[id(x)] = x.detach().clone()
             return copies.get(id(x), x)
 
+        def telling(x: Any) -> Any:
+            """Random numbers for an example that is the same everywhere; copies of others."""
+            x = copied(x)
+            if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not _even(x):
+                return x
+            return torch.as_tensor(rng.standard_normal(tuple(x.shape))).to(x.dtype)
+
         copies: dict[int, Any] = {}
-        inputs, words = torch.utils._pytree.tree_map(copied, program.example_inputs)
+        examples = torch.utils._pytree.tree_map(telling, program.example_inputs)
+        given = [x.clone() for x in _tensors(examples)]
+        inputs, words = examples
         module = program.module()
         buffers = {name: copied(x) for name, x in module.named_buffers()}
         with torch.no_grad():
             outputs = _leaves(torch.func.functional_call(module, buffers, inputs, words))
-        return Reference("torch", example_tensors(program), outputs)
+        return Reference("torch", given, outputs)
 
     @staticmethod
-    def of_onnx(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Reference | None:
-        """Runs a `ModelProto`; None where there is no onnxruntime, where it cannot run the model,
+    def of_onnx(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Reference | str:
+        """Runs a `ModelProto`; why not, where there is no onnxruntime or it cannot run the model,
         and for a model that draws random numbers. For its `inputs`, those that are no weights,
         arrays or shapes may be `given` by name."""
         operators = {node.op_type for node in _nodes(model)}
         if any(name.startswith(_DRAWN) for name in operators):
-            return None
+            return "the model draws random numbers"
         rng = np.random.default_rng(0)
         try:
             drawn = [_input(value, given.get(value.name), rng) for value in inputs]
             outputs = _by_onnxruntime(model, drawn)
         except ImportError:
-            return None
+            return "onnxruntime is not installed"
         except Exception as error:  # noqa: BLE001 - of many kinds; it is one more opinion alone
-            _log.warning("not compared with onnxruntime, which fails: %s", error)
-            return None
+            return f"onnxruntime fails: {reason(error).splitlines()[0]}"
         if not all(isinstance(x, np.ndarray) for x in outputs):
-            return None
+            return "an output is no array"
         close = _COARSE if operators.intersection(_QUANTIZED) else _CLOSE
         return Reference("onnxruntime", drawn, outputs, close)
 
@@ -168,10 +179,20 @@ def _dtype(x: Any) -> str:
 
 def example_tensors(program: Any) -> tuple[Any, ...]:
     """The example inputs of a program of torch.export, if it has any: dicts, too, are flat."""
+    return tuple(_tensors(program.example_inputs or ()))
+
+
+def _tensors(values: Any) -> list[Any]:
     import torch
 
-    every = torch.utils._pytree.tree_leaves(program.example_inputs or ())
-    return tuple(x for x in every if isinstance(x, torch.Tensor))
+    leaves = torch.utils._pytree.tree_leaves(values)
+    return [x for x in leaves if isinstance(x, torch.Tensor)]
+
+
+def _even(x: Any) -> bool:
+    """Return whether many elements are all the same."""
+    size = int(np.prod(tuple(x.shape), dtype=np.int64))
+    return size > _FEW and bool((x == x.reshape(-1)[0]).all())
 
 
 def _leaves(outputs: Any) -> list[Any]:
@@ -204,8 +225,10 @@ def _input(value: Any, given: Any, rng: np.random.Generator) -> Any:
     kind = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     if hasattr(given, "shape"):
-        array = given.detach().cpu() if hasattr(given, "detach") else given
-        return np.asarray(array).astype(dtype)
+        array = np.asarray(to_numpy(detached(given)) if hasattr(given, "detach") else given)
+        if not np.issubdtype(dtype, np.floating) or not _even(array):
+            return array.astype(dtype)
+        given = array.shape
     shape = given if given is not None else [d.dim_value for d in kind.shape.dim]
     if np.issubdtype(dtype, np.floating):
         return np.asarray(rng.standard_normal(tuple(shape)), dtype)

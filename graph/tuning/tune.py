@@ -234,7 +234,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     measured_on = None if device is None else device.fingerprint()
     built = build_work(work, machine, records, machine=measured_on)
     if check:
-        check_results(built, machine, tuned=True)
+        built = check_results(built, machine, tuned=True)
     if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
         for line in summary(built):
             tell(line)

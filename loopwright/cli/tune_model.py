@@ -98,7 +98,8 @@ def tune_model(network: Network, options: _Options) -> None:
         search(work, target, budget, network.records, how)
     built = network.compiled(work, target)
     if network.check:
-        check_results(built, target, tuned=True)
+        checked = check_results(built, target, tuned=True)
+        built = checked if isinstance(checked, type(built)) else built
     path = built.export(output)
     show_tasks(built)
     for line in summary(built):

@@ -1,5 +1,7 @@
 """Imported networks compute what torch does, or are refused."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -249,3 +251,26 @@ def test_a_program_that_writes_leaves_the_callers_tensors_alone():
     torch.testing.assert_close(reference.inputs[0], torch.ones(3))
     torch.testing.assert_close(net.count, torch.zeros(3))
     torch.testing.assert_close(program.state_dict["count"], torch.zeros(3))
+
+
+def test_examples_that_are_the_same_everywhere_do_not_hide_a_wrong_reading():
+    """Zeros stand for a shape; a divisor that is left out shows on other numbers alone."""
+    x = torch.zeros(1, 2, 9, 9)
+    with pytest.raises(ModelError, match="other results than in torch"):
+        build_model(nn.AvgPool2d(3, divisor_override=4), (x,), threads=1)
+
+
+def test_a_model_that_could_not_be_compared_says_why(monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "net",
+        [value("x", onnx.TensorProto.FLOAT, (2, 3))],
+        [value("y", onnx.TensorProto.FLOAT, (2, 3))],
+    )
+    made = build_model(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    )
+    assert "its results were not compared: onnxruntime is not installed" in made.notes
