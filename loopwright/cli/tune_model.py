@@ -71,7 +71,7 @@ def tune_model(network: Network, options: _Options) -> None:
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
-    from loopwright.graph.compile.model import check_results
+    from loopwright.graph.compile.model import TunedModel, check_results
     from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search
 
@@ -99,7 +99,8 @@ def tune_model(network: Network, options: _Options) -> None:
     built = network.compiled(work, target)
     if network.check:
         checked = check_results(built, target, tuned=True)
-        built = checked if isinstance(checked, type(built)) else built
+        assert isinstance(checked, TunedModel)
+        built = checked
     path = built.export(output)
     show_tasks(built)
     for line in summary(built):
