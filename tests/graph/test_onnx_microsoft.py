@@ -27,13 +27,13 @@ def compare(op, arrays, known=None, off=0.0, **options):
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (wanted,) = session.run(None, arrays)
-    got = build_model(model, threads=1, check=False)(*arrays.values())
-    assert got.dtype == wanted.dtype
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(
-        got.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=max(off, 1e-4)
-    )
+    found = build_model(model, threads=1, check=False)(*arrays.values())
+    found = found if isinstance(found, tuple) else (found,)
+    for got, wanted in zip(found, session.run(None, arrays), strict=True):
+        assert got.dtype == wanted.dtype
+        assert got.shape == wanted.shape
+        close = {"rtol": 1e-4, "atol": max(off, 1e-4)}
+        np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), **close)
 
 
 def step(name, value, zero, dtype="uint8"):
@@ -143,3 +143,60 @@ def test_what_it_does_not_know_is_refused():
         computed(
             "FusedConv", {"x": real(1, 3, 6, 6)}, known, domain="com.microsoft", activation="Swish"
         )
+
+
+@pytest.mark.parametrize("mask", ["none", "keys", "lengths", "causal"])
+def test_attention_of_one_input(mask):
+    arrays = {"x": real(2, 5, 8)}
+    known = {"w": real(8, 24) * 0.3, "b": real(24)}
+    options = {"num_heads": 2}
+    if mask == "keys":
+        arrays["m"] = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)
+    elif mask == "lengths":
+        arrays["m"] = np.array([3, 5], np.int32)
+    elif mask == "causal":
+        options["unidirectional"] = 1
+    order = ["x", "w", "b", *(["m"] if "m" in arrays else [])]
+    compare("Attention", arrays, known, order=order, **options)
+
+
+@pytest.mark.parametrize("given", [(), ("b",), ("m",), ("a",), ("b", "m", "a")])
+def test_attention_of_queries_keys_and_values(given):
+    arrays = {"q": real(2, 3, 8), "k": real(2, 5, 8), "v": real(2, 5, 12)}
+    more = {"b": real(28), "a": real(2, 2, 3, 5)}
+    more["m"] = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    arrays |= {name: more[name] for name in given}
+    order = ["q", "k", "v", *(name if name in given else "" for name in "bma")]
+    compare("MultiHeadAttention", arrays, order=order, num_heads=2)
+
+
+@pytest.mark.parametrize("results", [1, 4])
+def test_a_sum_is_normalized_by_its_root_mean_square(results):
+    known = {"g": real(8), "b": real(8)}
+    arrays = {"x": real(2, 3, 8), "s": real(2, 3, 8)}
+    if results == 1:
+        compare("SkipSimplifiedLayerNormalization", arrays, known, epsilon=1e-5)
+        return
+    model = node_model(
+        "SkipSimplifiedLayerNormalization",
+        arrays,
+        known,
+        results=4,
+        domain="com.microsoft",
+        epsilon=1e-5,
+    )
+    total = arrays["x"] + arrays["s"] + known["b"]
+    *_, found = build_model(model, threads=1, check=False)(*arrays.values())
+    np.testing.assert_allclose(found, total, rtol=1e-5, atol=1e-6)
+
+
+def test_embeddings_are_summed_and_normalized():
+    arrays = {
+        "ids": RNG.integers(0, 9, (2, 4)).astype(np.int32),
+        "segments": RNG.integers(0, 2, (2, 4)).astype(np.int32),
+    }
+    known = {"words": real(9, 8), "places": real(6, 8), "kinds": real(2, 8)}
+    known |= {"gamma": real(8), "beta": real(8)}
+    arrays["mask"] = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
+    order = ["ids", "segments", "words", "places", "kinds", "gamma", "beta", "mask"]
+    compare("EmbedLayerNormalization", arrays, known, results=2, order=order)

@@ -32,7 +32,7 @@ def table() -> str:
     lines = ["| what they do | operators |", "|---|---|"]
     lines += [f"| {what} | {_listed(names)} |" for what, names in rows]
     lines += ["", "| operator | limit |", "|---|---|"]
-    lines += [f"| {_listed(names)} | {limit} |" for limit, names in sorted(_limits().items())]
+    lines += [f"| {_listed(names)} | {limit} |" for limit, names in _limits()]
     lines += ["", f"Not read: {_listed(unread)}; training; the domain ai.onnx.ml."]
     return "\n".join(lines)
 
@@ -45,12 +45,12 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names, key=lambda n: (":" in n, n)))
 
 
-def _limits() -> dict[str, list[str]]:
-    """The operators that have each limit."""
+def _limits() -> list[tuple[str, list[str]]]:
+    """Each limit, and the operators that have it."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, limit in LIMITS.items():
         found[limit].append(name)
-    return found
+    return sorted(found.items(), key=lambda pair: _listed(pair[1]))
 
 
 def _others() -> tuple[list[str], list[str]]:

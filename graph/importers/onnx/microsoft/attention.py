@@ -1,0 +1,146 @@
+"""Attention, and the layers around it, as onnxruntime's optimizer writes them for encoders."""
+
+from __future__ import annotations
+
+import math
+import operator as operators
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl import ops
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.graph.importers.onnx.call import (
+    OPERATORS,
+    Call,
+    Value,
+    define,
+    gathered,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.linear import product
+from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
+from loopwright.graph.importers.onnx.operators.slices import take
+
+Mask = Callable[[Index, Index], Expr]
+"""What is added to the score of a key, by its sample and its place."""
+
+
+@operator("com.microsoft:Attention", limit="without past keys; masks of one or two axes")
+def _attention(call: Call) -> Value:
+    if call.has(4) or len(call.outputs) > 1:
+        raise call.unsupported("it takes or gives past keys; export without them")
+    for name in ("do_rotary", "qkv_hidden_sizes"):
+        if call.get(name):
+            raise call.unsupported(f"its {name} is not supported; export without it")
+    x, weights = call.value(0), call.value(1)
+    made = product(call, x, weights)
+    if call.has(2):
+        made = call.broadcast([made, call.value(2)], operators.add)
+    size = shape_of(weights)[1] // 3
+    sides = [take(call, made, 2, np.arange(size * n, size * (n + 1)), "heads") for n in range(3)]
+    return _attended(call, [_heads(call, side) for side in sides], 3, 5)
+
+
+@operator(
+    "com.microsoft:MultiHeadAttention",
+    limit="without past keys; queries, keys and values apart; masks of one or two axes",
+)
+def _multi_head(call: Call) -> Value:
+    if call.has(6) or call.has(7) or len(call.outputs) > 1:
+        raise call.unsupported("it takes or gives past keys; export without them")
+    if not (call.has(1) and call.has(2)):
+        raise call.unsupported("its queries, keys and values are packed; export them apart")
+    sides = [call.value(n) for n in range(3)]
+    if call.has(3):
+        start = 0
+        for n, side in enumerate(sides):
+            if len(shape_of(side)) == 3:
+                size = shape_of(side)[-1]
+                own = take(call, call.value(3), 0, np.arange(start, start + size), "bias")
+                sides[n] = call.broadcast([side, own], operators.add)
+                start += size
+    heads = [side if len(shape_of(side)) == 4 else _heads(call, side) for side in sides]
+    return _attended(call, heads, 4, 5)
+
+
+def _heads(call: Call, x: Value) -> Value:
+    """`[sample, place, channel]` as `[sample, head, place, channel of the head]`."""
+    batch, length, size = shape_of(x)
+    count = int(call.get("num_heads"))
+    return transposed(call, reshaped(call, x, (batch, length, count, size // count)), (0, 2, 1, 3))
+
+
+def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value:
+    """Values weighted by the products of queries and keys; the numbers of the inputs that are a
+    mask and what is added to the products."""
+    queries, keys, values = sides
+    batch, count, length, size = shape_of(queries)
+    scale = float(call.get("scale") or 1 / math.sqrt(size))
+    scores = call.as_tensor(product(call, queries, transposed(call, keys, (0, 1, 3, 2))))
+    shape, dtype = shape_of(scores), scores.dtype
+    hidden = _mask(call, mask, batch, shape[-1])
+    added = call.value(bias) if call.has(bias) else None
+    causal = bool(call.get("unidirectional", 0))
+
+    def score(*i: Index) -> Expr:
+        b, _, q, k = i
+        x: Expr = scores[i] * scale
+        x = x if added is None else x + call.read(added, i)
+        x = x if hidden is None else x + f.cast(hidden(b, k), dtype)
+        return f.where(k <= q + (shape[-1] - length), x, -math.inf) if causal else x
+
+    weights = ops.softmax(define("scores", shape, score), -1)
+    made = transposed(call, product(call, weights, values), (0, 2, 1, 3))
+    return reshaped(call, made, (batch, length, count * shape_of(values)[-1]))
+
+
+def _mask(call: Call, number: int, batch: int, length: int) -> Mask | None:
+    """The mask that is an input: of each key, or how many keys of each sample count."""
+    if not call.has(number):
+        return None
+    own, filler = call.value(number), float(call.get("mask_filter_value", -10000.0))
+    if shape_of(own) == (batch, length):
+        return lambda b, k: f.where(f.equal(call.read(own, (b, k)), 0), filler, 0.0)
+    if shape_of(own) == (batch,):
+        return lambda b, k: f.where(f.cast(call.read(own, (b,)), "int32") > k, 0.0, filler)
+    raise call.unsupported(f"its mask is of {shape_of(own)}; it may be of {(batch, length)}")
+
+
+@operator("com.microsoft:SkipSimplifiedLayerNormalization")
+def _skip_rms_norm(call: Call) -> Sequence[Value]:
+    values = [call.value(n) for n in (0, 1, 3) if call.has(n)]
+    x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))
+    rule = OPERATORS["com.microsoft:SimplifiedLayerNormalization"]
+    made = rule(replace(call, inputs=(x, call.inputs[2])))
+    assert not isinstance(made, Sequence)
+    return [made, made, made, x][: len(call.outputs)]
+
+
+@operator("com.microsoft:EmbedLayerNormalization")
+def _embed_layer_norm(call: Call) -> Sequence[Value]:
+    ids, (batch, length) = call.value(0), call.shape(0)
+    places: Value = call.value(8) if call.has(8) else np.arange(length)[None]
+    rows = [(2, ids), (3, places)]
+    if call.has(1):
+        rows.append((4, call.value(1)))
+
+    def embedded(*i: Index) -> Expr:
+        parts = [gathered(call.tensor(n), call.read(at, i[:2]), i[2]) for n, at in rows]
+        return sum(parts[1:], parts[0])
+
+    size = call.shape(2)[1]
+    total = define("embedded", (batch, length, size), embedded)
+    rule = OPERATORS["LayerNormalization"]
+    options = {"axis": -1, "epsilon": call.get("epsilon", 1e-12)}
+    made = rule(replace(call, inputs=(total, *call.inputs[5:7]), attributes=options))
+    assert isinstance(made, Sequence)
+    counts: Value = np.zeros(batch, np.int32)
+    if call.has(7):
+        mask, k = call.tensor(7), Index("k", length)
+        counts = define("lengths", (batch,), lambda b: f.sum(f.cast(mask[b, k], "int32")))
+    return [made[0], counts, total][: len(call.outputs)]
