@@ -67,18 +67,6 @@ def test_what_is_ours_around_it_is_tuned(tmp_path):
     assert made.records
 
 
-@pytest.mark.parametrize("how", ["none", "add", "mul", "max", "min"])
-def test_tvms_scatters_count_negative_indices_from_the_end(how):
-    data, updates = np.arange(6, dtype=np.float32), np.array([7, 8], np.float32)
-    inputs = {"x": data, "i": np.array([-1, 2]), "u": updates}
-    wanted = data.copy()
-    join = {"none": lambda _, b: b, "add": np.add, "mul": np.multiply}
-    join |= {"max": np.maximum, "min": np.minimum}
-    wanted[[-1, 2]] = join[how](wanted[[-1, 2]], updates)
-    got = computed("ScatterElements", inputs, opset=18, reduction=how)
-    np.testing.assert_array_equal(got, wanted)
-
-
 def test_an_operator_that_the_table_lacks_is_tvms(monkeypatch):
     monkeypatch.delitem(OPERATORS, "Erf")
     x = np.linspace(-2, 2, 7).astype(np.float32)
