@@ -13,6 +13,7 @@ from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import default_configs, derived, random_configs
 from tests.targets import HERE, narrow
+from tests.thin import thinned
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -172,7 +173,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_phases_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)

@@ -69,8 +69,12 @@ def tree(sketch, target):
     return show(lower(sketch, target, sketch.config()))
 
 
+SLOW = [pytest.param(n, marks=pytest.mark.slow) if n == "square_by_two" else n for n in MADE]
+"""A convolution by two has hundreds of sketches."""
+
+
 @CPUS
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", SLOW)
 def test_every_sketch_is_found_by_its_name_alone(name, target):
     workload = MADE[name]()
     points = space(workload, target, "fast").whole

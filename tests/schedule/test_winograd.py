@@ -14,6 +14,7 @@ from loopwright.schedule.tree.grammar import Allocate, Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import default_configs, derived, of_each_program, random_configs
 from tests.targets import HERE
+from tests.thin import thinned
 
 
 def tensor(name, *shape, constant=False):
@@ -158,7 +159,7 @@ def fast(workload):
     return [s for s in sketches if s.derivation.names[:1] == ("winograd",)]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_winograd_equals_the_oracle(name):
     workload = workload_of(CASES[name]())
     sketches = fast(workload)

@@ -1,0 +1,11 @@
+"""Cases for the fast suite, and the rest for the slow one."""
+
+import pytest
+
+
+def thinned(cases, keep=2):
+    """Every so many of the cases as they are, the others marked slow."""
+    return [
+        case if number % keep == 0 else pytest.param(case, marks=pytest.mark.slow)
+        for number, case in enumerate(cases)
+    ]
