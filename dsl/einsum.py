@@ -19,6 +19,7 @@ from loopwright.dsl.errors import NotationError, RangeError
 from loopwright.dsl.expr import Expr, Reduce
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index
+from loopwright.dsl.size import largest
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 
@@ -256,9 +257,8 @@ def _path(factors: list[_Factor], result: tuple[str, ...]) -> list[tuple[int, ..
     parts = ["".join(symbol[label] for label in labels) for labels in (f.labels for f in factors)]
     text = f"{','.join(parts)}->{''.join(symbol[label] for label in result)}"
     effort = "optimal" if len(factors) <= _OPTIMAL else "auto"
-    path, _ = opt_einsum.contract_path(
-        text, *(f.shape for f in factors), shapes=True, optimize=effort
-    )
+    shapes = (tuple(map(largest, f.shape)) for f in factors)
+    path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=effort)
     return [tuple(step) for step in path]
 
 

@@ -13,6 +13,10 @@ class RangeError(NotationError):
     """Ranges of indices that disagree, are unknown, or leave a tensor."""
 
 
+class UndecidedError(RangeError):
+    """A comparison of sizes that holds for some values of dims and not for others."""
+
+
 class ShapeError(LoopwrightError):
     """An argument of a call has the wrong count, shape, dtype or layout."""
 

@@ -23,6 +23,7 @@ from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.elements import FLOAT_FUNCTIONS
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
+from loopwright.dsl.size import Size
 
 if TYPE_CHECKING:
     from loopwright.dsl.tensor import Tensor
@@ -291,6 +292,8 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, (bool, int, float)):
         hint = ": write its indices, T[i, j]" if hasattr(value, "shape") else ""
+        if isinstance(value, Size):
+            hint = f": {value} is an extent; what computes with it, such as a mean, takes a number"
         raise NotationError(f"{type(value).__name__} is not an element expression{hint}")
     return _const(number, like.dtype if like is not None else _natural(number))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -167,8 +167,8 @@ class Affine(IndexExpr):
         low = high = self.const
         for atom, coefficient in self.terms:
             first, last = _atom_bounds(atom, extents)
-            low += min(coefficient * first, coefficient * last)
-            high += max(coefficient * first, coefficient * last)
+            low += coefficient * (first if coefficient > 0 else last)
+            high += coefficient * (last if coefficient > 0 else first)
         return low, high
 
     def replace(self, values: Callable[[Index], IndexExpr]) -> Affine:
@@ -214,6 +214,20 @@ def as_affine(value: IndexExpr | int) -> Affine:
             "an element of integers, X[I[i]]"
         )
     return Affine((), int(value.__index__()))
+
+
+def position(value: Affine, grid: Mapping[Index, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """The values of an index expression, given those of its loops, which broadcast together."""
+    total: np.ndarray[Any, Any] = np.asarray(value.const)
+    for atom, coefficient in value.terms:
+        if isinstance(atom, Index):
+            part = grid[atom]
+        elif isinstance(atom, Quotient):
+            part = position(atom.value, grid) // atom.divisor
+        else:
+            part = position(atom.value, grid) % atom.divisor
+        total = total + coefficient * part
+    return total
 
 
 def indices(names: str = "", /, **extents: int) -> tuple[Index, ...]:

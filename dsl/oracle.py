@@ -18,10 +18,10 @@ from loopwright.dsl.dtypes import epsilon, is_float, limits, numpy_dtype
 from loopwright.dsl.elements import BINARY, STEPS, UNARY
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import children
-from loopwright.dsl.index import Affine, Index, Quotient
+from loopwright.dsl.index import Index, position
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.workload import Workload, defined, reads, tensor_shape
+from loopwright.dsl.workload import Workload, defined, fixed, reads, tensor_shape
 
 Array = np.ndarray[Any, Any]
 _CHUNK = 1 << 22  # elements of a stage's iteration domain that are held at once
@@ -39,9 +39,15 @@ def evaluate(
 ) -> tuple[Array, ...]:
     """The outputs of a workload for NumPy inputs, in the order of `workload.inputs` or by name.
 
-    Raises `ShapeError` if an input is missing or has the wrong shape or dtype.
+    Dims are what the shapes of the inputs say.
+
+    Raises `ShapeError` if an input is missing or has the wrong shape or dtype, and `RangeError`
+    for a size that a dim does not take.
     """
     given = _match(workload, inputs)
+    if workload.dims:
+        shapes = [np.shape(given[t.name]) for t in workload.inputs]
+        workload = workload.at(**workload.sizes(shapes))
     return _run(workload, [_check(t, given[t.name]) for t in workload.inputs])
 
 
@@ -86,7 +92,7 @@ def slack(
 def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, ...]:
     """Inputs drawn so that results neither vanish nor overflow: floats uniform in [-1, 1),
     integers over a small range, truth values evenly."""
-    return tuple(_draw(t, rng) for t in workload.inputs)
+    return tuple(_draw(t, rng) for t in fixed(workload).inputs)
 
 
 def tolerance(workload: Workload, error_growth: float = 1.0) -> tuple[float, float]:
@@ -174,9 +180,9 @@ def _magnitude(d: Definition, values: Mapping[Tensor, Array]) -> float:
     if d.reducer != "sum":
         return 1.0
     grid: dict[Index, Array] = {}
-    for position, (index, extent) in enumerate(d.extents.items()):
+    for number, (index, extent) in enumerate(d.extents.items()):
         span = np.unique(np.linspace(0, extent - 1, _SAMPLED).astype(int))
-        grid[index] = span.reshape([-1 if p == position else 1 for p in range(len(d.extents))])
+        grid[index] = span.reshape([-1 if p == number else 1 for p in range(len(d.extents))])
     terms = np.abs(_evaluate(d.body, grid, values, _EXACT))
     return float(np.max(terms, initial=1.0, where=np.isfinite(terms)))
 
@@ -229,10 +235,10 @@ def _evaluate_slab(
     rank = len(d.extents)
     grid: dict[Index, Array] = {}
     shape = []
-    for position, (index, extent) in enumerate(d.extents.items()):
-        span = np.arange(extent)[slab[position] if position < len(slab) else slice(None)]
+    for number, (index, extent) in enumerate(d.extents.items()):
+        span = np.arange(extent)[slab[number] if number < len(slab) else slice(None)]
         shape.append(len(span))
-        grid[index] = span.reshape([-1 if p == position else 1 for p in range(rank)])
+        grid[index] = span.reshape([-1 if p == number else 1 for p in range(rank)])
     if _is_sum_of_products(d):
         factors = [_evaluate(x, grid, values, change) for x in children(d.body)]
         return _sum_of_products(factors, shape, len(d.axes))
@@ -333,20 +339,6 @@ def _is_step(x: e.Expr) -> bool:
     if isinstance(x, e.Cast):
         return not is_float(x.type)
     return isinstance(x, (e.Unary, e.Binary)) and x.op in STEPS
-
-
-def position(value: Affine, grid: Mapping[Index, Array]) -> Array:
-    """The values of an index expression, given those of its loops, which broadcast together."""
-    total: Array = np.asarray(value.const)
-    for atom, coefficient in value.terms:
-        if isinstance(atom, Index):
-            part = grid[atom]
-        elif isinstance(atom, Quotient):
-            part = position(atom.value, grid) // atom.divisor
-        else:
-            part = position(atom.value, grid) % atom.divisor
-        total = total + coefficient * part
-    return total
 
 
 def _cast(x: Array, dtype: str) -> Array:

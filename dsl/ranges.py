@@ -13,11 +13,13 @@ Reads that are not guarded are then checked to stay inside their tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from loopwright.dsl.errors import RangeError
+from loopwright.dsl.errors import RangeError, UndecidedError
 from loopwright.dsl.expr import Expr, IndexValue, Read, Select, children
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.size import Size
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def _derive(evidence: dict[Index, tuple[int, str]], positions: list[_Position]) 
             unknown = {i for i in p.position.indices() if i not in evidence}
             if len(unknown) == 1:
                 index = unknown.pop()
-                extent = _largest(p, index, evidence)
+                with _placed(p):
+                    extent = _largest(p, index, evidence)
                 if extent is not None:
                     _agree(found, index, extent, p.where)
         evidence.update(found)
@@ -124,6 +127,15 @@ def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]])
     return (p.extent - 1 - at_zero) // coefficient + 1
 
 
+@contextmanager
+def _placed(p: _Position) -> Iterator[None]:
+    """Say where sizes that no comparison tells apart stand."""
+    try:
+        yield
+    except UndecidedError as error:
+        raise UndecidedError(f"{p.where}: {error}") from None
+
+
 def _within(position: Affine, index: Index) -> bool:
     """Return whether an index stands inside a quotient or a remainder."""
     atoms = (atom for atom, _ in position.terms if not isinstance(atom, Index))
@@ -131,6 +143,8 @@ def _within(position: Affine, index: Index) -> bool:
 
 
 def _by_growing(p: _Position, index: Index, extents: dict[Index, int]) -> int | None:
+    if any(isinstance(n, Size) for n in (p.extent, *extents.values())):
+        return None  # no bound for the search; another place must tell
     scale = 1
     for atom, _ in p.position.terms:
         if not isinstance(atom, Index):
@@ -154,8 +168,12 @@ def _check_inside(
     for p in positions:
         if 0 in (extents[i] for i in p.position.indices()):
             continue  # nothing is read
-        low, high = p.position.bounds(extents)
-        if not p.guarded and (low < 0 or high >= p.extent):
+        if p.guarded:
+            continue
+        with _placed(p):
+            low, high = p.position.bounds(extents)
+            leaves = low < 0 or high >= p.extent
+        if leaves:
             inside = dict.fromkeys(p.position.indices())
             ranges = "; ".join(f"{i} < {extents[i]} by {evidence[i][1]}" for i in inside)
             raise RangeError(

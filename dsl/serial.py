@@ -11,6 +11,7 @@ from loopwright.dsl.dtypes import check_dtype
 from loopwright.dsl.elements import BINARY, UNARY
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, Index, Quotient, as_affine, indices
+from loopwright.dsl.size import Size, merged
 from loopwright.dsl.tensor import Tensor
 
 INFINITIES = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
@@ -20,27 +21,33 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
     """One tensor, with its definition if it has one; reads name their tensor."""
     data: dict[str, Any] = {
         "name": tensor.name,
-        "shape": list(tensor.shape or ()),
+        "shape": [extent_to_json(n) for n in tensor.shape or ()],
         "dtype": tensor.dtype,
     }
     if tensor.constant:
         data["constant"] = True
     if (d := tensor.definition) is not None:
-        data["axes"] = [[i.name, i.extent] for i in d.axes]
-        data["reduce"] = [[i.name, i.extent] for i in d.reduce]
+        data["axes"] = [[i.name, extent_to_json(d.extents[i])] for i in d.axes]
+        data["reduce"] = [[i.name, extent_to_json(d.extents[i])] for i in d.reduce]
         data["reducer"] = d.reducer
         data["body"] = expr_to_json(d.body)
     return data
 
 
-def tensor_from_json(data: dict[str, Any], known: Mapping[str, Tensor]) -> Tensor:
+def tensor_from_json(
+    data: dict[str, Any], known: Mapping[str, Tensor], dims: Mapping[str, Size]
+) -> Tensor:
     """The tensor that `tensor_to_json` wrote; definitions are checked as if typed in."""
     constant = bool(data.get("constant", False))
-    tensor = Tensor(data["name"], tuple(data["shape"]), data["dtype"], constant)
+    shape = [extent_from_json(n, dims) for n in data["shape"]]
+    tensor = Tensor(data["name"], shape, data["dtype"], constant)
     if "body" not in data:
         return tensor
-    extents = dict((*data["axes"], *data["reduce"]))
-    ranges = {index.name: index for index in indices(**extents)}
+    extents = {name: extent_from_json(n, dims) for name, n in (*data["axes"], *data["reduce"])}
+    open_ones = {name: n for name, n in extents.items() if isinstance(n, Size)}
+    known_ones = {name: n for name, n in extents.items() if not isinstance(n, Size)}
+    ranges = {i.name: i for i in indices(" ".join(open_ones), **known_ones)}
+    ranges |= {name: Index(name, n) for name, n in open_ones.items()}  # type: ignore[arg-type]
     body = expr_from_json(data["body"], known, ranges)
     axes = tuple(ranges[name].affine() for name, _ in data["axes"])
     if data["reducer"] is not None:
@@ -49,6 +56,20 @@ def tensor_from_json(data: dict[str, Any], known: Mapping[str, Tensor]) -> Tenso
         body = e.Reduce(data["reducer"], body)
     tensor[axes] = body
     return tensor
+
+
+def extent_to_json(extent: int | Size) -> int | list[Any]:
+    """An integer, or a size as the JSON of its expression."""
+    return affine_to_json(extent.form) if isinstance(extent, Size) else extent
+
+
+def extent_from_json(data: int | list[Any], dims: Mapping[str, Size]) -> int | Size:
+    """The extent that `extent_to_json` wrote, in dims by their names."""
+    if not isinstance(data, list):
+        return data
+    form = affine_from_json(data, {name: Index(name) for name in dims})
+    used = [dims[name] for name in dict.fromkeys(i.name for i in form.indices())]
+    return Size(form, merged(tuple(d for size in used for d in size.dims)))
 
 
 def expr_to_json(x: e.Expr) -> list[Any]:

@@ -26,6 +26,7 @@ from loopwright.dsl.expr import (
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
+from loopwright.dsl.size import Size
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Tensor:
     def __init__(
         self,
         name: str,
-        shape: tuple[int, ...] | None = None,
+        shape: Sequence[int | Size] | None = None,
         dtype: str | None = None,
         constant: bool = False,
     ) -> None:
@@ -229,7 +230,7 @@ class _Pending:
 
 def tensor(
     name: str,
-    shape: tuple[int, ...] | list[int] | None = None,
+    shape: Sequence[int | Size] | None = None,
     dtype: str | None = None,
     constant: bool = False,
 ) -> Tensor:
@@ -237,7 +238,8 @@ def tensor(
 
     Parameters
     ----------
-    shape: extents in elements. Without it, the definition's ranges decide.
+    shape: extents in elements; a size by `lw.dim` is known only at the call. Without a shape,
+        the definition's ranges decide.
     dtype: element type; by default float32 for an input, that of the right side for a definition.
     constant: the values are known ahead of time (weights); a schedule may re-lay them out once,
         outside the measured kernel.
@@ -289,11 +291,16 @@ def _plain(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
     return tuple(axis.affine() for axis in axes)
 
 
-def _check_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _check_shape(name: str, shape: Sequence[int | Size]) -> tuple[int, ...]:
+    """Extents that are integers or sizes. Types call both integers: a definition treats them
+    alike, and whatever takes no sizes is given none (`as_workload`)."""
     for extent in shape:
-        if isinstance(extent, bool) or not hasattr(extent, "__index__") or extent < 0:
-            raise NotationError(f"shape {tuple(shape)} of {name}: extents are integers ≥ 0")
-    return tuple(int(extent) for extent in shape)
+        whole = isinstance(extent, Size) or hasattr(extent, "__index__")
+        if isinstance(extent, bool) or not whole or extent < 0:
+            raise NotationError(
+                f"shape {tuple(shape)} of {name}: extents are integers ≥ 0, or sizes by lw.dim"
+            )
+    return tuple(e if isinstance(e, Size) else int(e) for e in shape)  # type: ignore[misc]
 
 
 def _known(index: Index) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.elements import FUNCTIONS_OF_TWO
-from loopwright.dsl.errors import NotationError
+from loopwright.dsl.errors import NotationError, RangeError, ShapeError
 from loopwright.dsl.expr import (
     ARITHMETIC,
     Binary,
@@ -26,6 +26,7 @@ from loopwright.dsl.expr import (
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
+from loopwright.dsl.size import Dim, Size, dim, extent_at, merged, solved
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.words import brief
 
@@ -62,11 +63,67 @@ class Workload:
         return hashlib.sha256(json.dumps(_Canonical(self).form()).encode()).hexdigest()[:32]
 
     @functools.cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        """The sizes known only at the call, in order of appearance."""
+        extents = (
+            n
+            for t in (*self.inputs, *self.stages)
+            for n in (*tensor_shape(t), *(defined(t).extents.values() if t.definition else ()))
+        )
+        return merged(tuple(d for n in extents if isinstance(n, Size) for d in n.dims))
+
+    def at(self, **sizes: int) -> Workload:
+        """The workload of fixed shapes for a value of every dim: `w.at(n=777)`.
+
+        Raises `RangeError` for a value that a dim does not take, a dim without a value, and a
+        name that is no dim.
+        """
+        takes = ", ".join(map(str, self.dims)) or "no dims"
+        if set(sizes) != {d.name for d in self.dims}:
+            given = ", ".join(f"{name}={value!r}" for name, value in sizes.items()) or "nothing"
+            raise RangeError(f"at: got {given}; give one value for each of: {takes}")
+        for known in self.dims:
+            value = sizes[known.name]
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise RangeError(f"at: {known.name} is {value!r}; give an integer: {takes}")
+            known.check(value, "at")
+        return self._with_extents(lambda n: extent_at(n, sizes)) if self.dims else self
+
+    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The value of every dim, by its name, from the shapes of the inputs in their order.
+
+        Raises `ShapeError` for shapes that no values give, naming the axes that disagree, and
+        `RangeError` for values that a dim does not take.
+        """
+        if len(shapes) != len(self.inputs):
+            names = ", ".join(t.name for t in self.inputs)
+            raise ShapeError(f"{len(self.inputs)} inputs ({names}), got {len(shapes)}")
+        given = [(t.name, tensor_shape(t), s) for t, s in zip(self.inputs, shapes, strict=True)]
+        return solved(self.dims, given)
+
+    def _with_extents(self, change: Callable[[Any], Any]) -> Workload:
+        copies: dict[Tensor, Tensor] = {}
+        for tensor in (*self.inputs, *self.stages):
+            shape = tuple(change(n) for n in tensor_shape(tensor))
+            copy = copies[tensor] = Tensor(tensor.name, shape, tensor.dtype, tensor.constant)
+            if (d := tensor.definition) is not None:
+                axes, reduce = (
+                    tuple(Index(i.name, change(i.extent)) for i in part)
+                    for part in (d.axes, d.reduce)
+                )
+                copy.definition = Definition(axes, reduce, d.reducer, _moved(d.body, copies))
+        return Workload(
+            tuple(copies[t] for t in self.inputs),
+            tuple(copies[t] for t in self.stages),
+            tuple(copies[t] for t in self.outputs),
+        )
+
+    @functools.cached_property
     def flops(self) -> int:
         """Arithmetic operations on elements: every operator and function counts one, and so does
         every step of a reduction; comparisons, selections, casts and index arithmetic are free."""
         total = 0
-        for stage in self.stages:
+        for stage in fixed(self).stages:
             definition = defined(stage)
             steps = math.prod(definition.extents.values())
             total += steps * (_operations(definition.body)[0] + (definition.reducer is not None))
@@ -75,12 +132,15 @@ class Workload:
     @functools.cached_property
     def min_bytes(self) -> int:
         """The bytes that any program must move: every input read and every output written once."""
+        fixed(self)
         return sum(tensor_bytes(t) for t in (*self.inputs, *self.outputs))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_json` gives an equal workload with equal names."""
+        dims = [[d.name, d.low, d.high, d.multiple] for d in self.dims]
         return {
             "schema": SCHEMA,
+            **({"dims": dims} if dims else {}),
             "tensors": [tensor_to_json(t) for t in (*self.inputs, *self.stages)],
             "outputs": [t.name for t in self.outputs],
         }
@@ -94,8 +154,9 @@ class Workload:
             )
         try:
             tensors: dict[str, Tensor] = {}
+            dims = {entry[0]: dim(*entry) for entry in data.get("dims", [])}
             for entry in data["tensors"]:
-                new = tensor_from_json(entry, tensors)
+                new = tensor_from_json(entry, tensors, dims)
                 if new.name in tensors:
                     raise NotationError(f"a damaged workload: two tensors are named {new.name}")
                 tensors[new.name] = new
@@ -111,7 +172,7 @@ class Workload:
         return hash(self.key)
 
     def __str__(self) -> str:
-        lines = [show_tensor(t) for t in self.inputs]
+        lines = [*map(str, self.dims), *(show_tensor(t) for t in self.inputs)]
         for stage in self.stages:
             lines.append(show_definition(stage, defined(stage)))
         lines.append(f"return {', '.join(t.name for t in self.outputs)}")
@@ -162,17 +223,27 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
 
 
 def as_workload(given: Workload | Tensor) -> Workload:
-    """A workload as it is; of a defined tensor, the workload that computes it.
+    """A workload of fixed shapes as it is; of a defined tensor, the workload that computes it.
 
     Raises `NotationError` for anything else.
     """
-    if isinstance(given, Workload):
-        return given
-    if isinstance(given, Tensor):
-        return workload(given)
+    if isinstance(given, (Workload, Tensor)):
+        made = given if isinstance(given, Workload) else workload(given)
+        return fixed(made)
     raise NotationError(
         f"{brief(given)} is no workload: {_TAKES}, or lw.workload(C, …) of several"
     )
+
+
+def fixed(given: Workload) -> Workload:
+    """A workload as it is; `NotationError` if it has dims."""
+    if given.dims:
+        example = ", ".join(f"{d.name}={d.high}" for d in given.dims)
+        raise NotationError(
+            f"the workload has dims ({'; '.join(map(str, given.dims))}), and a program is of "
+            f"fixed shapes: choose sizes, as by workload.at({example})"
+        )
+    return given
 
 
 def defined(tensor: Tensor) -> Definition:
@@ -262,9 +333,13 @@ def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
     copy = Tensor(name, tensor.shape, tensor.dtype, tensor.constant)
     if tensor.definition is not None:
         d = tensor.definition
-        body = map_leaves(d.body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
-        copy.definition = Definition(d.axes, d.reduce, d.reducer, body)
+        copy.definition = Definition(d.axes, d.reduce, d.reducer, _moved(d.body, copies))
     return copy
+
+
+def _moved(body: Expr, copies: dict[Tensor, Tensor]) -> Expr:
+    """An expression that reads copies of tensors."""
+    return map_leaves(body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
 
 
 def _operations(body: Expr) -> tuple[int, bool]:
@@ -281,6 +356,9 @@ class _Canonical:
     """A workload with its names replaced by numbers in order of appearance."""
 
     def __init__(self, source: Workload) -> None:
+        names = {d.name: f"d{number}" for number, d in enumerate(source.dims)}
+        if names:
+            source = source._with_extents(lambda n: n.renamed(names) if isinstance(n, Size) else n)
         self.source = source
         tensors = (*source.inputs, *source.stages)
         self.names = {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
@@ -294,7 +372,9 @@ class _Canonical:
                 copy.definition = self._definition(tensor.definition)
             self.copies[tensor] = copy
             entries.append(tensor_to_json(copy))
-        return [SCHEMA, entries, [self.names[t] for t in self.source.outputs]]
+        dims = [[d.low, d.high, d.multiple] for d in self.source.dims]
+        outputs = [self.names[t] for t in self.source.outputs]
+        return [SCHEMA, entries, outputs, *([dims] if dims else [])]
 
     def _definition(self, d: Definition) -> Definition:
         new = {i: Index(f"i{n}", i.extent) for n, i in enumerate((*d.axes, *d.reduce))}

@@ -66,6 +66,7 @@ from loopwright.dsl.functions import (
     where,
 )
 from loopwright.dsl.index import indices
+from loopwright.dsl.size import dim
 from loopwright.dsl.tensor import pad, tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.version import __version__
@@ -125,6 +126,7 @@ __all__ = [
     "ceil",
     "cos",
     "cosh",
+    "dim",
     "einsum",
     "equal",
     "erf",

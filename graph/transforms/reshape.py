@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.expr import Read
-from loopwright.dsl.oracle import position
+from loopwright.dsl.index import position
 from loopwright.dsl.workload import Workload, defined, tensor_shape
 
 _MOST = 1 << 22

@@ -1,0 +1,283 @@
+"""Sizes known only at the call: dims, and what follows from them.
+
+A size is an affine expression of dims with floor quotients: `n`, `2*n + 1`, `(n - 3) // 2 + 1`.
+It stands where an extent does. An order of sizes is told if it is the same for all values of the
+dims; otherwise the comparison raises, so that no definition is right for some sizes only. Sizes
+are equal if they are for all values: an axis of size n is not broadcast, though n may be 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loopwright.dsl.errors import NotationError, RangeError, ShapeError, UndecidedError
+from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, as_affine, position
+
+_TRIED = 1 << 20  # values of dims that are tried one by one
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A number of the call: a multiple of `multiple` from `low` to `high`, both included."""
+
+    name: str
+    low: int
+    high: int
+    multiple: int = 1
+
+    def check(self, value: int, source: str) -> None:
+        """Raise `RangeError` unless `value`, which `source` gave, is allowed."""
+        if not self.low <= value <= self.high or value % self.multiple:
+            raise RangeError(f"{self.name} is {value} by {source}; it takes {self.allowed()}")
+
+    def allowed(self) -> str:
+        """The values that it takes, in words."""
+        kind = f"multiples of {self.multiple} from " if self.multiple > 1 else ""
+        return f"{kind}{self.low} to {self.high}"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.allowed()}"
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """An extent as an expression of dims. `form` is affine in indices named as the dims are."""
+
+    form: Affine
+    dims: tuple[Dim, ...]
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The extent for values of the dims, by their names."""
+        grid = {Index(d.name): np.asarray(values[d.name]) for d in self.dims}
+        return int(position(self.form, grid))
+
+    def solve(self, extent: int) -> tuple[Dim, int | None] | None:
+        """The dim and its value that make this size `extent`.
+
+        The value is None where no integer does; the result is None unless the size is
+        `a*n + b` of one dim.
+        """
+        if len(self.form.terms) != 1 or not isinstance(self.form.terms[0][0], Index):
+            return None
+        quotient, rest = divmod(extent - self.form.const, self.form.terms[0][1])
+        return self.dims[0], None if rest else quotient
+
+    def renamed(self, names: Mapping[str, str]) -> Size:
+        """The same size with other names of dims."""
+        form = self.form.replace(lambda i: Index(names[i.name]))
+        dims = tuple(Dim(names[d.name], d.low, d.high, d.multiple) for d in self.dims)
+        return Size(form, dims)
+
+    def __add__(self, other: Size | int) -> Size:
+        return self._with(other, lambda a, b: a + b)
+
+    def __sub__(self, other: Size | int) -> Size:
+        return self._with(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: int) -> Size:
+        return self * -1 + other
+
+    def __mul__(self, factor: int) -> Size:
+        if isinstance(factor, Size):
+            raise NotationError(
+                f"({self}) * ({factor}) is no size: multiply a size by an integer, or give the "
+                "tensor an axis for each"
+            )
+        return Size(self.form * factor, self.dims)
+
+    def __floordiv__(self, divisor: int) -> Size:
+        if isinstance(divisor, Size):
+            raise NotationError(f"({self}) // ({divisor}) is no size: divide by an integer")
+        return Size(self.form // divisor, self.dims)
+
+    def __mod__(self, divisor: int) -> Size | int:
+        if isinstance(divisor, Size):
+            raise NotationError(f"({self}) % ({divisor}) is no size: divide by an integer")
+        rest = Size(self.form % divisor, self.dims)
+        low, high = rest.span()
+        return low if low == high else rest
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __lt__(self, other: Size | int) -> bool:
+        return self._always(other, "<", lambda low, high: (high < 0, low >= 0))
+
+    def __le__(self, other: Size | int) -> bool:
+        return self._always(other, "<=", lambda low, high: (high <= 0, low > 0))
+
+    def __gt__(self, other: Size | int) -> bool:
+        return self._always(other, ">", lambda low, high: (low > 0, high <= 0))
+
+    def __ge__(self, other: Size | int) -> bool:
+        return self._always(other, ">=", lambda low, high: (low >= 0, high < 0))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Size, int)):
+            return NotImplemented
+        return (self - other).span() == (0, 0)
+
+    def __hash__(self) -> int:
+        return hash(self.dims)  # equal sizes may be written differently
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def span(self) -> tuple[int, int]:
+        """The least and the greatest value, inclusive; bounds of them where dims have too many
+        values to try and stand in a quotient."""
+        used = [d for d in self.dims if Index(d.name) in set(self.form.indices())]
+        steps = [_values(d) for d in used]
+        if any(not isinstance(atom, Index) for atom, _ in self.form.terms):
+            if math.prod(len(s) for s in steps) > _TRIED:
+                return _interval(self.form, {Index(d.name): d for d in used})
+        else:  # an affine expression has its extremes at the ends
+            steps = [range(s[0], s[-1] + 1, max(1, s[-1] - s[0])) for s in steps]
+        grid = dict(zip((Index(d.name) for d in used), np.meshgrid(*steps, indexing="ij")))
+        values = position(self.form, grid)
+        return int(values.min()), int(values.max())
+
+    def __str__(self) -> str:
+        return str(self.form)
+
+    __repr__ = __str__
+
+    def _with(self, other: Size | int, join: Callable[[Affine, Affine], Affine]) -> Size:
+        if isinstance(other, IndexExpr):
+            raise NotationError(
+                f"{self} and {other}: a size is an extent, and no part of an index expression; "
+                "what needs it there, such as padding, takes fixed sizes"
+            )
+        if not isinstance(other, Size):
+            return Size(join(self.form, as_affine(other)), self.dims)
+        dims = merged((*self.dims, *other.dims))
+        return Size(join(self.form, other.form), dims)
+
+    def _always(
+        self, other: Size | int, sign: str, test: Callable[[int, int], tuple[bool, bool]]
+    ) -> bool:
+        always, never = test(*(self - other).span())
+        if not (always or never):
+            allowed = "; ".join(map(str, (self - other).dims))
+            raise UndecidedError(
+                f"{self} {sign} {other} holds for some sizes and not for others ({allowed}): "
+                "give the dims narrower bounds or a multiple"
+            )
+        return always
+
+
+def dim(name: str, low: int, high: int, multiple: int = 1) -> Size:
+    """A size known only at the call, for shapes: `lw.tensor("X", (lw.dim("n", 1, 4096), 512))`.
+
+    Parameters
+    ----------
+    low, high: the least and the greatest value, at least 1; both are multiples of `multiple`.
+    multiple: what divides every value.
+
+    Sums, differences, integer multiples and floor quotients of sizes are sizes.
+    """
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise NotationError(f"{name!r} cannot name a dim: use letters, digits and _")
+    for what, value in (("low", low), ("high", high), ("multiple", multiple)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise NotationError(f"dim {name}: {what} is {value!r}; give an integer ≥ 1")
+    if low > high or low % multiple or high % multiple or high >= 1 << 31:
+        raise NotationError(
+            f"dim {name}: {low} to {high} in steps of {multiple}; give bounds below 2^31 that are "
+            "multiples of the step, the lower one first"
+        )
+    known = Dim(name, int(low), int(high), int(multiple))
+    return Size(Index(name).affine(), (known,))
+
+
+def merged(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Dims in order, each once; `RangeError` if one name has two meanings."""
+    found: dict[str, Dim] = {}
+    for new in dims:
+        if found.setdefault(new.name, new) != new:
+            raise RangeError(
+                f"dim {new.name} takes {found[new.name].allowed()} in one place and "
+                f"{new.allowed()} in another; make it once, or give the two different names"
+            )
+    return tuple(found.values())
+
+
+def extent_at(extent: Size | int, values: Mapping[str, int]) -> int:
+    """An extent for values of the dims."""
+    return extent.at(values) if isinstance(extent, Size) else extent
+
+
+def solved(
+    dims: tuple[Dim, ...], given: Sequence[tuple[str, tuple[int | Size, ...], tuple[int, ...]]]
+) -> dict[str, int]:
+    """The values of dims for tensors, each a name, its shape and the shape that it was given.
+
+    Raises `ShapeError` for shapes that no values give, `RangeError` for values not allowed.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name, shape, got in given:
+        if len(shape) != len(got):
+            raise ShapeError(f"{name} has shape [{_listed(shape)}], got {list(got)}")
+        for axis, (size, extent) in enumerate(zip(shape, got, strict=True)):
+            place = f"axis {axis} of {name}, whose extent is {extent}"
+            if not isinstance(size, Size) or (pair := size.solve(extent)) is None:
+                continue
+            known, value = pair
+            if value is None:
+                raise ShapeError(f"{place}, is no {size} for an integer {known.name}")
+            known.check(value, place)
+            first, where = found.setdefault(known.name, (value, place))
+            if first != value:
+                raise ShapeError(f"{known.name} is {first} by {where}, but {value} by {place}")
+    if missing := [d.name for d in dims if d.name not in found]:
+        raise ShapeError(
+            f"the inputs do not tell {', '.join(missing)}: an axis of one must be a multiple of "
+            "it plus a constant; give the sizes, as by workload.at(n=…)"
+        )
+    values = {name: value for name, (value, _) in found.items()}
+    for name, shape, got in given:
+        for axis, (size, extent) in enumerate(zip(shape, got, strict=True)):
+            if extent_at(size, values) != extent:
+                told = "".join(f", and {n} is {v} by {where}" for n, (v, where) in found.items())
+                expected = (
+                    f"{size} = {extent_at(size, values)}" if isinstance(size, Size) else size
+                )
+                raise ShapeError(
+                    f"axis {axis} of {name} has extent {expected}, got {extent}{told}"
+                )
+    return {d.name: values[d.name] for d in dims}
+
+
+def largest(extent: Size | int) -> int:
+    """An extent for the greatest values of its dims."""
+    return extent.at({d.name: d.high for d in extent.dims}) if isinstance(extent, Size) else extent
+
+
+def _listed(shape: tuple[int | Size, ...]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _values(known: Dim) -> range:
+    return range(known.low, known.high + 1, known.multiple)
+
+
+def _interval(form: Affine, dims: Mapping[Index, Dim]) -> tuple[int, int]:
+    low = high = form.const
+    for atom, factor in form.terms:
+        if isinstance(atom, Index):
+            ends = (dims[atom].low, dims[atom].high)
+        elif isinstance(atom, Quotient):
+            first, last = _interval(atom.value, dims)
+            ends = (first // atom.divisor, last // atom.divisor)
+        else:
+            ends = (0, atom.divisor - 1)
+        low += min(factor * end for end in ends)
+        high += max(factor * end for end in ends)
+    return low, high
