@@ -15,7 +15,7 @@ if importlib.util.find_spec("numpy") is None:
         "checkout's root for this Python"
     )
 
-from loopwright import graph
+from loopwright import costmodel, graph
 from loopwright.dsl import ops
 from loopwright.dsl.einsum import einsum
 from loopwright.dsl.errors import LoopwrightError
@@ -126,6 +126,7 @@ __all__ = [
     "ceil",
     "cos",
     "cosh",
+    "costmodel",
     "dim",
     "einsum",
     "equal",

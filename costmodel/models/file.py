@@ -159,7 +159,7 @@ def read_model(
                 f"reads {_FORMAT!r}, schema {_SCHEMA}: train and save the model again"
             )
         found: str = data["kind"]
-        if found not in _KINDS or found != (kind or found):
+        if (found not in _KINDS and found != kind) or found != (kind or found):
             raise ModelError(f"{path} holds a model of kind {found!r}, not {kind or list(_KINDS)}")
         if data["sha256"] != _digest(data["content"]):
             raise ModelError(f"{path} is damaged (its checksum is wrong): get or save it again")

@@ -1,0 +1,171 @@
+"""Times of kernels predicted from their sizes by NN+C, after Srivastava et al. 2020.
+
+    OMP_NUM_THREADS=1 python benchmarks/nnc.py [--programs numpy,torch,ours] [--points 500]
+
+Matrix product, matrix-vector product, convolution and maximum pooling at random sizes, on one
+thread; half of the points are learned from, the other half judges: MAPE over all its points, the
+mean over the seeds and the worst. Each seed is a split of its own. Columns: `TimeModel` with the
+operation count c, without it, and two lines in logarithms: of c alone, and of the sizes.
+`ours` are default schedules, one build a point, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import loopwright as lw
+from loopwright.costmodel import TimeModel
+
+REPEATS = 5
+Call = Callable[[], object]
+
+
+def draw(kernel: str, rng: np.random.Generator) -> tuple[dict[str, int], int]:
+    """Random sizes as in the paper's Table 2, and the operation count c."""
+    m, n, k = (int(x) for x in rng.integers(1, 1025, 3))
+    if kernel == "MM":
+        return {"m": m, "n": n, "k": k}, m * n * k
+    if kernel == "MV":
+        return {"m": m, "n": n}, m * n
+    m, n = max(m, 8), max(n, 8)
+    if kernel == "MC":
+        r = int(rng.choice([3, 5, 7]))
+        return {"m": m, "n": n, "r": r}, (m - r + 1) * (n - r + 1) * r * r
+    s = int(rng.integers(2, 6))
+    return {"m": m, "n": n, "s": s}, (m // s) * (n // s) * s * s
+
+
+def arrays(kernel: str, z: dict[str, int], rng: np.random.Generator) -> list[np.ndarray]:
+    """Operands in float32."""
+    second = {
+        "MM": lambda: [(z["m"], z["k"]), (z["k"], z["n"])],
+        "MV": lambda: [(z["m"], z["n"]), (z["n"],)],
+        "MC": lambda: [(z["m"], z["n"]), (z["r"], z["r"])],
+        "MP": lambda: [(z["m"], z["n"])],
+    }[kernel]()
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in second]
+
+
+def numpy_call(kernel: str, z: dict[str, int], given: list[np.ndarray]) -> Call:
+    """The kernel in NumPy."""
+    if kernel in ("MM", "MV"):
+        return lambda: given[0] @ given[1]
+    if kernel == "MC":
+        windows = np.lib.stride_tricks.sliding_window_view(given[0], given[1].shape)
+        return lambda: np.einsum("yxrs,rs->yx", windows, given[1])
+    s, (m, n) = z["s"], given[0].shape
+    tiles = given[0][: m // s * s, : n // s * s].reshape(m // s, s, n // s, s)
+    return lambda: tiles.max(axis=(1, 3))
+
+
+def torch_call(kernel: str, z: dict[str, int], given: list[np.ndarray]) -> Call:
+    """The kernel in torch."""
+    import torch
+
+    torch.set_num_threads(1)
+    x, *more = (torch.from_numpy(a) for a in given)
+    if kernel in ("MM", "MV"):
+        return lambda: x @ more[0]
+    if kernel == "MC":
+        return lambda: torch.conv2d(x[None, None], more[0][None, None])
+    return lambda: torch.max_pool2d(x[None, None], z["s"])
+
+
+def our_call(kernel: str, z: dict[str, int], given: list[np.ndarray]) -> Call:
+    """The kernel by its default schedule."""
+    x, *more = (
+        lw.tensor(name, a.shape if kernel in ("MM", "MV") else (1, 1, *a.shape))
+        for name, a in zip("XY", given)
+    )
+    out = {
+        "MM": lambda: lw.einsum("ij,jk->ik", x, *more),
+        "MV": lambda: lw.einsum("ij,j->i", x, *more),
+        "MC": lambda: lw.ops.conv2d(x, *more),
+        "MP": lambda: lw.ops.max_pool2d(x, z["s"]),
+    }[kernel]()
+    library = lw.build(lw.workload(out), threads=1)
+    operands = [a.reshape(t.shape) for a, t in zip(given, (x, *more), strict=True)]
+    return lambda: library(*operands)
+
+
+CALLS = {"numpy": numpy_call, "torch": torch_call, "ours": our_call}
+
+
+def measured(call: Call) -> float:
+    """Seconds of a call: the median of several, after one that warms up; short ones in a row."""
+    call()
+    start = time.perf_counter()
+    call()
+    inner = max(1, int(2e-4 / max(time.perf_counter() - start, 1e-7)))
+    samples = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        for _ in range(inner):
+            call()
+        samples.append((time.perf_counter() - start) / inner)
+    return float(np.median(samples))
+
+
+def network(names: list[str], seed: int) -> Callable[[np.ndarray, np.ndarray, np.ndarray], object]:
+    """Fit a `TimeModel` and predict."""
+
+    def predict(x: np.ndarray, seconds: np.ndarray, new: np.ndarray) -> np.ndarray:
+        model = TimeModel(names, seed)
+        model.fit(x, seconds)
+        return model.predict(new)
+
+    return predict
+
+
+def line(x: np.ndarray, seconds: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Least squares in logarithms."""
+    a, b = (np.column_stack([np.ones(len(v)), np.log(v)]) for v in (x, new))
+    return np.exp(b @ np.linalg.lstsq(a, np.log(seconds), rcond=None)[0])
+
+
+def errors(names: list[str], x: np.ndarray, seconds: np.ndarray, seed: int) -> list[float]:
+    """MAPE of each column, in percent; the last of `names` is c."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    learn, judge = order[: len(x) // 2], order[len(x) // 2 :]
+    found = []
+    for columns, fit in (
+        (slice(None), network(names, seed)),
+        (slice(-1), network(names[:-1], seed)),
+        (slice(-1, None), line),
+        (slice(-1), line),
+    ):
+        predicted = fit(x[learn][:, columns], seconds[learn], x[judge][:, columns])
+        found.append(100 * float(np.mean(np.abs(predicted / seconds[judge] - 1))))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", default="numpy,torch,ours")
+    parser.add_argument("--kernels", default="MM,MV,MC,MP")
+    parser.add_argument("--points", type=int, default=500)
+    parser.add_argument("--seeds", type=int, default=5)
+    given = parser.parse_args()
+    print("| kernel, program | NN+C | worst seed | NN | c alone | sizes, linear |")
+    print("|---|---|---|---|---|---|")
+    for kernel in given.kernels.split(","):
+        for program in given.programs.split(","):
+            rng = np.random.default_rng(0)
+            rows, seconds = [], []
+            for _ in range(given.points):
+                z, count = draw(kernel, rng)
+                names = [*z, "c"]
+                rows.append([*z.values(), count])
+                seconds.append(measured(CALLS[program](kernel, z, arrays(kernel, z, rng))))
+            x, t = np.array(rows, np.float64), np.array(seconds)
+            found = np.array([errors(names, x, t, seed) for seed in range(given.seeds)])
+            cells = [found[:, 0].mean(), found[:, 0].max(), *found[:, 1:].mean(axis=0)]
+            print(f"| {kernel}, {program} | {' | '.join(f'{c:.1f}' for c in cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""NN+C: seconds of one program from the sizes of a call, by a network of at most 75 parameters.
+
+The idea is that of Srivastava et al. 2020: a tiny network predicts times if it is also told the
+number of operations c. Theirs predicts seconds from sizes. Here both are logarithms, in which
+products are sums and errors are relative, and a linear term stands beside the ReLU units:
+
+`log t = a + w·z + Σ_u v_u · max(0, b_u + U_u·z)`,  z = (log x - mean) / deviation
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from loopwright.costmodel.model import Floats, ModelError
+from loopwright.costmodel.models.file import read_model, write_model
+
+PARAMETERS = 75
+"""The most parameters of a model, as in the paper."""
+
+_KIND = "time"
+_STARTS = 4  # random starts, of which the least loss is kept
+_DECAY = 0.05  # weight of the squares of the units' weights beside the squares of errors
+_ROUGH = 0.05  # error in log seconds from which on errors count linearly: noise has long tails
+_EVALUATIONS = 60  # of all errors, for one start
+_Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class TimeModel:
+    """Predicts the seconds of one program on one machine.
+
+    Parameters
+    ----------
+    names: what the inputs are, such as `("m", "n", "k", "threads", "c")`. One of them should be
+        the number of operations.
+    seed: of the random starts.
+
+    A model of more than 36 inputs has no unit within 75 parameters and is refused.
+    """
+
+    def __init__(self, names: Sequence[str], seed: int = 0) -> None:
+        self.names = tuple(names)
+        count = len(self.names)
+        self.units = (PARAMETERS - count - 1) // (count + 2)
+        if not count or self.units < 1:
+            raise ModelError(f"{count} inputs: name between 1 and 36")
+        self.seed = seed
+        self._mean = self._deviation = np.zeros(0)
+        self._weights: _Array = np.zeros(0)
+
+    @property
+    def parameters(self) -> int:
+        """Number of learned parameters."""
+        return len(self.names) + 1 + self.units * (len(self.names) + 2)
+
+    @property
+    def ready(self) -> bool:
+        """Return whether it has learned."""
+        return len(self._weights) > 0
+
+    def fit(self, inputs: ArrayLike, seconds: ArrayLike) -> None:
+        """Learn from measurements; forget what was learned before.
+
+        Parameters
+        ----------
+        inputs: positive numbers of shape (calls, inputs), in the order of `names`.
+        seconds: positive numbers of shape (calls,).
+
+        Raises `ModelError` for other shapes or numbers, and for fewer than two calls.
+        """
+        logs, times = self._logs(inputs), np.asarray(seconds, np.float64)
+        if times.shape != (len(logs),) or len(logs) < 2:
+            raise ModelError(
+                f"{len(logs)} calls and times of shape {times.shape}: give one time for each of "
+                "two or more calls"
+            )
+        self._mean, deviation = logs.mean(axis=0), logs.std(axis=0)
+        self._deviation = np.where(deviation > 1e-9, deviation, 1.0)
+        z, target = self._standard(logs), _positive("seconds", times)
+        rng = np.random.default_rng(self.seed)
+        found = [self._descend(z, target, rng) for _ in range(_STARTS)]
+        self._weights = min(found, key=lambda pair: pair[0])[1]
+
+    def predict(self, inputs: ArrayLike) -> Floats:
+        """Seconds of shape (calls,), for `inputs` as in `fit`."""
+        if not self.ready:
+            raise ModelError("this model has not learned anything yet: fit it first")
+        return np.exp(self._forward(self._weights, self._standard(self._logs(inputs)))[0])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file of JSON."""
+        if not self.ready:
+            raise ModelError("this model has not learned anything yet: fit it before saving it")
+        numbers = {"mean": self._mean, "deviation": self._deviation, "weights": self._weights}
+        content = {name: value.tolist() for name, value in numbers.items()}
+        write_model(path, _KIND, {"names": list(self.names), "seed": self.seed, **content})
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> TimeModel:
+        """Read what `save` wrote; `ModelError` for anything else."""
+        _, content = read_model(path, _KIND)
+        try:
+            model = TimeModel(content["names"], content["seed"])
+            count = len(model.names)
+            model._mean = _numbers(content["mean"], count)
+            model._deviation = _numbers(content["deviation"], count)
+            model._weights = _numbers(content["weights"], model.parameters)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path} is damaged ({error!r}); save it again") from error
+        return model
+
+    def to_c(self, function: str = "predicted_seconds") -> str:
+        """C source of `double function(const double *inputs)`, seconds for positive inputs in the
+        order of `names`. It needs `log` and `exp` of the C library's libm."""
+        if not self.ready:
+            raise ModelError("this model has not learned anything yet: fit it first")
+        if not function.isidentifier():
+            raise ModelError(f"{function!r} cannot name a C function: use letters, digits and _")
+        bias, linear, out, offsets, inner = self._parts(self._weights)
+        # Standardization goes into the weights: one logarithm an input is all that is left.
+        scale = 1 / self._deviation
+        offsets = offsets - inner @ (self._mean * scale)
+        bias = bias - linear @ (self._mean * scale)
+        count = len(self.names)
+        rows = ",\n    ".join(_braced(row) for row in inner * scale)
+        return f"""#include <math.h>
+
+/* Seconds of a call; inputs: {", ".join(self.names)}. */
+double {function}(const double *inputs) {{
+  static const double linear[{count}] = {_braced(linear * scale)};
+  static const double out[{self.units}] = {_braced(out)};
+  static const double offset[{self.units}] = {_braced(offsets)};
+  static const double inner[{self.units}][{count}] = {{
+    {rows}}};
+  double logs[{count}], total = {float(bias)!r};
+  for (int i = 0; i < {count}; ++i) {{
+    logs[i] = log(inputs[i]);
+    total += linear[i] * logs[i];
+  }}
+  for (int u = 0; u < {self.units}; ++u) {{
+    double sum = offset[u];
+    for (int i = 0; i < {count}; ++i) sum += inner[u][i] * logs[i];
+    if (sum > 0) total += out[u] * sum;
+  }}
+  return exp(total);
+}}
+"""
+
+    def _logs(self, inputs: ArrayLike) -> _Array:
+        numbers = np.asarray(inputs, np.float64)
+        if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
+            raise ModelError(
+                f"inputs of shape {numbers.shape}: give (calls, {len(self.names)}), with columns "
+                f"{', '.join(self.names)}"
+            )
+        return _positive("inputs", numbers)
+
+    def _standard(self, logs: _Array) -> _Array:
+        return (logs - self._mean) / self._deviation
+
+    def _parts(self, weights: _Array) -> tuple[_Array, ...]:
+        """Bias, linear weights (f,), outer weights (u,), offsets (u,), inner weights (u, f)."""
+        count, units = len(self.names), self.units
+        at = np.cumsum([1, count, units, units])
+        bias, linear, out, offsets, inner = np.split(weights, at)
+        return bias[0], linear, out, offsets, inner.reshape(units, count)
+
+    def _forward(self, weights: _Array, z: _Array) -> tuple[_Array, _Array]:
+        """Log seconds (n,), and what the units give (n, u)."""
+        bias, linear, out, offsets, inner = self._parts(weights)
+        active = np.maximum(z @ inner.T + offsets, 0.0)
+        return bias + z @ linear + active @ out, active
+
+    def _descend(
+        self, z: _Array, target: _Array, rng: np.random.Generator
+    ) -> tuple[float, _Array]:
+        """Least loss from one random start, and the weights there."""
+        from scipy.optimize import least_squares
+
+        count, units = len(self.names), self.units
+        start = np.zeros(self.parameters)
+        start[0] = target.mean()
+        start[1 + count :] = rng.normal(0, 0.5, self.parameters - 1 - count)
+        decay = np.full(self.parameters, np.sqrt(_DECAY) * _ROUGH)
+        decay[0] = 0.0  # the mean of the times is free
+
+        def errors(weights: _Array) -> _Array:
+            return np.concatenate([self._forward(weights, z)[0] - target, decay * weights])
+
+        def slopes(weights: _Array) -> _Array:
+            _, active = self._forward(weights, z)
+            _, _, out, _, _ = self._parts(weights)
+            on = (active > 0) * out
+            inner = (on[:, :, None] * z[:, None, :]).reshape(len(z), units * count)
+            data = np.concatenate([np.ones((len(z), 1)), z, active, on, inner], axis=1)
+            return np.concatenate([data, np.diag(decay)])
+
+        found = least_squares(
+            errors, start, slopes, loss="soft_l1", f_scale=_ROUGH, max_nfev=_EVALUATIONS
+        )
+        return float(found.cost), found.x
+
+
+def _positive(what: str, numbers: _Array) -> _Array:
+    """Logarithms of numbers that must be positive and finite."""
+    if not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise ModelError(f"{what} of {numbers.min()} to {numbers.max()}: all must be positive")
+    return np.log(numbers)
+
+
+def _numbers(data: Any, count: int) -> _Array:
+    numbers = np.asarray(data, np.float64)
+    if numbers.shape != (count,) or not np.isfinite(numbers).all():
+        raise ValueError(f"{count} numbers are expected")
+    return numbers
+
+
+def _braced(numbers: _Array) -> str:
+    return "{" + ", ".join(repr(float(x)) for x in numbers) + "}"
