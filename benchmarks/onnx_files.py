@@ -5,7 +5,8 @@
 
 `NAME=SHAPE` draws an input of that shape; `NAME:=NUMBER` is an integer that is given itself.
 `timm:` and `transformers:` stand for all of `suites.architectures`, exported by torch.
-Prints a table: the time to build, the median times of a call, their ratio, the largest error.
+Prints a table: the time to build, the median times of a call, their ratio, the largest error as a
+share of the largest value.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
         made = model(**given)
         wanted = peer(path).run(None, given)
         pairs = zip(made if isinstance(made, tuple) else (made,), wanted, strict=True)
-        np.save(f"{folder}/error.npy", max(np.abs(a - b).max() for a, b in pairs))
+        errors = [np.abs(a - b).max() / max(np.abs(b).max(), 1e-30) for a, b in pairs]
+        np.save(f"{folder}/error.npy", max(errors))
         return {"seconds": seconds}
     loaded = lw.load(library)
     own = [given[p.name] for p in loaded.signature.inputs]
