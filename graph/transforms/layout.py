@@ -12,6 +12,7 @@ A network's inputs, outputs and constants stay as they are, and so does what cod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ def channels_last(
     network: Network, imported: Sequence[Imported | str]
 ) -> tuple[Imported | str, ...]:
     """The steps of a network, as imported, with images between them laid out channels last."""
-    moved = _images(network, imported)
+    moved = _settled(network, imported, _images(network, imported))
     known: dict[tuple[int, frozenset[str]], Imported] = {}
     made: list[Imported | str] = []
     for step, said in zip(network.steps, imported, strict=True):
@@ -76,6 +77,60 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
     for value, vote in votes.items():
         totals[root(value)] = totals.get(root(value), 0) + vote
     return frozenset(v for v in group if totals.get(root(v), 0) > 0 and v not in borders)
+
+
+def _settled(
+    network: Network, imported: Sequence[Imported | str], moved: frozenset[Value]
+) -> frozenset[Value]:
+    """Those of the arrays to lay out that no step between convolutions would rather have as they
+    are: one that also touches images which stay (next to a reshape, say) would read across."""
+    steps = [(s, i) for s, i in zip(network.steps, imported) if isinstance(i, Imported)]
+    touching: dict[Value, list[tuple[Step, Imported]]] = {}
+    for step, said in steps:
+        for value in moved.intersection((*step.args, *step.outs)):
+            touching.setdefault(value, []).append((step, said))
+    changed = True
+    while changed:
+        changed = False
+        for step, said in steps:
+            own = moved.intersection((*step.args, *step.outs))
+            if not own or _multiplies(said.workload) or not _across(step, said, moved):
+                continue
+            around = list({id(pair): pair for value in own for pair in touching[value]}.values())
+            left = moved - own
+            if sum(_across(*p, left) for p in around) < sum(_across(*p, moved) for p in around):
+                moved, changed = left, True
+    return moved
+
+
+def _across(step: Step, said: Imported, moved: frozenset[Value]) -> int:
+    """The elements that a step reads across what lies one behind the other: of a convolution, the
+    images that are not laid out for it; of other products, those that lie otherwise than most."""
+    work, names = said.workload, _named(step, said, moved)
+    if _multiplies(work):
+        images = [v for v in (*step.args, *step.outs) if v.data is None]
+        images = [v for v in images if len(v.shape) == len(_LAST)]
+        stay = sum(math.prod(v.shape) for v in images if v not in moved)
+        go = sum(math.prod(v.shape) for v in images if v in moved)
+        return stay if _vote(work) > 0 else min(stay, go)
+    inside = {t.name for t in work.stages if t not in work.outputs and names}
+    names |= {n for n in inside if _rank(work, n) == len(_LAST)}
+    count = 0
+    for stage in work.stages:
+        d = defined(stage)
+        last = _order(stage, names)(d.axes)[-1:]
+        size = math.prod(k.extent or 1 for k in (*d.axes, *d.reduce))
+        for r in reads(d.body):
+            if len(r.index) == len(_LAST) and last and last[0].extent != 1:
+                at = _order(r.tensor, names)(r.index)[-1]
+                count += 0 if last[0] in at.indices() else size
+    return count
+
+
+def _multiplies(work: Workload) -> bool:
+    """Return whether a workload sums products: its operands are packed, however they lie."""
+    stages = [defined(t) for t in work.stages]
+    return any(d.reducer == "sum" and len(list(reads(d.body))) > 1 for d in stages)
 
 
 def _vote(work: Workload) -> int:

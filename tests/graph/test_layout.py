@@ -129,13 +129,42 @@ def test_images_are_read_at_known_places_of_their_own_axes_wherever_they_lie():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv = nn.Conv2d(3, 32, 4, 4)
+            self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 4, 4)
 
         def forward(self, x):
-            return self.conv(nn.functional.interpolate(x, size=(16, 16), mode="bicubic"))
+            x = self.first(x)
+            return self.last(nn.functional.interpolate(x, size=(16, 16), mode="bicubic"))
 
     torch.manual_seed(0)
     net, x = Net().eval(), torch.randn(1, 3, 20, 20)
-    assert _shapes(_work(net, x))[0] == (1, 16, 16, 3)
+    assert _shapes(_work(net, x))[1] == (1, 16, 16, 16)
+    assert _shapes(_work(net, x))[0] == (1, 20, 20, 16)
     made = build_model(net, (x,), threads=1, check=False)(x)
+    torch.testing.assert_close(made, net(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+class PoolBetweenNorms(nn.Module):
+    """A pool and a residual between convolutions, next to a group norm, which reshapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+        self.norm, self.pool = nn.GroupNorm(1, 32), nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.norm(x)
+        return self.last(self.last(x + self.pool(y) - y))
+
+
+def test_a_step_between_convolutions_has_all_of_its_images_in_one_layout():
+    torch.manual_seed(0)
+    net, x = PoolBetweenNorms().eval(), torch.randn(1, 3, 14, 14)
+    work = _work(net, x)
+    pool = next(n for n, s in enumerate(work.network.steps) if "pool" in s.function)
+    said = work.imported[pool].workload
+    shapes = {tensor_shape(t) for t in (*said.inputs, *said.outputs) if len(tensor_shape(t)) == 4}
+    assert shapes == {(1, 32, 14, 14)}
+    assert _shapes(work)[-2] == (1, 14, 14, 32)  # convolutions have theirs
+    made = build_model(net, (x,), threads=1)(x)
     torch.testing.assert_close(made, net(x).detach(), rtol=1e-4, atol=1e-5)
