@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import loopwright as lw
@@ -81,6 +81,33 @@ def test_a_workload_at_a_size_is_the_one_written_with_that_size(name: str) -> No
     for n in (low, low + 1, 7, 13, 64):
         assert whole.at(n=n).key == make(n).key
         assert str(whole.at(n=n)) == str(make(n))
+
+
+@given(
+    low=st.integers(1, 20),
+    count=st.integers(0, 20),
+    step=st.integers(1, 4),
+    at=st.integers(0, 20),
+    stride=st.integers(1, 4),
+    dilation=st.integers(1, 3),
+    taps=st.integers(1, 4),
+    shrink=st.integers(1, 3),
+)
+def test_windows_of_any_kind_have_the_ranges_of_every_size(
+    low: int, count: int, step: int, at: int, stride: int, dilation: int, taps: int, shrink: int
+) -> None:
+    def make(n: int | Size) -> Workload:
+        y, r = lw.indices("y", r=taps)
+        x, t, u = lw.tensor("X", (n // shrink + 1,)), lw.tensor("T"), lw.tensor("U")
+        t[y] += x[stride * y + dilation * r]
+        u[y] = t[y] * 2.0
+        return workload(u)
+
+    reach = dilation * (taps - 1)
+    assume(low * step // shrink + 1 > reach)
+    n = min(at, count) * step + low * step
+    whole = make(lw.dim("n", low * step, (low + count) * step, multiple=step))
+    assert whole.at(n=n).key == make(n).key
 
 
 @pytest.mark.parametrize("name", CASES)
