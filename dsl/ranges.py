@@ -47,7 +47,11 @@ def infer(
     declared = {i: i.extent for i in (*axes, *indices_in(body)) if i.extent is not None}
     for p in positions:
         index = p.position.plain()
-        if index is not None and not p.guarded and not _reads_part(index, p.extent, declared):
+        if index is None or p.guarded:
+            continue
+        with _placed(p):
+            part = _reads_part(index, p.extent, declared)
+        if not part:
             _agree(evidence, index, p.extent, p.where)
     order = list(dict.fromkeys([*axes, *indices_in(body)]))
     _derive(evidence, [p for p in positions if not p.guarded])

@@ -50,6 +50,8 @@ class Size:
     form: Affine
     dims: tuple[Dim, ...]
 
+    __array_ufunc__ = None  # `np.int64(2) * n` is ours, not an array of objects
+
     def at(self, values: Mapping[str, int]) -> int:
         """The extent for values of the dims, by their names."""
         grid = {Index(d.name): np.asarray(values[d.name]) for d in self.dims}
@@ -64,7 +66,8 @@ class Size:
         if len(self.form.terms) != 1 or not isinstance(self.form.terms[0][0], Index):
             return None
         quotient, rest = divmod(extent - self.form.const, self.form.terms[0][1])
-        return self.dims[0], None if rest else quotient
+        (known,) = self.dims
+        return known, None if rest else quotient
 
     def renamed(self, names: Mapping[str, str]) -> Size:
         """The same size with other names of dims."""
@@ -72,39 +75,39 @@ class Size:
         dims = tuple(Dim(names[d.name], d.low, d.high, d.multiple) for d in self.dims)
         return Size(form, dims)
 
-    def __add__(self, other: Size | int) -> Size:
-        return self._with(other, lambda a, b: a + b)
+    def __add__(self, other: Size | int) -> Size | int:
+        return _reduced(self._with(other, lambda a, b: a + b))
 
-    def __sub__(self, other: Size | int) -> Size:
-        return self._with(other, lambda a, b: a - b)
+    def __sub__(self, other: Size | int) -> Size | int:
+        return _reduced(self._minus(other))
 
-    def __rsub__(self, other: int) -> Size:
-        return self * -1 + other
+    def __rsub__(self, other: int) -> Size | int:
+        return -self + other
 
-    def __mul__(self, factor: int) -> Size:
+    def __mul__(self, factor: int) -> Size | int:
         if isinstance(factor, Size):
             raise NotationError(
                 f"({self}) * ({factor}) is no size: multiply a size by an integer, or give the "
                 "tensor an axis for each"
             )
-        return Size(self.form * factor, self.dims)
+        return _reduced(Size(self.form * factor, self.dims))
 
-    def __floordiv__(self, divisor: int) -> Size:
+    def __floordiv__(self, divisor: int) -> Size | int:
         if isinstance(divisor, Size):
             raise NotationError(f"({self}) // ({divisor}) is no size: divide by an integer")
-        return Size(self.form // divisor, self.dims)
+        return _reduced(Size(self.form // divisor, self.dims))
 
     def __mod__(self, divisor: int) -> Size | int:
         if isinstance(divisor, Size):
             raise NotationError(f"({self}) % ({divisor}) is no size: divide by an integer")
         rest = Size(self.form % divisor, self.dims)
         low, high = rest.span()
-        return low if low == high else rest
+        return low if low == high else _reduced(rest)
 
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def __neg__(self) -> Size:
+    def __neg__(self) -> Size | int:
         return self * -1
 
     def __lt__(self, other: Size | int) -> bool:
@@ -122,7 +125,7 @@ class Size:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Size, int)):
             return NotImplemented
-        return (self - other).span() == (0, 0)
+        return self._minus(other).span() == (0, 0)
 
     __hash__ = None  # type: ignore[assignment]  # equal sizes may be written differently
 
@@ -148,6 +151,9 @@ class Size:
 
     __repr__ = __str__
 
+    def _minus(self, other: Size | int) -> Size:
+        return self._with(other, lambda a, b: a - b)
+
     def _with(self, other: Size | int, join: Callable[[Affine, Affine], Affine]) -> Size:
         if isinstance(other, IndexExpr):
             raise NotationError(
@@ -162,9 +168,10 @@ class Size:
     def _always(
         self, other: Size | int, sign: str, test: Callable[[int, int], tuple[bool, bool]]
     ) -> bool:
-        always, never = test(*(self - other).span())
+        difference = self._minus(other)
+        always, never = test(*difference.span())
         if not (always or never):
-            allowed = "; ".join(map(str, (self - other).dims))
+            allowed = "; ".join(map(str, difference.dims))
             raise UndecidedError(
                 f"{self} {sign} {other} holds for some sizes and not for others ({allowed}): "
                 "give the dims narrower bounds or a multiple"
@@ -261,6 +268,13 @@ def largest(extent: Size | int) -> int:
 
 def _listed(shape: tuple[int | Size, ...]) -> str:
     return ", ".join(map(str, shape))
+
+
+def _reduced(size: Size) -> Size | int:
+    """A size without the dims that cancel out; an integer if all do."""
+    used = {i.name for i in size.form.indices()}
+    dims = tuple(d for d in size.dims if d.name in used)
+    return Size(size.form, dims) if dims else size.form.const
 
 
 def _values(known: Dim) -> range:
