@@ -127,7 +127,9 @@ class Size:
             return NotImplemented
         return self._minus(other).span() == (0, 0)
 
-    __hash__ = None  # type: ignore[assignment]  # equal sizes may be written differently
+    def __hash__(self) -> int:
+        low, high = self.span()  # equal sizes may be written differently, and equal an integer
+        return hash(low if low == high else (low, high))
 
     def __bool__(self) -> bool:
         return self != 0

@@ -62,6 +62,10 @@ def halves(n: int | Size) -> Workload:
     return workload(out)
 
 
+def relu(n: int | Size) -> Workload:
+    return workload(lw.ops.relu(lw.tensor("X", (n, 3))))
+
+
 CASES: dict[str, tuple[Callable[[int | Size], Workload], int]] = {
     "product": (product, 1),
     "window": (window, 3),
@@ -71,6 +75,7 @@ CASES: dict[str, tuple[Callable[[int | Size], Workload], int]] = {
     "convolution": (convolution, 3),
     "pooling": (pooling, 2),
     "halves": (halves, 1),
+    "relu": (relu, 1),
 }
 
 
@@ -226,6 +231,14 @@ def test_dims_that_cancel_out_are_gone() -> None:
     assert isinstance(N - N + 3, int)
     assert isinstance(0 * N, int)
     assert workload(pair(N - N + 3, 5)).key == workload(pair(3, 5)).key
+
+
+def test_equal_sizes_have_equal_hashes() -> None:
+    five = lw.dim("k", 5, 5)
+    even = lw.dim("m", 2, 64, multiple=2)
+    for one, other in ((five, 5), (even // 2 * 2, even), (N + 1 - 1, N)):
+        assert one == other
+        assert hash(one) == hash(other)
 
 
 def test_integers_of_numpy_are_integers() -> None:
