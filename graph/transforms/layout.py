@@ -98,33 +98,19 @@ def _settled(
                 continue
             around = list({id(pair): pair for value in own for pair in touching[value]}.values())
             left = moved - own
-            if sum(_across(*p, left) for p in around) < sum(_across(*p, moved) for p in around):
+            before, after = (sum(_across(*p, m) for p in around) for m in (moved, left))
+            if after < before:
                 moved, changed = left, True
     return moved
 
 
 def _across(step: Step, said: Imported, moved: frozenset[Value]) -> int:
-    """The elements that a step reads across what lies one behind the other: of a convolution, the
-    images that are not laid out for it; of other products, those that lie otherwise than most."""
-    work, names = said.workload, _named(step, said, moved)
-    if _multiplies(work):
-        images = [v for v in (*step.args, *step.outs) if v.data is None]
-        images = [v for v in images if len(v.shape) == len(_LAST)]
-        stay = sum(math.prod(v.shape) for v in images if v not in moved)
-        go = sum(math.prod(v.shape) for v in images if v in moved)
-        return stay if _vote(work) > 0 else min(stay, go)
-    inside = {t.name for t in work.stages if t not in work.outputs and names}
-    names |= {n for n in inside if _rank(work, n) == len(_LAST)}
-    count = 0
-    for stage in work.stages:
-        d = defined(stage)
-        last = _order(stage, names)(d.axes)[-1:]
-        size = math.prod(k.extent or 1 for k in (*d.axes, *d.reduce))
-        for r in reads(d.body):
-            if len(r.index) == len(_LAST) and last and last[0].extent != 1:
-                at = _order(r.tensor, names)(r.index)[-1]
-                count += 0 if last[0] in at.indices() else size
-    return count
+    """The elements that a step reads or writes across what lies one behind the other: images that
+    are not laid out for a convolution; of another step those that lie otherwise than most."""
+    images = [v for v in (*step.args, *step.outs) if v.data is None and len(v.shape) == len(_LAST)]
+    stay = sum(math.prod(v.shape) for v in images if v not in moved)
+    go = sum(math.prod(v.shape) for v in images if v in moved)
+    return stay if _vote(said.workload) > 0 else min(stay, go)
 
 
 def _multiplies(work: Workload) -> bool:

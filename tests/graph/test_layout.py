@@ -157,13 +157,13 @@ class PoolBetweenNorms(nn.Module):
         return self.last(self.last(x + self.pool(y) - y))
 
 
-def test_a_step_between_convolutions_has_all_of_its_images_in_one_layout():
+def test_a_step_between_convolutions_reads_its_images_in_one_layout():
     torch.manual_seed(0)
     net, x = PoolBetweenNorms().eval(), torch.randn(1, 3, 14, 14)
     work = _work(net, x)
     pool = next(n for n, s in enumerate(work.network.steps) if "pool" in s.function)
     said = work.imported[pool].workload
-    shapes = {tensor_shape(t) for t in (*said.inputs, *said.outputs) if len(tensor_shape(t)) == 4}
+    shapes = {tensor_shape(t) for t in said.inputs if len(tensor_shape(t)) == 4}
     assert shapes == {(1, 32, 14, 14)}
     assert _shapes(work)[-2] == (1, 14, 14, 32)  # convolutions have theirs
     made = build_model(net, (x,), threads=1)(x)
