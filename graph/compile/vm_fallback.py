@@ -96,9 +96,8 @@ class VmModel:
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Computes. Inputs are arrays in the model's order, or by name.
 
-        Returns arrays of the same kind: torch tensors if any input is one, else NumPy arrays; in
-        a tuple, a dict and so on where the model returns one. Raises `ShapeError` for a wrong
-        input.
+        Returns arrays of the same kind, torch tensors if any input is one, else NumPy arrays, in
+        a tuple where the model returns one. Raises `ShapeError` for a wrong input.
         """
         inputs = positional(inputs, named, self.names, f"model({', '.join(self.names)})")
         is_torch = any_tensor(inputs)
@@ -114,10 +113,7 @@ class VmModel:
             arrays.append(tvm.runtime.tensor(array))
         with self.lock:  # a machine keeps the state of one call
             result = self.machine["main"](*arrays)
-        made = _given_back(result, to_torch if is_torch else np.asarray)
-        if (structure := self.work.source.structure) is not None:
-            return structure(made if isinstance(made, tuple) else (made,))
-        return made
+        return _given_back(result, to_torch if is_torch else np.asarray)
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Writes one shared object, NAME.so; `tvm.runtime.load_module` loads it.

@@ -204,7 +204,7 @@ def _leaves(outputs: Any) -> list[Any]:
     import torch
     from torch.utils import _pytree
 
-    return [torch.as_tensor(x) for x in _pytree.tree_leaves(outputs)]
+    return [torch.as_tensor(x) for x in _pytree.tree_leaves(outputs) if x is not None]
 
 
 def _nodes(model: Any) -> Iterator[Any]:

@@ -206,15 +206,14 @@ def test_modules_that_merge_weights_for_inference_are_told_when_that_is_over():
     assert [(m.training, m.merged) for m in model] == modes == [(True, False), (False, True)]
 
 
-@pytest.mark.parametrize("number", [3, None])
-def test_outputs_that_are_no_tensors_are_refused_by_their_value(number):
+def test_outputs_that_are_numbers_are_refused_by_their_value():
     torch = pytest.importorskip("torch")
 
     class Numbered(torch.nn.Module):
         def forward(self, x):
-            return x * 2, number
+            return x * 2, 3
 
-    with pytest.raises(ModelError, match=f"output 1 of the model is {number}: return tensors"):
+    with pytest.raises(ModelError, match="output 1 of the model is 3: return tensors"):
         build_model(Numbered(), (torch.randn(3),), threads=1)
 
 

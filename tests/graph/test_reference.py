@@ -117,11 +117,6 @@ def test_an_input_that_is_no_tensor_is_an_error():
         build_model(Function(lambda x: x), (object(),), threads=1)
 
 
-def test_none_among_the_outputs_is_an_error():
-    with pytest.raises(ModelError, match="output 1 of the model is None"):
-        build_model(Function(lambda x: (x * 2, None)), (torch.randn(3),), threads=1)
-
-
 def test_integers_that_are_others_are_refused():
     x = torch.arange(12).reshape(3, 4)
     wanted = Reference("torch", [x], [x.numpy()])
@@ -274,3 +269,13 @@ def test_a_model_that_could_not_be_compared_says_why(monkeypatch):
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
     )
     assert "its results were not compared: onnxruntime is not installed" in made.notes
+
+
+def test_a_model_may_return_none_among_its_tensors():
+    x = torch.randn(2, 3)
+    made = build_model(Function(lambda x: (x + 1, None, {"y": [None, x * 2]})), (x,), threads=1)
+    first, nothing, rest = made(x)
+    torch.testing.assert_close(first, x + 1)
+    assert nothing is None
+    assert rest["y"][0] is None
+    torch.testing.assert_close(rest["y"][1], x * 2)

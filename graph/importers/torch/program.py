@@ -38,9 +38,9 @@ def torch_program(model: Any, inputs: Inputs) -> Any:
         return None
     check_inference(program)
     for number, spec in enumerate(program.graph_signature.output_specs):
-        if hasattr(spec.arg, "value"):  # a constant
+        if getattr(spec.arg, "value", None) is not None:  # a constant
             raise ModelError(
-                f"output {number} of the model is {spec.arg.value!r}: return tensors alone"
+                f"output {number} of the model is {spec.arg.value!r}: return tensors, or None"
             )
     return program
 
@@ -50,10 +50,17 @@ def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
     from torch.utils import _pytree
 
     spec = program.call_spec.out_spec
-    plain = spec.type is tuple and all(c.is_leaf() for c in spec.children())
+    tensors = [not hasattr(s.arg, "value") for s in program.graph_signature.output_specs]
+    plain = spec.type is tuple and all(c.is_leaf() for c in spec.children()) and all(tensors)
     if spec.is_leaf() or (plain and spec.num_leaves > 1):
         return None
-    return lambda outputs: _pytree.tree_unflatten(list(outputs), spec)
+
+    def nested(outputs: Sequence[Any]) -> Any:
+        left = iter(outputs)
+        leaves = [next(left) if tensor else None for tensor in tensors[-spec.num_leaves :]]
+        return _pytree.tree_unflatten(leaves, spec)
+
+    return nested
 
 
 def onnx_of(program: Any) -> Any:
