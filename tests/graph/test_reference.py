@@ -279,3 +279,30 @@ def test_a_model_may_return_none_among_its_tensors():
     assert nothing is None
     assert rest["y"][0] is None
     torch.testing.assert_close(rest["y"][1], x * 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.fmax(x, x.flip(0)),
+        lambda x: torch.fmin(x, x.flip(0)),
+        lambda x: torch.nn.functional.logsigmoid(100 * torch.nan_to_num(x)),
+        *(
+            lambda x, p=p: torch.cdist(torch.nan_to_num(x), torch.ones(3, 4), p)
+            for p in (0, 1, 2, 3)
+        ),
+        lambda x: torch.cdist(torch.nan_to_num(x), torch.ones(3, 4), float("inf")),
+    ],
+    ids=[
+        "fmax",
+        "fmin",
+        "logsigmoid of large numbers",
+        *(f"cdist {p}" for p in "0123"),
+        "cdist inf",
+    ],
+)
+def test_what_the_exporter_lacks_is_there(function):
+    x = torch.randn(5, 4)
+    x[0, 1] = x[4, 2] = float("nan")
+    made = build_model(Function(function), (x,), threads=1)(x)
+    torch.testing.assert_close(made, function(x), equal_nan=True)

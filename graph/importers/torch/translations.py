@@ -16,19 +16,48 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten._cdist_forward.default: _distances,
+        aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
+        aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.scaled_dot_product_attention.default: _attention,
     }
 
 
-def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
-    """A reduction along some axes, or, where none is said, of all."""
+def _opset() -> Any:
+    """ONNX's operators, of a version that the exporter takes."""
     from onnxscript import opset18
 
-    op: Any = opset18
+    return opset18
+
+
+def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
+    """A reduction along some axes, or, where none is said, of all."""
+    op = _opset()
     axes = [dim] if isinstance(dim, int) else list(dim)
     along = (op.Constant(value_ints=axes),) if axes else ()
     return getattr(op, name)(x, *along, keepdims=int(keepdim))
+
+
+def _without_nan(name: str, x: Any, y: Any) -> Any:
+    """The larger or smaller of two numbers, one of them where the other is NaN."""
+    op = _opset()
+    return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
+
+
+def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
+    """The distances of every row of x to every row of y, by the norm of order p."""
+    op = _opset()
+    last = op.Constant(value_ints=[-1])
+    apart = op.Abs(op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3])))
+    if p in (0, math.inf):
+        of = op.CastLike(op.Greater(apart, op.CastLike(op.Constant(value_float=0.0), x)), x)
+        reduced = op.ReduceSum(of, last) if p == 0 else op.ReduceMax(apart, last)
+        return op.Squeeze(reduced, last)
+    order = op.CastLike(op.Constant(value_float=float(p)), x)
+    powers = apart if p == 1 else op.Mul(apart, apart) if p == 2 else op.Pow(apart, order)
+    total = op.Squeeze(op.ReduceSum(powers, last), last)
+    return total if p == 1 else op.Sqrt(total) if p == 2 else op.Pow(total, op.Reciprocal(order))
 
 
 def _log_sigmoid(x: Any) -> Any:
@@ -53,10 +82,8 @@ def _attention(
     Heads that share keys and values become more queries of one head.
     """
     import onnx
-    from onnxscript import opset18
 
-    op: Any = opset18
-
+    op = _opset()
     rows, size = query.shape[-2:]
     keys = key.shape[-2]
     lead = list(query.shape[:-2])
