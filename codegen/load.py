@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.library.binary import MAX_THREADS, Binary
 from loopwright.codegen.library.export import FORMAT, SCHEMA
-from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.library import Library, kept_sources
 from loopwright.codegen.library.linker import architecture, scratch
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.codegen.processors import missing_features, usable_processors
@@ -45,14 +44,15 @@ def load(path: str | os.PathLike[str]) -> Library:
     features = tuple(manifest["target"]["cpu_features"])
     _check_features(path, features)
     target, extra = manifest["target"], dict(manifest["extra"])
-    origin = Origin(target["triple"], target["description"], features, (), extra)
+    place, sha = path.absolute(), manifest["sha256"]
+    origin = Origin(target["triple"], target["description"], features, (), extra, place, sha)
     if "gpu" in manifest:
         with _loadable(path, code) as file:
             return _load_gpu(file, signature, origin, manifest["gpu"])
     with _loadable(path, code) as file:
         binary = Binary(file, functions_of(signature))
     binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
-    return Library(signature, binary, origin, _kept_sources(extra))
+    return Library(signature, binary, origin, kept_sources(extra))
 
 
 def _load_gpu(path: Path, signature: Signature, origin: Origin, gpu: dict[str, str]) -> Library:
@@ -140,11 +140,3 @@ def _check_features(path: Path, features: tuple[str, ...]) -> None:
             f"{path} needs processor features that this machine lacks: {', '.join(missing)}; "
             "build it for this machine, or for a more general one"
         )
-
-
-def _kept_sources(extra: Mapping[str, Any]) -> dict[str, Callable[[], str]]:
-    """The texts that the builder put into the manifest's `extra`, under "sources"."""
-    kept = extra.get("sources")
-    if not isinstance(kept, dict):
-        return {}
-    return {str(kind): functools.partial(str, text) for kind, text in kept.items()}

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.codegen.library.torch_tensors import to_torch
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.tensors import to_torch
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
 """Options that torch.compile(options=…) may have; see `lw.build_model`."""

@@ -14,6 +14,7 @@ from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.calls import Slot
 from loopwright.codegen.library.library import Library, Sources
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
+from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 
 
@@ -67,6 +68,8 @@ class GpuLibrary(Library):
         results = call.outputs
         if out is not None:
             return out
+        if any_tensor(inputs):
+            results = tuple(map(to_torch, results))
         return results[0] if len(results) == 1 else results
 
     def _call_on_device(self, package: foreign.Package, inputs: Sequence[Any], out: Any) -> Any:
@@ -172,6 +175,16 @@ class GpuLibrary(Library):
     @threads.setter
     def threads(self, count: int) -> None:
         raise LibraryError("the threads of a GPU program are part of its config")
+
+    def __reduce__(self) -> Any:
+        """Signature and code. Raises `LibraryError` where arrays lie on a GPU, or the code is in a
+        file that was loaded."""
+        if self._bound or not self.code.image:
+            raise LibraryError(
+                f"{self.signature.name} holds arrays on a GPU, or was loaded from a file: send "
+                "the path of its export instead, load that there, and bind there"
+            )
+        return load_code, (self.signature, self.code.to_bytes(), self.origin)
 
     def _exported(self, path: Path) -> Path:
         """The kernels are in NAME.so, with a launcher that needs the GPU's driver alone. For CUDA;

@@ -33,6 +33,13 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> tuple[
     return np.ndarray(shape, dtype, buffer, start), at + start
 
 
+def aligned_copy(array: Array) -> Array:
+    """A copy that begins at a multiple of `ALIGNMENT`."""
+    copy = aligned(array.shape, array.dtype, array.nbytes)[0]
+    copy[...] = array
+    return copy
+
+
 def as_array(value: Any, parameter: Parameter) -> Array:
     """`value` as a NumPy array that shares its memory where it can, of any shape and dtype.
 
@@ -60,9 +67,10 @@ def as_array(value: Any, parameter: Parameter) -> Array:
 
 def _from_dlpack(value: Any, dtype: str) -> Array:
     torch = sys.modules.get("torch")  # never imported for this
-    if torch is not None and isinstance(value, torch.Tensor) and dtype == "bfloat16":
-        # NumPy knows no bfloat16 of DLPack's.
-        if value.dtype == torch.bfloat16:
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach()  # torch hands out no tensor that wants gradients
+        if dtype == "bfloat16" and value.dtype == torch.bfloat16:
+            # NumPy knows no bfloat16 of DLPack's.
             bits: Array = np.from_dlpack(value.view(torch.int16))
             return bits.view(numpy_dtype(dtype))
     return np.from_dlpack(value)

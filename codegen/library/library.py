@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.binary import MAX_THREADS, Binary, load_objects, raise_for
 from loopwright.codegen.library.calls import Call, Located, Slot
 from loopwright.codegen.library.header import as_identifier
-from loopwright.codegen.library.linker import is_native
+from loopwright.codegen.library.layout import KeptLayout
+from loopwright.codegen.library.linker import is_native, link, scratch
 from loopwright.codegen.library.signature import Origin, Parameter, Signature, functions_of
+from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 
@@ -32,9 +35,15 @@ class Library:
         lib.bind(W=W)(A)          # W laid out for the kernel once, not at every call
         lib.export("mm.so")       # for C, C++ and `load`: needs libc alone
 
-    Arguments are NumPy arrays, or anything that speaks DLPack on the CPU. Inputs that are not
-    dense are copied, and so is an output that overlaps an input. Calls may come from several
-    threads at once; one kernel at a time runs on the threads.
+    Arguments are NumPy arrays, or anything that speaks DLPack on the CPU. Results are arrays of
+    NumPy's, or tensors of torch's where an input is one. Inputs that are not dense are copied,
+    and so is an output that overlaps an input. Calls may come from several threads at once; one
+    kernel at a time runs on the threads.
+
+    Constants that are not bound are compared with those of the call before, byte by byte, and
+    laid out anew only if they differ. `bind` spares the comparison and the copy that it needs.
+
+    Copies share the code. A pickle holds what an export holds, and what is bound.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Library:
         self._inputs = tuple(map(Slot.of, rest))
         self._outputs = tuple(map(Slot.of, signature.outputs))
         self._names = tuple(s.name for s in self._inputs)
+        self._layout = KeptLayout()
 
     @classmethod
     def from_object(
@@ -131,7 +141,10 @@ class Library:
         pointers, keep = self._pointers(taken, made)
         self._run("main", pointers)
         del keep  # the arrays prepared for this call, until now
-        return made[0][0] if len(made) == 1 else tuple(a for a, _, _ in made)
+        results = tuple(a for a, _, _ in made)
+        if any_tensor(inputs):
+            results = tuple(map(to_torch, results))
+        return results[0] if len(results) == 1 else results
 
     def _into(self, out: Any, taken: list[Located]) -> Any:
         wanted = calls.take_outputs(out, self._outputs)
@@ -170,7 +183,7 @@ class Library:
         values = [at for _, at, _ in taken]
         keep: list[Array] = []
         if plan.unprepared:
-            keep = self._prepare({s.name: a[0] for s, a in zip(self._inputs, taken)})
+            keep = self._prepared({s.name: a[0] for s, a in zip(self._inputs, taken)})
             values += map(arrays.address, keep)
         values += plan.fixed
         values += [at for _, at, _ in written]
@@ -220,6 +233,15 @@ class Library:
     def _with(self, bound: Mapping[str, Any]) -> Library:
         return Library(self.signature, self._binary, self.origin, self._sources, bound)
 
+    def _prepared(self, values: Mapping[str, Array]) -> list[Array]:
+        """The constants laid out, from `values` and from what is bound; kept for later calls."""
+        given = [values[n] for n in self.signature.constants if n in values]
+        found = self._layout.find(given)
+        if found is None:
+            found = self._prepare(values)
+            self._layout.keep(given, found)
+        return found
+
     def _prepare(self, values: Mapping[str, Array]) -> list[Array]:
         """Lays the constants out anew, from `values` and from what is bound."""
         sources = [values[n] if n in values else self._bound[n] for n in self.signature.constants]
@@ -259,6 +281,47 @@ class Library:
             )
         return self._exported(Path(path))
 
+    def __copy__(self) -> Library:
+        """A library that shares the code and what is bound: neither is ever written."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def __deepcopy__(self, memo: Any) -> Library:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        """Code and signature, as an export holds them. Raises `LibraryError` where the file that
+        was loaded is gone or another."""
+        origin = replace(self.origin, objects=(), file=self._code())
+        threads = None if self._binary is None else self._binary.threads
+        return type(self)._restored, (self.signature, origin, self._bound, threads)
+
+    def _code(self) -> bytes:
+        """The shared object."""
+        if not self.origin.objects:
+            return self.origin.read()
+        with scratch() as folder:
+            path = folder / "library.so"
+            link(self.origin.objects, path, triple=self.origin.triple, complete=True)
+            return path.read_bytes()
+
+    @classmethod
+    def _restored(
+        cls, signature: Signature, origin: Origin, bound: Mapping[str, Any], threads: int | None
+    ) -> Library:
+        """The library of a pickle, loaded where this machine can run it."""
+        binary = None
+        if is_native(origin.triple) and not missing_features(origin.cpu_features):
+            with scratch() as folder:
+                path = folder / "library.so"
+                path.write_bytes(origin.read())
+                binary = Binary(path, functions_of(signature))
+            wanted = signature.threads if threads is None else threads
+            binary.threads = min(wanted, usable_processors(), MAX_THREADS)
+        aligned = {name: arrays.aligned_copy(array) for name, array in bound.items()}
+        return cls(signature, binary, origin, kept_sources(origin.extra), aligned)
+
     def _exported(self, path: Path) -> Path:
         from loopwright.codegen.library.export import export
 
@@ -268,4 +331,14 @@ class Library:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
         numerics = self.origin.extra.get("numerics")
         kept = f", {numerics} numerics" if numerics else ""
-        return f"<{type(self).__name__} {self.signature}{kept}{bound}>"
+        loose = [name for name in self.signature.constants if name in self._names]
+        constants = f", constants to bind: {', '.join(loose)}" if loose else ""
+        return f"<{type(self).__name__} {self.signature}{kept}{bound}{constants}>"
+
+
+def kept_sources(extra: Mapping[str, Any]) -> Sources:
+    """The texts that the builder put into the manifest's `extra`, under "sources"."""
+    kept = extra.get("sources")
+    if not isinstance(kept, dict):
+        return {}
+    return {str(kind): functools.partial(str, text) for kind, text in kept.items()}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from loopwright.dsl.dtypes import DTYPES, item_bytes
@@ -157,6 +159,24 @@ class Origin:
     """The object files; none for a library that was loaded from a file."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Whatever the builder wants kept in the manifest; JSON."""
+    file: bytes | Path | None = None
+    """The shared object, or where it was loaded from; None where it was built here."""
+    sha256: str = ""
+    """Hash of a shared object that was loaded from a path."""
+
+    def read(self) -> bytes:
+        """The shared object. Raises `LibraryError` where it is gone, or is another one now."""
+        if isinstance(self.file, bytes):
+            return self.file
+        try:
+            code = self.file.read_bytes() if self.file is not None else b""
+        except OSError as error:
+            raise LibraryError(f"{self.file}: cannot read the library: {error}") from error
+        if hashlib.sha256(code).hexdigest() != self.sha256:
+            raise LibraryError(
+                f"{self.file} is not what was loaded from it any more: load it again"
+            )
+        return code
 
 
 def functions_of(signature: Signature) -> dict[str, Sequence[Parameter]]:

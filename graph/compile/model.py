@@ -18,6 +18,7 @@ from loopwright.codegen.library.arrays import check as check_array
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import is_native
 from loopwright.codegen.library.signature import Parameter
+from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.codegen.target import processor, resolve
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
@@ -30,7 +31,6 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.importers.read import read_model
-from loopwright.graph.importers.torch.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.network import NotPlannable, check_plannable, network
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.transforms.fusion import network_of

@@ -22,12 +22,12 @@ from tvm import relax
 from loopwright.codegen.library.calls import positional
 from loopwright.codegen.library.export import check_path, check_place, write_together
 from loopwright.codegen.library.linker import scratch
+from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.codegen.target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.compile.relax_pass import BuildOptions, replaced, tasks_in
 from loopwright.graph.importers.read import Source
-from loopwright.graph.importers.torch.tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.graph.tasks import Task
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.store import Record

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.codegen.library.torch_tensors import detached, to_numpy
 from loopwright.dsl.dtypes import largest
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
-from loopwright.graph.importers.torch.tensors import detached, to_numpy
 
 _CLOSE = 1e-2
 """Share of an output's largest value: more than rounding, less than another operator."""

@@ -156,7 +156,21 @@ def test_torch_tensors_pass_bfloat16_included(matmul):
     torch.testing.assert_close(out, A @ W, rtol=1e-4, atol=1e-4)
     same = kernels.elementwise("bfloat16", compute=lambda x: x)
     X = torch.arange(40).to(torch.bfloat16)
-    assert np.array_equal(same(X)[0].astype(np.float32), X.float().numpy())
+    doubled, copied = same(X)
+    assert doubled.dtype == copied.dtype == torch.bfloat16
+    assert torch.equal(doubled, X)
+
+
+@pytest.mark.torch
+def test_torch_tensors_come_back_where_one_goes_in(matmul):
+    import torch
+
+    A, W = matrices()
+    expected = torch.from_numpy(matmul(A, W))
+    wants_gradients = torch.from_numpy(A).requires_grad_()
+    for result in (matmul(torch.from_numpy(A), W), matmul(wants_gradients, W=torch.from_numpy(W))):
+        assert isinstance(result, torch.Tensor)
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize(

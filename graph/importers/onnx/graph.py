@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.codegen.library.torch_tensors import detached, to_numpy
 from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
@@ -29,7 +30,6 @@ from loopwright.graph.importers.onnx.call import (
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
-from loopwright.graph.importers.torch.tensors import detached, to_numpy
 
 _OWN = ("", "ai.onnx")
 _MOST_FIXED = 64
