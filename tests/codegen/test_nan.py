@@ -54,7 +54,7 @@ def test_relu_and_clip_keep_nan(target):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("op", [lw.max, lw.min])
-@pytest.mark.parametrize("columns", [3, 33, 200])
+@pytest.mark.parametrize("columns", [3, pytest.param(33, marks=pytest.mark.slow), 200])
 def test_reductions_keep_nan_wherever_it_stands(op, columns, target):
     rng = np.random.default_rng(columns)
     given = rng.standard_normal((9, columns)).astype("float32")

@@ -84,6 +84,7 @@ def test_a_model_is_tuned_built_and_run(here):
     assert not [*Path().glob("*.txt*"), *Path().glob("[ab].npy")]
 
 
+@pytest.mark.slow
 def test_a_share_of_the_time_is_tuned_and_the_end_compares_estimate_and_measurement(here):
     options = ("--shape", "x=7,13", "--threads", "1", "--layout", "given")
     said = _call("tune-model", "net.onnx", *options, "--share", "0.01", "--trials", "2")

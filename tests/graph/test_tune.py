@@ -233,6 +233,7 @@ def test_what_an_interrupted_search_found_goes_before_what_was_compared_in_the_n
     assert chosen(5e-6, alone=()) == compared  # as in a store that `export_best` wrote
 
 
+@pytest.mark.slow
 def test_a_search_that_goes_on_knows_how_fast_it_improved(net, tmp_path):
     model, x = net
     target = resolve("cpu", 1)

@@ -75,6 +75,7 @@ def test_a_model_that_sorts_is_tuned_in_what_the_notation_can_say(made, tmp_path
     np.testing.assert_allclose(model(x), net(x).detach(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_of_very_many_inputs_runs_there(tmp_path):
     class Many(torch.nn.Module):
         def forward(self, xs):

@@ -105,6 +105,7 @@ def test_a_model_that_goes_on_from_another_remembers_what_that_one_learned_from(
     assert sum(second.about["kinds"].values()) == len(groups)
 
 
+@pytest.mark.slow
 def test_a_model_beside_others_counts_half_in_the_mean_of_their_scores(groups, tmp_path):
     first, second = train(groups[:1]), train(groups[1:], "blend", beside=[train(groups[:1])])
     assert second.about["workloads"] == sorted({g.workload.key for g in groups})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import warnings
@@ -74,6 +75,7 @@ def onnx_of(program: Any) -> Any:
             f"models of torch are read as ONNX, which needs the package {error.name}: "
             'pip install "loopwright[torch]"'
         ) from error
+    _read_functions_once()
     with _quiet(), _reshaping(program):
         try:
             made = _to_onnx(program)
@@ -96,6 +98,17 @@ def _to_onnx(program: Any) -> Any:
     )
     assert made is not None
     return made.model_proto
+
+
+def _read_functions_once() -> None:
+    """Have the exporter keep the functions of onnxscript: it would parse the source of all five
+    hundred in every call, which takes longer than a small model."""
+    with suppress(ImportError, AttributeError):  # another version may have no such function
+        from torch.onnx._internal.exporter import _registration
+
+        source = _registration.onnxscript_apis
+        if not hasattr(source.get_torchlib_ops, "cache_info"):
+            source.get_torchlib_ops = functools.cache(source.get_torchlib_ops)
 
 
 @contextmanager
