@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from searched import searched
 from suites import SUITES, select
 from suites.row import Row
 
@@ -147,7 +146,7 @@ def find(row: Row, threads: int, trials: int, seed: int, load: bool) -> Found:
     """One search."""
     work = row.request.workload
     with loaded(load):
-        tuned = searched(work, threads=threads, trials=trials, seed=seed, records=None)
+        tuned = lw.tune(work, threads=threads, trials=trials, seed=seed, records=None)
     claimed = None if tuned.speedup is None else tuned.speedup.value
     code = hashed(work, tuned.config, threads)
     return Found(seed, tuned.config.to_json(), code, claimed, tuned.claim)

@@ -28,11 +28,11 @@ from gpu_peak import GpuLimits, NoGpuError, gpu_limits
 from outcomes import Outcome, load, mean, merged, outcome, save
 from peers import Peer, Processes
 from rich.console import Console
-from searched import searched
 from suites.gpu import GOALS, SUITES
 from suites.row import Row
 from tables import table
 
+import loopwright as lw
 from loopwright.measure.local import LocalDevice
 
 _PATIENCE = 1800.0  # seconds; torch.compile tries many kernels
@@ -43,7 +43,7 @@ def ours(row: Row, processors: int, expected: str, trials: int, records: Path) -
     """Our contender, tuned now unless the store has as many trials."""
     if not trials:
         return gpu_contract.peer("ours", row, processors, expected)
-    found = searched(row.request.workload, "cuda", trials, records=records)
+    found = lw.tune(row.request.workload, "cuda", trials, records=records)
     return gpu_contract.peer("ours", row, processors, expected, config=found.config.to_json())
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-from searched import searched
 from suites import SUITES, select
 from suites.drawn import drawn
 
@@ -53,7 +52,7 @@ def found(work: lw.Workload, threads: int, trials: int, records: Path) -> Config
     """The best of a search."""
     best = tune(work, threads=threads, trials=0, records=records, transfer=None)
     if len(best.history) < trials:
-        best = searched(work, threads=threads, trials=trials, records=records, transfer=None)
+        best = lw.tune(work, threads=threads, trials=trials, records=records, transfer=None)
     return best.config
 
 

@@ -20,8 +20,9 @@ from contenders.reference import reference
 from peers import compare
 from rich.console import Console
 from rich.table import Table
-from searched import searched
 from suites import SUITES, select
+
+import loopwright as lw
 
 
 @click.command(help=__doc__)
@@ -41,7 +42,7 @@ def main(rows: tuple[str, ...], trials: int, rounds: int, threads: int) -> None:
             np.save(expected, reference(row))
             start = perf_counter()
             workload = row.request.workload
-            config = searched(workload, trials=trials, threads=threads, records=None).config
+            config = lw.tune(workload, trials=trials, threads=threads, records=None).config
             our_seconds = perf_counter() - start
             their_seconds = tuned(row, threads, trials, Path(folder))
             theirs, ours = contenders.METASCHEDULE, contenders.OURS

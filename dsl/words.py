@@ -1,5 +1,10 @@
 """Words for what is told."""
 
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
 _LONGEST = 60  # characters of a value in a message
 
 
@@ -18,3 +23,13 @@ def brief(value: object) -> str:
     if len(text) > _LONGEST:
         return f"{kind} {text[:_LONGEST]}…"
     return text if value is None or text.startswith(kind) else f"{kind} {text}"
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """A value as a notebook shows it: a table with a title and a row for each of its parts."""
+    cells = "".join(
+        f"<tr><th>{html.escape(name)}</th>"
+        f'<td style="text-align: left; white-space: pre-wrap">{html.escape(str(value))}</td></tr>'
+        for name, value in rows.items()
+    )
+    return f"<table><caption>{html.escape(title)}</caption>{cells}</table>"

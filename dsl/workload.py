@@ -28,7 +28,7 @@ from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
 from loopwright.dsl.size import Dim, Size, dim, extent_at, merged, solved
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.words import brief
+from loopwright.dsl.words import brief, html_table
 
 SCHEMA = 1
 
@@ -179,6 +179,9 @@ class Workload:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table("Workload", {"definitions": self})
 
 
 def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Workload:

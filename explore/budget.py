@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.words import counted
@@ -11,6 +12,19 @@ from loopwright.dsl.words import counted
 
 class TuningError(LoopwrightError):
     """A search that cannot begin, or one in which nothing worked."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A search that the user ended. It is no `Exception`, so that a loop of searches ends too.
+
+    Attributes
+    ----------
+    tuned: the `Tuned` of what was found.
+    """
+
+    def __init__(self, tuned: Any) -> None:
+        super().__init__(f"{tuned}; the `tuned` of this exception is the result")
+        self.tuned = tuned
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ FINALISTS, ROUNDS = 8, 20
 """The comparison at the end, which a noisy neighbour at the wrong moment must not decide: at most
 so many of the best, a quarter of all, are measured side by side, so many samples each; the better
 ones of them are measured again as finalists."""
+INTERRUPTED = "interrupted"
+"""End of a search that the user ended."""
 LONGEST = 30.0
 """Seconds that a comparison takes, about: of slow programs fewer samples are taken, and of very
 slow ones fewer are compared."""
@@ -47,11 +49,11 @@ def finalize(session: Session, end: str) -> Tuned:
     finalists: list[Finalist] = []
     disturbed = ""
     try:
-        compared = end != "interrupted" and not session.budget.zero_shot
+        compared = end != INTERRUPTED and not session.budget.zero_shot
         while compared and session.ranked() and not finalists:
             finalists, disturbed = _compared(session)
     except KeyboardInterrupt:
-        end = "interrupted"
+        end = INTERRUPTED
     if not session.ranked():
         raise session.nothing_worked(end)
     best = finalists[0].config if finalists else _uncompared(session)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import counted, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.explore.significance import Finalist, Ratio
 from loopwright.measure.device import Measurement
@@ -85,3 +85,16 @@ class SearchResult:
         )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows: dict[str, object] = {"config": self.config, "end": self.end}
+        if self.record is not None:
+            rows = {
+                "best": f"{self.seconds * 1e3:.4g} ms",
+                "default": f"{self.default * 1e3:.4g} ms",
+                "claim": self.claim,
+                "trials": len(self.history),
+                "target": self.target,
+                **rows,
+            }
+        return html_table("Tuned", rows)

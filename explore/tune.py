@@ -15,9 +15,9 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
-from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.finalize import finalize, unmeasured
-from loopwright.explore.report.callbacks import Callback
+from loopwright.explore.budget import Budget, Interrupted, TuningError
+from loopwright.explore.finalize import INTERRUPTED, finalize, unmeasured
+from loopwright.explore.report.callbacks import Callback, display, is_watched
 from loopwright.explore.session import Session
 from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Mask, Points
@@ -81,6 +81,7 @@ def tune(  # noqa: PLR0913 - what users choose
     numerics: str | Numerics = "standard",
     batch: int | None = None,
     schedule: Schedule | None = None,
+    progress: bool | None = None,
 ) -> Tuned:
     """Search the space of a workload for its fastest program on a machine.
 
@@ -88,7 +89,7 @@ def tune(  # noqa: PLR0913 - what users choose
     The default schedule is the first candidate, so the result is never slower than that. Every
     measurement goes to the record store; the same call again goes on from there, counting the
     trials that were done, so that after all of them it compares the best once more. Ctrl-C ends
-    the search and returns what was found.
+    the search with `Interrupted`, whose `tuned` is what was found.
 
     Parameters
     ----------
@@ -114,12 +115,19 @@ def tune(  # noqa: PLR0913 - what users choose
     batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
         the strategy is "transfer".
     schedule: its ε, λ and α, and the annealing's numbers.
+    progress: whether to show on standard error how it goes; by default in a terminal and in a
+        notebook, unless there are callbacks.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
-    `DeviceError` if the device cannot measure at all.
+    `DeviceError` if the device cannot measure at all; `KeyboardInterrupt` at Ctrl-C before
+    anything was measured.
     """
     workload = as_workload(workload)
+    if progress is None:
+        progress = not callbacks and is_watched()
+    if progress:
+        callbacks = (*callbacks, display())
     budget = Budget.of(trials, minutes, effort)
     options = TuneOptions(
         records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
@@ -162,6 +170,8 @@ def _search(workload: Workload, device: Device, budget: Budget, options: TuneOpt
                 result = finalize(session, _run(session, tuner, options.batch))
     for callback in callbacks:
         callback.finish(result)
+    if result.end == INTERRUPTED:
+        raise Interrupted(result)
     return result
 
 
@@ -253,7 +263,9 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
                 session.device.check()
         return algorithm_1(session, tuner, earlier, batch)
     except KeyboardInterrupt:
-        return "interrupted"
+        if not session.ranked():
+            raise
+        return INTERRUPTED
 
 
 @contextmanager

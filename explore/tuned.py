@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.library.library import Library
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tuned(SearchResult):
     """The result of `tune`: the program, and reports of how it was found."""
 

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.build import space_of as space
     from loopwright.codegen.library.library import Library
     from loopwright.codegen.load import load
+    from loopwright.explore.budget import Interrupted
     from loopwright.explore.tune import tune
     from loopwright.graph.compile.model import build_model
     from loopwright.graph.importers.tir import from_tir
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 
 # What needs TVM, or is seldom needed, is imported when it is first used.
 _LATER = {
+    "Interrupted": ("loopwright.explore.budget", "Interrupted"),
     "Library": ("loopwright.codegen.library.library", "Library"),
     "build": ("loopwright.codegen.build", "build"),
     "build_model": ("loopwright.graph.compile.model", "build_model"),
@@ -108,6 +110,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Interrupted",
     "Library",
     "LoopwrightError",
     "Workload",

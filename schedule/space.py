@@ -11,6 +11,7 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import html_table
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.cpu.sketches import CpuSketches
@@ -38,6 +39,23 @@ class Space:
     target: Target
     sketches: tuple[Sketch, ...]
     numerics: Numerics = Numerics.STANDARD
+
+    def __repr__(self) -> str:
+        return (
+            f"<Space of {', '.join(t.name for t in self.workload.outputs)}: sketches: "
+            f"{len(self.sketches)}, configs: {self.size:.3g}, {self.numerics} numerics>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "workload": self.workload,
+            "target": self.target,
+            "numerics": self.numerics,
+            "sketches": len(self.sketches),
+            "configs": f"{self.size:,}",
+            "default": self.default,
+        }
+        return html_table("Space", rows)
 
     @functools.cached_property
     def data_dependent(self) -> tuple[Sketch, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from peers import Peer
-from searched import searched
 from suites.row import Row
 
 import contenders
@@ -80,7 +79,7 @@ class Tuning:
         key = f"{workload.key} {threads} {count} {self.numerics} {machine}"
         space = lw.space(workload, target, numerics=self.numerics)
         if key not in known or Config.from_json(known[key]) not in space:
-            tuned = searched(
+            tuned = lw.tune(
                 workload,
                 trials=count,
                 threads=threads,

@@ -21,6 +21,7 @@ from loopwright.codegen.library.signature import Origin, Parameter, Signature, f
 from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+from loopwright.dsl.words import html_table
 
 Sources = Mapping[str, Callable[[], str]]
 
@@ -280,6 +281,18 @@ class Library:
                 f"called on, and prepare the weights there ({', '.join(self._bound)})"
             )
         return self._exported(Path(path))
+
+    def _repr_html_(self) -> str:
+        constants = self.signature.constants
+        rows = {
+            "inputs": "\n".join(
+                f"{p}{', constant' if p.name in constants else ''}" for p in self.inputs
+            ),
+            "bound": ", ".join(self._bound) or "none",
+            "outputs": "\n".join(map(str, self.signature.outputs)),
+            "target": self.origin.target,
+        }
+        return html_table(f"{type(self).__name__} {self.signature.name}", rows)
 
     def __copy__(self) -> Library:
         """A library that shares the code and what is bound: neither is ever written."""

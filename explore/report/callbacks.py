@@ -165,6 +165,13 @@ class LiveDisplay(Callback):
         return table
 
 
+def is_watched() -> bool:
+    """Return whether somebody sees standard error: on a terminal, or in a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return sys.stderr.isatty() or getattr(shell, "kernel", None) is not None
+
+
 def display(peak: float | None = None) -> Callback:
     """Callback for standard error: live on a terminal, plain lines elsewhere."""
     return LiveDisplay(peak) if sys.stderr.isatty() else PlainLines(peak)

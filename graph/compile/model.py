@@ -23,7 +23,7 @@ from loopwright.codegen.target import processor, resolve
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import counted, html_table
 from loopwright.graph.compile.link import Linked, link
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork, build_vm
@@ -76,6 +76,18 @@ class TunedModel:
         steps = counted(len(self.work.network.steps), "step")
         of = counted(len(tasks), "task")
         return f"<TunedModel: {steps}, {tuned} of {of} tuned, {self.work.numerics} numerics>"
+
+    def _repr_html_(self) -> str:
+        library, tasks = self.library, self.work.tasks
+        rows = {
+            "inputs": "\n".join(map(str, library.inputs)),
+            "outputs": "\n".join(map(str, library.signature.outputs)),
+            "steps": len(self.work.network.steps),
+            "tasks": len(tasks),
+            "tuned": sum(t.workload.key in self.records for t in tasks),
+            "numerics": self.work.numerics,
+        }
+        return html_table("TunedModel", rows)
 
     @property
     def library(self) -> Library:
@@ -322,11 +334,15 @@ def build_model(  # noqa: PLR0913 - what users choose
     return without_source(built)
 
 
+def _no_reference() -> None:
+    return None
+
+
 def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
     """A model that does not keep what it was made of, which may be as large as its weights."""
     if built.work.source is None:
         return built
-    left = replace(built.work.source, module=None, ask=lambda: None, written=None)
+    left = replace(built.work.source, module=None, ask=_no_reference, written=None)
     if isinstance(built, TunedModel):
         return replace(built, work=replace(built.work, source=left))
     return replace(built, work=replace(built.work, source=left, module=None))

@@ -134,7 +134,7 @@ def tune(options: _Options) -> None:
     output = _output(options, workload.outputs[0].name)
 
     from loopwright.codegen.target import resolve
-    from loopwright.explore.budget import Budget
+    from loopwright.explore.budget import Budget, Interrupted
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
     from loopwright.explore.strategies.annealing import Schedule
@@ -148,21 +148,24 @@ def tune(options: _Options) -> None:
         check_store(options.records)
     zero_shot = Budget.of(options.trials, options.minutes, options.effort).zero_shot
     peak = None if zero_shot else _peak_flops(machine)  # which takes seconds to find out
-    tuned = run(
-        workload,
-        machine,
-        trials=options.trials,
-        minutes=options.minutes,
-        effort=options.effort,
-        records=options.records,
-        seed=options.seed,
-        strategy=options.strategy,
-        model=options.model,
-        callbacks=[display(peak)],
-        transfer=options.transfer,
-        numerics=options.numerics,
-        schedule=Schedule(acquisition=options.acquisition),
-    )
+    try:
+        tuned = run(
+            workload,
+            machine,
+            trials=options.trials,
+            minutes=options.minutes,
+            effort=options.effort,
+            records=options.records,
+            seed=options.seed,
+            strategy=options.strategy,
+            model=options.model,
+            callbacks=[display(peak)],
+            transfer=options.transfer,
+            numerics=options.numerics,
+            schedule=Schedule(acquisition=options.acquisition),
+        )
+    except Interrupted as interrupted:
+        tuned = interrupted.tuned
     written = [_written(tuned, output)]
     written += [tuned.plot(options.plot)] if options.plot else []
     written += [tuned.report(options.report)] if options.report else []

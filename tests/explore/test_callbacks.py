@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+import loopwright as lw
 from loopwright.explore.budget import Budget
 from loopwright.explore.report.callbacks import (
+    Callback,
     LiveDisplay,
     PlainLines,
     Progress,
@@ -18,6 +22,7 @@ from loopwright.explore.report.callbacks import (
     display,
     speed,
 )
+from tests.explore.synthetic import MadeUp, matmul
 
 P = Progress(
     doing="measuring",
@@ -73,6 +78,29 @@ def test_the_live_display_shows_all_of_it():
     for part in ("2 ms, 100.0 GFLOP/s (25% of peak)", "77", "3 build, 1 timeout"):
         assert part in text
     assert "[not markup]" in text
+
+
+@pytest.mark.parametrize(
+    ("terminal", "notebook", "options", "shown"),
+    [
+        (False, False, {}, False),
+        (True, False, {}, True),
+        (False, True, {}, True),
+        (True, True, {"progress": False}, False),
+        (False, False, {"progress": True}, True),
+        (True, False, {"callbacks": [Callback()]}, False),
+    ],
+)
+def test_a_search_shows_its_progress_where_somebody_sees_it(
+    monkeypatch, terminal, notebook, options, shown
+):
+    told = io.StringIO()
+    shell = SimpleNamespace(kernel=object()) if notebook else object()
+    monkeypatch.setattr(told, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr("sys.stderr", told)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    lw.tune(matmul(), device=MadeUp(), trials=4, records=None, strategy="random", **options)
+    assert bool(told.getvalue()) == shown
 
 
 def test_without_a_terminal_there_are_plain_lines():

@@ -183,9 +183,12 @@ def test_minutes_end_a_search(clock):
     assert "1 minute" in tuned.end
 
 
-def test_an_interrupt_returns_what_was_found(tmp_path):
+def test_an_interrupt_ends_a_loop_of_searches_and_carries_what_was_found(tmp_path):
     device = MadeUp(interrupt_at=45)
-    tuned = run(device, records=tmp_path / "r.db")
+    with pytest.raises(lw.Interrupted, match=r"45 trials.*the `tuned` of this") as caught:
+        run(device, records=tmp_path / "r.db")
+    assert not isinstance(caught.value, Exception)
+    tuned = caught.value.tuned
     assert tuned.end == "interrupted"
     assert len(tuned.history) == 45
     assert tuned.config == min(device.measured, key=cost)
@@ -194,15 +197,17 @@ def test_an_interrupt_returns_what_was_found(tmp_path):
         assert len(store) == 45
 
 
-def test_an_interrupt_before_anything_was_measured_is_an_error():
-    with pytest.raises(TuningError, match="interrupted before anything was measured"):
+def test_an_interrupt_before_anything_was_measured_passes_through():
+    with pytest.raises(KeyboardInterrupt) as caught:
         run(MadeUp(interrupt_at=0))
+    assert not isinstance(caught.value, lw.Interrupted)
 
 
 def test_the_same_command_again_goes_on_and_counts_what_was_done(tmp_path):
     first, second, third = MadeUp(interrupt_at=45), MadeUp(), MadeUp()
     path = tmp_path / "r.db"
-    run(first, records=path)
+    with pytest.raises(lw.Interrupted):
+        run(first, records=path)
     resumed = run(second, records=path)
     assert resumed.resumed == 45
     assert len(resumed.history) == 80

@@ -1,5 +1,7 @@
 """Whole models: in from torch, ONNX and Relax, out as one library that equals the original."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -62,6 +64,13 @@ def built(net):
 def test_a_model_is_shown_in_one_line(built):
     assert repr(built) == "<TunedModel: 8 steps, 0 of 5 tasks tuned, standard numerics>"
     assert len(repr(built.work)) < 80
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_and_pickles_of_a_model_compute_the_same(net, built, copied):
+    _, x = net
+    for one, other in zip(copied(built)(x), built(x), strict=True):
+        assert (one == other).all()
 
 
 def _equal(got, wanted):

@@ -48,20 +48,20 @@ def torch_program(model: Any, inputs: Inputs) -> Any:
 
 def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
     """Function that makes dicts, lists and the like of a program's outputs."""
-    from torch.utils import _pytree
-
     spec = program.call_spec.out_spec
     tensors = [not hasattr(s.arg, "value") for s in program.graph_signature.output_specs]
     plain = spec.type is tuple and all(c.is_leaf() for c in spec.children()) and all(tensors)
     if spec.is_leaf() or (plain and spec.num_leaves > 1):
         return None
 
-    def nested(outputs: Sequence[Any]) -> Any:
-        left = iter(outputs)
-        leaves = [next(left) if tensor else None for tensor in tensors[-spec.num_leaves :]]
-        return _pytree.tree_unflatten(leaves, spec)
+    return functools.partial(_nested, spec, tensors[-spec.num_leaves :])
 
-    return nested
+
+def _nested(spec: Any, tensors: Sequence[bool], outputs: Sequence[Any]) -> Any:
+    from torch.utils import _pytree
+
+    left = iter(outputs)
+    return _pytree.tree_unflatten([next(left) if tensor else None for tensor in tensors], spec)
 
 
 def onnx_of(program: Any) -> Any:

@@ -1,0 +1,40 @@
+"""Values as a prompt and a notebook show them."""
+
+from __future__ import annotations
+
+import pytest
+
+import loopwright as lw
+from tests.codegen import kernels
+from tests.explore.synthetic import MadeUp, matmul, matmul_space
+
+
+def tuned():
+    return lw.tune(matmul(), device=MadeUp(), trials=4, records=None, strategy="random")
+
+
+VALUES = {
+    "Workload": (matmul, "float32"),
+    "Library": (lambda: kernels.matmul(packed=True), "W: float32[12, 16], constant"),
+    "Space": (matmul_space, "configs"),
+    "Tuned": (tuned, "4"),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_is_short_at_a_prompt_and_a_table_in_a_notebook(name):
+    make, part = VALUES[name]
+    value = make()
+    assert len(repr(value)) < 500
+    shown = value._repr_html_()
+    assert f"<caption>{name}" in shown
+    assert part in shown
+    assert "object at 0x" not in shown
+    assert "<lambda>" not in shown
+
+
+def test_what_is_shown_in_a_notebook_is_escaped():
+    i = lw.indices("i")
+    A, B = lw.tensor("A", (8,)), lw.tensor("B")
+    B[i] = lw.where(A[i] < 0, 0, A[i])
+    assert "A[i] &lt; 0" in lw.workload(B)._repr_html_()
