@@ -179,6 +179,21 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+_OTHERS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+
+
+def _similar(mcpu: str, known: set[str]) -> str:
+    """What may have been meant by a processor that is not among those `known`."""
+    close = sorted(c for c in known if c[:3] == mcpu[:3])
+    if close:
+        return f"; similar ones: {', '.join(close[:8])}"
+    for triple in _OTHERS:
+        probe = _tvm_target(triple, "", ())
+        if mcpu in {str(c) for c in tvm.target.codegen.llvm_get_cpu_archlist(probe)}:
+            return f'; it is one of another architecture: add "mtriple": "{triple}" to the target'
+    return f"; it knows {', '.join(sorted(known)[:8])}, …"
+
+
 def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
     """TVM takes a wrong `mcpu` for the generic one with no more than a line in its log."""
     probe = _tvm_target(triple, "", ())
@@ -187,10 +202,7 @@ def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
     except Exception as error:
         raise TargetError(f"LLVM does not know the triple {triple!r}: {error}") from error
     if mcpu and mcpu not in known:
-        close = sorted(c for c in known if c[:3] == mcpu[:3])
-        raise TargetError(
-            f"LLVM knows no processor {mcpu!r} for {triple}; similar ones: {', '.join(close[:20])}"
-        )
+        raise TargetError(f"LLVM knows no processor {mcpu!r} for {triple}{_similar(mcpu, known)}")
     for feature in features:
         if feature[:1] not in ("+", "-"):
             raise TargetError(f'feature {feature!r}: write "+{feature}" or "-{feature}"')

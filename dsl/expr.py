@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopwright.dsl.dtypes import is_float, limits
-from loopwright.dsl.elements import FLOAT_FUNCTIONS
+from loopwright.dsl.elements import BINARY, FLOAT_FUNCTIONS, UNARY
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
@@ -36,13 +36,31 @@ BITWISE = {**LOGICAL, "xor": "^", **SHIFTS}
 DIVISIONS = {"floordiv": "//", "mod": "%", "trunc_div": "trunc_div", "fmod": "fmod"}
 FLOAT_ONLY = (*FLOAT_FUNCTIONS, "div", "atan2")
 REDUCERS = ("sum", "max", "min", "prod")
+_UFUNCS = {f: name for name, f in (UNARY | BINARY).items() if isinstance(f, np.ufunc)}
+_UFUNCS[np.power] = "pow"
 _MOST_PRODUCTS = 8  # factors of a power that is written as a product
 
 
 class Expr:
     """An element expression; Python's operators build larger ones."""
 
-    __array_ufunc__ = None  # `np.float32(2) * A[i]` is ours, not an array of objects
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **options: Any) -> Expr:
+        """NumPy's functions are those of the notation: `np.exp(A[i])` is `lw.exp(A[i])`."""
+        op = _UFUNCS.get(ufunc) if method == "__call__" and not options else None
+        if op is None:
+            raise NotationError(
+                f"np.{ufunc.__name__} works on arrays, and the notation has no such function of "
+                f"elements; it has {', '.join(sorted(FLOAT_FUNCTIONS))} and those of dir(lw)"
+            )
+        return unary(op, *inputs) if len(inputs) == 1 else binary(op, *inputs)
+
+    def __matmul__(self, other: object) -> Expr:
+        raise NotationError(
+            "@ is for matrices, and these are elements: write C[i, j] += A[i, k] * B[k, j], or "
+            "lw.ops.matmul(A, B)"
+        )
+
+    __rmatmul__ = __matmul__
 
     @property
     def dtype(self) -> str:
@@ -289,9 +307,17 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
         return value
     if isinstance(value, IndexExpr):
         return IndexValue(value.affine())
-    number = value.item() if isinstance(value, np.generic) else value
+    number: Any = value
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.shape == ()):
+        number = value.item()  # comparisons of NumPy's numbers come as arrays without axes
     if not isinstance(number, (bool, int, float)):
+        shape = getattr(value, "shape", None)
         hint = ": write its indices, T[i, j]" if hasattr(value, "shape") else ""
+        if hint and hasattr(value, "__array__"):
+            hint = (
+                "; a definition has no data: write the elements of a tensor, "
+                f'lw.tensor("T", {shape})[…], and give the array to the library\'s call'
+            )
         if isinstance(value, Size):
             hint = f": {value} is an extent; what computes with it, such as a mean, takes a number"
         raise NotationError(f"{type(value).__name__} is not an element expression{hint}")

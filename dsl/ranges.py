@@ -93,7 +93,18 @@ def _agree(evidence: dict[Index, tuple[int, str]], index: Index, extent: int, pl
     if known[0] != extent:
         raise RangeError(
             f"index {index} ranges over {known[0]} by {known[1]}, but over {extent} by {place}"
+            f"{_remedy(index, known[0], extent)}"
         )
+
+
+def _remedy(index: Index, one: int, other: int) -> str:
+    """Way to read the beginning of the longer axis alone, where no size is open."""
+    if index.extent is not None or not (isinstance(one, int) and isinstance(other, int)):
+        return ""
+    return (
+        f"; give axes of one extent, or declare the part that is read of the longer one: "
+        f'lw.indices("{index}", {index}={min(one, other)})'
+    )
 
 
 def _derive(evidence: dict[Index, tuple[int, str]], positions: list[_Position]) -> None:

@@ -26,6 +26,7 @@ from loopwright.dsl.expr import (
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
+from loopwright.dsl.refusals import NoArithmetic
 from loopwright.dsl.size import Size
 
 
@@ -47,7 +48,7 @@ class Definition:
         return {index: _known(index) for index in (*self.axes, *self.reduce)}
 
 
-class Tensor:
+class Tensor(NoArithmetic):
     """A named array of elements: an input, or defined once by `T[i, j] = …` or `T[i, j] += …`.
 
     Sums and products of halves (float16, bfloat16) go through float32 and are rounded once:
@@ -119,6 +120,13 @@ class Tensor:
         reducer = body.op if isinstance(body, Reduce) else None
         self._define(axes, reducer, body.x if isinstance(body, Reduce) else body)
 
+    def _refusal(self) -> str:
+        return (
+            f"{self.name} is a tensor, and operators work on its elements: write its indices, "
+            f"{self.name}[i, j]; products of matrices are lw.ops.matmul(A, B) or "
+            "C[i, j] += A[i, k] * B[k, j]"
+        )
+
     def __iter__(self) -> None:
         raise NotationError(f"{self.name} is not iterable: index it by lw.indices(…)")
 
@@ -127,7 +135,10 @@ class Tensor:
 
     def _check_left(self, subscript: tuple[Affine, ...]) -> tuple[Index, ...]:
         if self.definition is not None:
-            raise NotationError(f"{self.name} is already defined; a tensor is defined once")
+            raise NotationError(
+                f"{self.name} is already defined; a tensor is defined once, so give what is "
+                "computed of it a name of its own"
+            )
         axes = []
         for position in subscript:
             index = position.plain()
@@ -208,24 +219,29 @@ def _check_positions(name: str, body: Expr, extents: Mapping[Index, int]) -> Non
                 )
 
 
-class _Pending:
+class _Pending(NoArithmetic):
     """`C[i, j]` for a tensor without a shape yet: only `C[i, j] += …` makes sense of it."""
 
     def __init__(self, tensor: Tensor, subscript: tuple[Affine, ...]) -> None:
         self.tensor, self.subscript = tensor, subscript
 
     # `+` is refused, so the two need not agree.
-    def __iadd__(self, value: object) -> Expr:  # type: ignore[misc]
+    def __iadd__(self, value: object) -> Expr:  # type: ignore[misc, override]
         return Reduce("sum", as_expr(value))
 
     def __getattr__(self, name: str) -> Any:
-        raise NotationError(f"{self.tensor.name} is read before it has a shape or a definition")
+        return self._refuse()
 
-    def _refuse(self, other: object = None) -> Any:
-        raise NotationError(f"{self.tensor.name} is read before it has a shape or a definition")
+    def _refusal(self) -> str:
+        return f"{self.tensor.name} is read before it has a shape or a definition"
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    def _no_reduction(self, value: object) -> Any:
+        raise NotationError(
+            f"{self.tensor.name} is defined by `=` or `+=` alone: sum negated elements for `-=`, "
+            f"{self.tensor.name}[…] += -(…), and write {self.tensor.name}[…] = lw.prod(…) for `*=`"
+        )
+
+    __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _no_reduction
 
 
 def tensor(

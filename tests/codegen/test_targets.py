@@ -185,3 +185,11 @@ def _caller(signature, arrays):
 def test_importing_the_package_does_not_import_the_compiler():
     code = "import loopwright, sys; sys.exit('tvm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_processor_of_another_architecture_is_told_with_its_triple():
+    wanted = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "skylake-avx512"}
+    with pytest.raises(
+        TargetError, match='another architecture: add "mtriple": "x86_64-linux-gnu"'
+    ):
+        resolve(wanted)

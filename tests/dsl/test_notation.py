@@ -328,7 +328,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: undefined()[i] + 1, "U is read before"),
     (lambda: V[i] * undefined()[i], "U is read before"),
     (lambda: V[i] + V, "Tensor is not an element expression: write its indices"),
-    (lambda: V[i] + np.ones(3), "ndarray is not an element expression: write its indices"),
+    (lambda: V[i] + np.ones(3), "ndarray is not an element expression; a definition has no data"),
     (lambda: V[i] + "x", "str is not an element expression"),
     (lambda: V[i] + N[i], r"float32 \+ int32: the sides differ"),
     (lambda: V[i] < N[i], "float32 < int32"),
