@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 import loopwright as lw
+from loopwright.__main__ import main
 from tests.codegen import kernels
 from tests.explore.synthetic import MadeUp, matmul, matmul_space
 
@@ -38,3 +40,10 @@ def test_what_is_shown_in_a_notebook_is_escaped():
     A, B = lw.tensor("A", (8,)), lw.tensor("B")
     B[i] = lw.where(A[i] < 0, 0, A[i])
     assert "A[i] &lt; 0" in lw.workload(B)._repr_html_()
+
+
+@pytest.mark.parametrize("command", ["tune", "explain", "inspect"])
+def test_the_help_of_a_command_that_takes_operators_lists_all_of_them(command):
+    text = CliRunner().invoke(main, [command, "--help"]).output
+    listed = " ".join(text.partition("Operators:")[2].split()).rstrip(".").split(", ")
+    assert listed == list(lw.ops.__all__)

@@ -8,10 +8,10 @@ import click
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.options import NUMERICS, RECORDS, TARGET, THREADS
-from loopwright.cli.common.workload import read_workload, workload_arguments
+from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog=OPERATORS)
 @workload_arguments
 @TARGET
 @THREADS

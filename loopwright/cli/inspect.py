@@ -13,7 +13,7 @@ import numpy as np
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.options import NUMERICS, SEED
-from loopwright.cli.common.workload import read_workload, workload_arguments
+from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
@@ -22,7 +22,7 @@ _TIMEOUT = 120.0  # seconds for one candidate
 _HEAD = ("kernels", "registers", "spilled bytes", "shared bytes", "s", "config")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog=OPERATORS)
 @workload_arguments
 @click.option("--arch", help="An NVIDIA architecture, such as sm_90; this machine's if not given.")
 @click.option(

@@ -60,9 +60,16 @@ def model() -> None:
     "--features", type=click.IntRange(0), default=12, show_default=True, help="How many to list."
 )
 def show(file: Path, features: int) -> None:
-    """Show the card of a model: what it is, what it learned from, which features matter to it."""
-    from loopwright.costmodel.models.file import load_model
+    """Show the card of a model: what it is, what it learned from, which features matter to it.
 
+    FILE may be the name of a model that comes with the package, such as x86-avx2.
+    """
+    from loopwright.costmodel.models.file import load_model
+    from loopwright.transfer.pretrained.base import SHIPPED
+
+    shipped = SHIPPED / f"{file}.json"
+    if not file.exists() and shipped.exists():
+        file = shipped
     loaded = load_model(file)
     size = f"{file}, {file.stat().st_size / 1e6:.2f} MB"
     show_details(("file", size), ("model", loaded.describe()), ("reads", loaded.reads))

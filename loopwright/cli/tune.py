@@ -27,7 +27,7 @@ from loopwright.cli.common.options import (
     collect,
 )
 from loopwright.cli.common.peers import compare_peer
-from loopwright.cli.common.workload import read_workload, workload_arguments
+from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 
 if TYPE_CHECKING:
     from loopwright.explore.tuned import Tuned
@@ -57,7 +57,7 @@ class _Options:
     report: Path | None
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog=OPERATORS)
 @workload_arguments
 @collect(_Options)
 @click.option(

@@ -50,3 +50,10 @@ def test_a_damaged_file_is_an_error_with_a_remedy(run):
     assert code == 1
     assert "broken.json is no model file, or cut short" in output
     assert "get or save it again" in output
+
+
+def test_a_shipped_model_goes_by_its_name():
+    result = CliRunner().invoke(model, ["show", "x86-avx2", "--features", "2"])
+    assert result.exit_code == 0
+    assert "x86-avx2.json" in result.output
+    assert result.output.count("%") == 2

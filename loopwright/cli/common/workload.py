@@ -82,6 +82,10 @@ def _settings(settings: Sequence[str]) -> dict[str, str]:
     return values
 
 
+OPERATORS = f"Operators: {', '.join(ops.__all__)}."
+"""Last paragraph of the help of commands that take a workload."""
+
+
 def _from_operator(name: str, values: Mapping[str, str]) -> Request:
     """Parameters that are tensors take `shape[:dtype][:constant]`, others a Python literal or a
     word."""
