@@ -10,6 +10,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
+import loopwright as lw
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.load import load
 from loopwright.dsl.errors import LibraryError
@@ -118,3 +119,14 @@ def test_a_library_for_another_processor_is_pickled():
     near = pickle.loads(pickle.dumps(far))
     assert near.signature == far.signature
     assert near.origin.read()[:4] == b"\x7fELF"
+
+
+@pytest.mark.opencl
+def test_programs_for_gpus_are_pickled_unless_arrays_lie_on_the_gpu():
+    A, B = lw.tensor("A", (16, 16)), lw.tensor("B", (16, 16))
+    lib = lw.build(lw.ops.matmul(A, B), target="opencl")
+    X = np.random.default_rng(0).random((16, 16), np.float32)
+    for copied in (pickle.loads(pickle.dumps(lib)), copy.deepcopy(lib)):
+        assert np.array_equal(copied(X, X), lib(X, X))
+    with pytest.raises(LibraryError, match="holds arrays on a GPU"):
+        pickle.dumps(lib.bind(A=X))
