@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import is_float
+from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.expr import Const, Expr
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index
@@ -178,6 +179,20 @@ class Call:
             raise self.unsupported(f"its axis is {axis}, of a tensor with {rank} axes")
         return axis % rank if rank else 0
 
+    def checked_axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes counted from the front, which are named once each."""
+        found = [self.checked_axis(int(a), rank) for a in axes]
+        if len(set(found)) < len(found):
+            raise self.unsupported(f"its axes are {list(axes)}; each may be named once")
+        return found
+
+    def check_shape(self, number: int, *shape: int) -> None:
+        """Raise an error unless an input has this shape, where it is given."""
+        if self.has(number) and self.shape(number) != shape:
+            raise self.unsupported(
+                f"its input {number} is {self.shape(number)}; it may be {shape} here"
+            )
+
     def unsupported(self, reason: str) -> UnsupportedOperator:
         """Error for a use that has no meaning here."""
         return UnsupportedOperator(f"{self.label}: {reason}")
@@ -256,9 +271,11 @@ def number(value: Any, dtype: str) -> Const:
 
 
 def dtype_of(kind: int) -> str:
-    """The element type that ONNX has a number for."""
+    """The element type that ONNX has a number for. Raises `LoopwrightError` for others."""
     import onnx
 
+    if kind not in onnx.TensorProto.DataType.values()[1:]:  # the first means that there is none
+        raise LoopwrightError(f"{kind} is the number of none of ONNX's element types")
     return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
 
 

@@ -46,6 +46,8 @@ def prepared(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any
     shapes = {name: shape_of(name, x) for name, x in given.items()}
     for value in values:
         _check_shape(value, shapes.get(value.name))
+    if not model.graph.output:
+        raise ModelError("the model has no outputs: name those of its values that it is to give")
     model = _inlined(model)
     _check_opset(model)
     _check_graph(model.graph, frozenset())
@@ -112,6 +114,10 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
 
 def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:
     """Raise `ModelError` unless the shape of an input is known, and is that which is given."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        shown = kind.removesuffix("_type").replace("_", " ") if kind else "value of no type"
+        raise ModelError(f"input {value.name} is a {shown}; it may be a tensor: give its parts")
     known = value.type.tensor_type.HasField("shape")
     if not known and given is None:
         raise ModelError(

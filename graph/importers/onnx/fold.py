@@ -20,7 +20,10 @@ def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Arra
     """What a node computes of known inputs. Raises `ModelError` with the node's name."""
     quick = _QUICK.get(node.op_type) if not node.domain else None
     if quick is not None and len(node.output) == 1:
-        return [np.asarray(quick(*inputs))]
+        try:
+            return [np.asarray(quick(*inputs))]
+        except ValueError:  # shapes that do not broadcast: the reference says so
+            pass
     return _by_reference(node, inputs, version)
 
 

@@ -24,9 +24,9 @@ from loopwright.graph.importers.onnx.call import (
     NotKnown,
     Value,
     Weights,
-    dtype_of,
     identifier,
 )
+from loopwright.graph.importers.onnx.checks import check_node, dtype_of_input, not_as_defined
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
@@ -107,6 +107,7 @@ class Graph:
                 f"{label} draws random numbers, which a compiled program cannot: give them to "
                 "the model as an input"
             )
+        check_node(node, label, version)
         known = [x for x in inputs if not isinstance(x, Tensor)]
         if not graphs and len(known) == len(inputs):
             try:
@@ -145,9 +146,10 @@ class Graph:
             made = rule(call)
         except ModelError:
             raise
-        except (LoopwrightError, ValueError, TypeError, LookupError) as error:
-            # Of the notation's own checks, or of an operator that is not as ONNX wants it.
+        except LoopwrightError as error:  # of the notation's own checks
             raise UnsupportedOperator(f"{label}: {error}") from error
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            raise UnsupportedOperator(not_as_defined(call)) from error
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
         self._record(node.op_type.lower(), results)
@@ -315,9 +317,7 @@ def _written(
         shape = tuple(d.dim_value for d in kind.shape.dim)
         if value.name in given:
             shape = shape_of_input(value.name, given[value.name])
-        dtype = dtype_of(kind.elem_type)
-        if dtype not in DTYPES:
-            raise UnsupportedOperator(f"input {value.name} is {dtype}")
+        dtype = dtype_of_input(value.name, kind.elem_type)
         if value.name not in fixed:
             tensors[value.name] = Tensor(identifier(value.name), shape, dtype)
     try:

@@ -60,7 +60,8 @@ def _one_hot(call: Call) -> Value:
 @operator("ReverseSequence")
 def _reverse_sequence(call: Call) -> Value:
     x, lengths = call.tensor(0), call.value(1)
-    batch, time = int(call.get("batch_axis", 1)), int(call.get("time_axis", 0))
+    sequences = call.get("batch_axis", 1), call.get("time_axis", 0)
+    batch, time = call.checked_axes(sequences, len(call.shape()))
 
     def body(*i: Index) -> Expr:
         length = f.cast(call.read(lengths, (i[batch],)), "int32")

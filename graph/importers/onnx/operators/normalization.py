@@ -19,6 +19,8 @@ from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 @operator("BatchNormalization")
 def _batch_norm(call: Call) -> Value | Sequence[Value]:
+    for n in range(1, 5):
+        call.check_shape(n, call.shape()[1])
     if call.get("training_mode", 0):
         return _in_training(call)
     epsilon, x = call.get("epsilon", 1e-5), call.value(0)

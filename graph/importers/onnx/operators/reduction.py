@@ -96,7 +96,7 @@ def _axes(call: Call) -> list[int]:
     given = call.ints(1, "axes")
     if not given:
         return [] if call.get("noop_with_empty_axes", 0) else list(range(rank))
-    return sorted({call.checked_axis(a, rank) for a in given})
+    return sorted(call.checked_axes(given, rank))
 
 
 @operator("ReduceLogSumExp")

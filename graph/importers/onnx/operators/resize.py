@@ -16,7 +16,7 @@ from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
 @operator("Resize", "Upsample", limit=KNOWN)
 def _resize(call: Call) -> Value:
     rank = len(call.shape())
-    axes = [call.checked_axis(int(a), rank) for a in call.get("axes") or range(rank)]
+    axes = call.checked_axes(call.get("axes") or range(rank), rank)
     scales, sizes = _wanted(call, axes)
     mode = call.get("mode", "nearest")
     value = call.value(0)

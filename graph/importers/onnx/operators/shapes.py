@@ -126,8 +126,8 @@ def _reshape(call: Call) -> Value:
 @operator("Flatten")
 def _flatten(call: Call) -> Value:
     shape = call.shape()
-    axis = int(call.get("axis", 1))
-    axis += len(shape) if axis < 0 else 0
+    axis = call.checked_axis(int(call.get("axis", 1)), len(shape) + 1)
+    axis -= 1 if call.get("axis", 1) < 0 else 0  # from the end it names an axis, no gap
     flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
     return reshaped(call, call.value(0), flat)
 
@@ -141,7 +141,7 @@ def _squeeze(call: Call) -> Value:
         if call.shapes[0] is None:
             raise
         return reshaped(call, call.value(0), call.shapes[0])
-    axes = {call.checked_axis(a, len(shape)) for a in given} if given else None
+    axes = call.checked_axes(given, len(shape)) if given else None
     left = [n for d, n in enumerate(shape) if (d not in axes if axes is not None else n != 1)]
     return reshaped(call, call.value(0), left)
 
@@ -156,7 +156,7 @@ def _unsqueeze(call: Call) -> Value:
         return reshaped(call, call.value(0), call.shapes[0])
     shape = list(call.shape())
     rank = len(shape) + len(given)
-    for axis in sorted(call.checked_axis(a, rank) for a in given):
+    for axis in sorted(call.checked_axes(given, rank)):
         shape.insert(axis, 1)
     return reshaped(call, call.value(0), shape)
 
@@ -167,7 +167,9 @@ def _unsqueeze(call: Call) -> Value:
 @operator("Transpose")
 def _transpose(call: Call) -> Value:
     rank = len(call.shape())
-    order = [int(a) for a in call.get("perm") or range(rank)[::-1]]
+    order = call.checked_axes(call.get("perm") or range(rank)[::-1], rank)
+    if len(order) != rank:
+        raise call.unsupported(f"its perm is {order}, of a tensor with {rank} axes; it names each")
     return transposed(call, call.value(0), order)
 
 

@@ -29,6 +29,10 @@ def _split(call: Call) -> list[Value]:
     if sizes is None:
         step = -(-extent // count)
         sizes = [step] * (count - 1) + [extent - step * (count - 1)]
+    if len(sizes) != count or sum(sizes) != extent or min(sizes) < 0:
+        raise call.unsupported(
+            f"its parts are {sizes}, of an axis of {extent}; they are {count}, and fill it"
+        )
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
     return [
         take(call, call.value(0), axis, np.arange(start, start + n), "split")
@@ -43,8 +47,15 @@ def _slice(call: Call) -> Value:
     axes = list(range(len(ends))) if axes is None else axes
     steps = call.ints(4) or [1] * len(ends)
     starts = call.ints(1, "starts") or []
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        at = call.checked_axis(axis, len(shape))
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise call.unsupported(
+            f"its starts are {starts}, its ends {ends}, its axes {axes}, its steps {steps}; "
+            "there are as many of each"
+        )
+    if 0 in steps:
+        raise call.unsupported(f"its steps are {steps}; none may be 0")
+    axes = call.checked_axes(axes, len(shape))
+    for start, end, at, step in zip(starts, ends, axes, steps):
         value = take(
             call,
             value,
@@ -143,7 +154,9 @@ def _pad(call: Call) -> Value:
     value, rank = call.value(0), len(call.shape())
     given = call.ints(1, "pads") or call.ints(1, "paddings") or []
     axes = call.ints(3) or list(range(rank))
-    axes = [call.checked_axis(a, rank) for a in axes]
+    axes = call.checked_axes(axes, rank)
+    if len(given) != 2 * len(axes):
+        raise call.unsupported(f"its pads are {given}; each of {len(axes)} axes has two")
     pads = {a: (given[n], given[n + len(axes)]) for n, a in enumerate(axes)}
     fill: Value = np.asarray(call.get("value", 0.0), call.dtype())
     if call.has(2):
