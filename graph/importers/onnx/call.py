@@ -230,6 +230,9 @@ class Call:
         if not isinstance(value, Tensor) and value.size == 1 and len(shape) <= len(axes):
             return number(value.reshape(-1)[0], str(value.dtype))
         own = axes[len(axes) - len(shape) :]
+        extents = tuple((isinstance(i, Index) and i.extent) or n for n, i in zip(shape, own))
+        if any(n not in (1, wanted) for n, wanted in zip(shape, extents)):
+            raise self.unsupported(f"an input of it is {shape}; it may be {extents} here")
         tensor = self.as_tensor(value)
         at = tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))
         element: Expr = tensor[at]

@@ -61,7 +61,9 @@ def _each(call: Call, name: str, rank: int) -> list[int]:
 
 @operator("Conv")
 def _conv(call: Call) -> Value:
-    return convolved(call, call.tensor(0), call.value(1), call.value(2) if call.has(2) else None)
+    w = call.value(1)
+    call.check_shape(2, shape_of(w)[0])
+    return convolved(call, call.tensor(0), w, call.value(2) if call.has(2) else None)
 
 
 def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:

@@ -47,7 +47,10 @@ class _Pool:
 
 def _pool(call: Call) -> _Pool:
     spatial = call.shape()[2:]
-    window = Window.of(call, spatial, [int(k) for k in call.get("kernel_shape")])
+    kernel = [int(k) for k in call.get("kernel_shape")]
+    if len(kernel) != len(spatial):
+        raise call.unsupported(f"its kernel_shape is {kernel}, of an image {spatial}")
+    window = Window.of(call, spatial, kernel)
     up = bool(call.get("ceil_mode", 0))
     out, pads = [], []
     for n, r, s, (before, after) in zip(spatial, window.reach, window.stride, window.pads):
