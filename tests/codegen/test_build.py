@@ -12,7 +12,7 @@ from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
 from tests.targets import ALONE, HERE
 
-RANDOM_CONFIGS = settings().max_examples // 5
+RANDOM_CONFIGS = settings().max_examples // 8
 
 
 def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):

@@ -14,7 +14,7 @@ from loopwright.graph.errors import ModelError
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.onnx
 
-STRIDE = 29
+STRIDE = 47
 """Every so many cases are in the fast suite, all of them in the slow one."""
 OPEN = ("nonmaxsuppression", "nonzero", "unique")
 """Operators that may be refused: the shapes of their results depend on data."""
