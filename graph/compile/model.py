@@ -304,8 +304,8 @@ def build_model(  # noqa: PLR0913 - what users choose
 ) -> TunedModel | VmModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
-    A model with control flow, or with operators that need TVM's run-time, becomes a
-    `VirtualModel`.
+    A Relax module with control flow, or with operators that need TVM's run-time, becomes a
+    `VmModel`.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def build_model(  # noqa: PLR0913 - what users choose
         "given" as the model says.
     check: whether to run the model once as compiled and once where it comes from: torch, or for
         ONNX onnxruntime if that is installed. Results that differ by more than rounding are an
-        error, so what TVM imports wrongly is not returned.
+        error, so what is read wrongly is not returned.
     numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`.
     sparse: whether records may serve whose programs skip zeros of the data, so that the time of a

@@ -1,4 +1,4 @@
-"""Models in: torch and Relax as a Relax module of fixed shapes, ONNX in the notation."""
+"""Models in: ONNX and torch in the notation, Relax as a module of fixed shapes."""
 
 from __future__ import annotations
 
