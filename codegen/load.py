@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from loopwright.codegen.library.binary import MAX_THREADS, Binary
-from loopwright.codegen.library.export import FORMAT, SCHEMA
 from loopwright.codegen.library.library import Library, kept_sources
 from loopwright.codegen.library.linker import architecture, scratch
+from loopwright.codegen.library.manifest import check_manifest
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError
-
-# e_machine of ELF.
-_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -29,22 +24,14 @@ def load(path: str | os.PathLike[str]) -> Library:
     another version, not ours, or made for another processor.
     """
     path = Path(path)
-    manifest = _read_manifest(path)
-    try:
-        code = path.read_bytes()
-    except OSError as error:
-        raise LibraryError(f"{path}: cannot read the library: {error.strerror}") from error
-    _check_architecture(path, code, manifest)
-    if hashlib.sha256(code).hexdigest() != manifest["sha256"]:
-        raise LibraryError(
-            f"{path} is damaged, or is not the file that {path.with_suffix('.json').name} was "
-            "written for: export or copy all three files anew"
-        )
+    code = _read_code(path)
+    manifest = check_manifest(path, code)
+    _check_architecture(path, manifest["target"]["architecture"])
     signature = Signature.from_json(manifest["signature"])
     features = tuple(manifest["target"]["cpu_features"])
     _check_features(path, features)
     target, extra = manifest["target"], dict(manifest["extra"])
-    place, sha = path.absolute(), manifest["sha256"]
+    place, sha = path.absolute(), hashlib.sha256(code).hexdigest()
     origin = Origin(target["triple"], target["description"], features, (), extra, place, sha)
     if "gpu" in manifest:
         with _loadable(path, code) as file:
@@ -91,45 +78,19 @@ def _loadable(path: Path, code: bytes) -> Iterator[Path]:
         yield copy
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_code(path: Path) -> bytes:
     if path.suffix != ".so":
         raise LibraryError(f"{path}: give the file that ends in .so")
-    where = path.with_suffix(".json")
     try:
-        manifest = json.loads(where.read_text())
+        return path.read_bytes()
     except FileNotFoundError:
-        what = "its manifest is missing" if path.exists() else "there is no such library"
-        raise LibraryError(
-            f"{path}: {what}; a library is loaded from the .so with the .json of the same name "
-            "beside it, as Library.export writes them"
-        ) from None
+        raise LibraryError(f"{path}: there is no such library") from None
     except (OSError, ValueError) as error:
-        raise LibraryError(f"{where} is damaged: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise LibraryError(f"{where} is not the manifest of a Loopwright library")
-    if manifest.get("schema") != SCHEMA:
-        raise LibraryError(
-            f"{where} has schema {manifest.get('schema')}, this version of Loopwright reads "
-            f"{SCHEMA}; it was written by version {manifest.get('version')}: export it anew"
-        )
-    target = manifest.get("target")
-    keys = {"triple", "description", "cpu_features", "architecture"}
-    if not {"sha256", "signature", "extra"} <= manifest.keys() or not (
-        isinstance(target, dict)
-        and keys <= target.keys()
-        and isinstance(target["cpu_features"], list)
-        and isinstance(manifest["extra"], dict)
-    ):
-        raise LibraryError(f"{where} is damaged: fields are missing, or are what they cannot be")
-    return manifest
+        raise LibraryError(f"{path}: cannot read the library: {error}") from error
 
 
-def _check_architecture(path: Path, code: bytes, manifest: dict[str, Any]) -> None:
-    here, made_for = architecture(), manifest["target"]["architecture"]
-    if code[:4] == b"\x7fELF" and len(code) > 20:
-        machine = int.from_bytes(code[18:20], "little" if code[5] == 1 else "big")
-        made_for = _MACHINES.get(machine, made_for)
-    if made_for != here:
+def _check_architecture(path: Path, made_for: str) -> None:
+    if made_for != (here := architecture()):
         raise LibraryError(f"{path} was made for {made_for}; this machine is {here}")
 
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loopwright.codegen.devices.code import GpuCode, Plan
-from loopwright.codegen.library.export import check_place, describe, write_library
+from loopwright.codegen.library.export import check_place, write_library
 from loopwright.codegen.library.header import MADE_BY, Functions
 from loopwright.codegen.library.linker import link_launcher, scratch
+from loopwright.codegen.library.manifest import describe, embedded
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.dsl.errors import LibraryError
 
@@ -36,13 +37,13 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
         )
     name = path.stem
     check_place(path)
+    gpu = {"gpu": {"language": code.language, "arch": code.arch}}
+    manifest = describe(path.name, signature, origin) | gpu
     with scratch() as folder:
         image, built = folder / "image", folder / path.name
         image.write_bytes(code.image)
-        link_launcher(_wrapper(name, signature, code, image), built)
+        link_launcher(_wrapper(name, signature, code, image) + embedded(manifest), built)
         binary = built.read_bytes()
-    gpu = {"gpu": {"language": code.language, "arch": code.arch}}
-    manifest = describe(path.name, signature, origin, binary) | gpu
     write_library(path, binary, header(name, signature, code.arch), manifest)
     return path
 

@@ -1,7 +1,8 @@
 """Libraries as files: a shared object, its C header, and a manifest that says what it is.
 
 NAME.so needs libc alone. NAME.h declares its functions. NAME.json, the manifest, is what `load`
-goes by; it carries the hash of NAME.so, so that a damaged or mistaken file is not run.
+goes by; it carries the hash of NAME.so, so that a damaged or mistaken file is not run, and NAME.so
+carries its text, so that a manifest that was changed is not believed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.library.header import MADE_BY, check_name, header, public_symbols, wrapper
-from loopwright.codegen.library.linker import architecture, link, scratch
+from loopwright.codegen.library.linker import link, scratch
+from loopwright.codegen.library.manifest import FORMAT, describe, embedded
 from loopwright.codegen.library.signature import Origin, Signature
 from loopwright.dsl.errors import LibraryError
-from loopwright.version import __version__
 
-FORMAT = "loopwright-library"
-SCHEMA = 1
-"""The version of the manifest's layout; `load` refuses any other."""
 _BEGINNING = f'{{"format":"{FORMAT}"'
 """Beginning of every manifest, spaces left out."""
 
@@ -41,18 +39,18 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
             ".so, .h and .json instead"
         )
     name = path.stem
+    manifest = describe(path.name, signature, origin)
     with scratch() as folder:
         built = folder / path.name
         link(
             origin.objects,
             built,
             triple=origin.triple,
-            wrapper=wrapper(name, signature),
+            wrapper=wrapper(name, signature) + embedded(manifest),
             public=public_symbols(name, signature),
             complete=True,
         )
         code = built.read_bytes()
-    manifest = describe(path.name, signature, origin, code)
     write_library(path, code, header(name, signature), manifest)
     return path
 
@@ -91,8 +89,9 @@ def check_place(path: Path) -> None:
 
 
 def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any]) -> None:
-    """Writes a shared object, its header and its manifest, the manifest last. Raises
-    `LibraryError`."""
+    """Writes a shared object, its header and its manifest with the hash of `code`, the manifest
+    last. Raises `LibraryError`."""
+    manifest = {"format": FORMAT, "sha256": hashlib.sha256(code).hexdigest(), **manifest}
     write_together(
         {
             path: code,
@@ -100,25 +99,6 @@ def write_library(path: Path, code: bytes, text: str, manifest: Mapping[str, Any
             path.with_suffix(".json"): (json.dumps(manifest, indent=1) + "\n").encode(),
         }
     )
-
-
-def describe(name: str, signature: Signature, origin: Origin, code: bytes) -> dict[str, Any]:
-    """The manifest of a library."""
-    return {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "version": __version__,
-        "library": name,
-        "sha256": hashlib.sha256(code).hexdigest(),
-        "signature": signature.to_json(),
-        "target": {
-            "triple": origin.triple,
-            "architecture": architecture(origin.triple),
-            "description": origin.target,
-            "cpu_features": list(origin.cpu_features),
-        },
-        "extra": dict(origin.extra),
-    }
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
