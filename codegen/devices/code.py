@@ -107,7 +107,14 @@ class GpuCode:
                 {name: _plan(p) for name, p in header["functions"].items()},
                 tuple(Resources(**r) for r in header["resources"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise LibraryError(f"not the code of a GPU library, or damaged: {error}") from error
 
 

@@ -133,7 +133,7 @@ class Signature:
                 prepared=tuple(_parameter_from_json(p) for p in data["prepared"]),
                 threads=int(data["threads"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise LibraryError(f"not a signature: {type(error).__name__}: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from loopwright.cli.common.options import FILE, POLICY, TARGET, THREADS
 from loopwright.cli.common.record_table import record_details, show_records, show_table
 from loopwright.cli.common.workload import read_workload, workload_arguments
 from loopwright.dsl.words import counted
+from loopwright.transfer.records.lines import to_line
 from loopwright.transfer.records.store import Record, RecordStore
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -81,7 +83,7 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
     """Show all of one record."""
     record = store.get(number)
     if as_json:
-        click.echo(json.dumps(record.to_json()))
+        click.echo(to_line(record))
         return
     show_details(*record_details(record, store.path))
 
@@ -118,7 +120,11 @@ def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
 @_store(create=True)
 def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
     """Add the records of FILE, as `export` wrote it."""
-    new, skipped = store.import_lines(file, skip_damaged)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        new, skipped = store.import_lines(file, skip_damaged)
+    for warning in warned:
+        click.echo(f"warning: {warning.message}", err=True)
     for problem in skipped:
         click.echo(f"skipped {problem}", err=True)
     click.echo(f"{new} new records; {store.path} has {len(store)}")

@@ -82,7 +82,9 @@ def test_show_tells_why_it_failed(run):
 
 
 def test_show_as_json(run):
-    assert json.loads(run("show", "2", "--json")[1]) == record(1, 1.0).to_json()
+    shown = json.loads(run("show", "2", "--json")[1])
+    assert shown.pop("checksum")
+    assert shown == record(1, 1.0).to_json()
 
 
 def test_best_has_one_line_per_workload(run):

@@ -69,7 +69,7 @@ def test_a_damaged_line_is_named_and_nothing_imported(store, lines, tmp_path, te
 
 def test_a_newer_line_is_refused(store, lines):
     store.export_lines(lines)
-    spoil(lines, lines.read_text().splitlines()[0].replace(f'"schema":{SCHEMA}}}', '"schema":99}'))
+    spoil(lines, lines.read_text().splitlines()[0].replace(f'"schema":{SCHEMA},', '"schema":99,'))
     with pytest.raises(RecordError, match=r"schema 99.*upgrade"):
         store.import_lines(lines)
 

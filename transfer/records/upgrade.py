@@ -52,14 +52,18 @@ def sketch_name(old: str) -> SketchName:
 
 
 def numerics_of(derivation: Derivation) -> Numerics:
-    """Numerics of a derivation, as far as its rewrites alone tell."""
+    """Numerics of a derivation, as far as its rewrites alone tell. Raises `ConfigError` for a
+    damaged one."""
     word = Numerics.STRICT
     for step in derivation.steps:
         if step.rewrite in ("strassen", "winograd_by_phase", "int24_weights"):
             return Numerics.FAST
         if step.rewrite == "winograd":
             word = Numerics.STANDARD
-            if dict(step.parameters)["results"] > 2:
+            results = dict(step.parameters).get("results")
+            if results is None:
+                raise ConfigError("a damaged derivation: winograd has no parameter results")
+            if results > 2:
                 return Numerics.FAST
     return word
 
