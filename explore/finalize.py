@@ -20,7 +20,7 @@ from loopwright.explore.significance import (
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
 from loopwright.explore.zero_shot import ZeroShot
-from loopwright.measure.device import Comparison, Device, Failure, Measurement
+from loopwright.measure.device import Comparison, Device, DeviceError, Failure, Measurement
 from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.sketch import Config
 
@@ -54,6 +54,8 @@ def finalize(session: Session, end: str) -> Tuned:
             finalists, disturbed = _compared(session)
     except KeyboardInterrupt:
         end = INTERRUPTED
+    except DeviceError as error:
+        session.note(f"the best were not compared: {error}")
     if not session.ranked():
         raise session.nothing_worked(end)
     best = finalists[0].config if finalists else _uncompared(session)

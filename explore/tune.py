@@ -25,7 +25,7 @@ from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
 from loopwright.explore.zero_shot import ZeroShot
-from loopwright.measure.device import Device, Measurement
+from loopwright.measure.device import Device, DeviceError, Measurement
 from loopwright.measure.tabular import TabularDevice
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch.sketch import Config
@@ -120,7 +120,8 @@ def tune(  # noqa: PLR0913 - what users choose
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
-    `DeviceError` if the device cannot measure at all; `KeyboardInterrupt` at Ctrl-C before
+    `DeviceError` if the device fails before anything was measured, and later ends the search with
+    what it has; `KeyboardInterrupt` at Ctrl-C before
     anything was measured.
     """
     workload = as_workload(workload)
@@ -266,6 +267,11 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
         if not session.ranked():
             raise
         return INTERRUPTED
+    except DeviceError as error:
+        if not session.ranked() or len(session.history) == session.resumed:
+            raise
+        session.note(f"the search ends early, with what it has: {error}")
+        return "the device failed"
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from loopwright.graph.tasks import Task, Work
 from loopwright.graph.tuning.candidates import Compared, candidates, skipping_zeros
 from loopwright.graph.tuning.in_situ import compare_in_situ
 from loopwright.graph.tuning.summary import summary
-from loopwright.measure.device import Device
+from loopwright.measure.device import Device, DeviceError
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -295,6 +295,10 @@ def search(
                     say(line)
         except KeyboardInterrupt:
             say("interrupted: what was measured is kept")
+        except DeviceError as error:
+            if not any(s.measured for s in states):
+                raise
+            say(f"the search ends early, with what it has: {error}")
         finally:
             for state in states:
                 state.session.flush()

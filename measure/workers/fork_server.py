@@ -69,16 +69,27 @@ class ForkServer:
         self._end = weakref.finalize(self, _end, process, self._socket, self._printed, os.getpid())
 
     @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Return whether it can fork workers."""
         return self._process.poll() is None
 
-    def lost(self) -> bool:
-        """Return whether it has had workers, and has ended, or is about to, which may take a
-        second."""
+    def lost(self) -> str:
+        """How it was lost, in words: it was killed or stopped, or has had workers and has ended
+        or is about to, which may take a second. Empty while it is there, and where it could not
+        begin."""
+        if is_stopped(self.pid):
+            return "was stopped"
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ENDS if self.proven else 0)
-        return self.proven and not self.alive
+            self._process.wait(_ENDS)
+        status = self._process.returncode
+        if status is not None and status < 0:
+            return f"was killed by {signal.Signals(-status).name}"
+        return "has ended" if self.proven and status is not None else ""
 
     def fork(self, files: Sequence[int]) -> None:
         """Have a worker with these standard files, which it closes when it is over. Its first
@@ -95,6 +106,8 @@ class ForkServer:
         """Exit code of a worker, as `os.waitstatus_to_exitcode` says it; None if it did not end
         within a second, or nobody can tell."""
         end = time.monotonic() + _ANSWER
+        if is_stopped(self.pid):
+            return None
         with contextlib.suppress(OSError, ValueError):
             self._socket.send(b"status %d" % pid)
             while time.monotonic() < end:
@@ -104,12 +117,21 @@ class ForkServer:
         return None
 
     def last_words(self) -> str:
-        """End of what it printed."""
-        return last_words(self._printed, 0)
+        """End of what it printed; empty once it is closed."""
+        return "" if self._printed.closed else last_words(self._printed, 0)
 
     def close(self) -> None:
         """End it; workers that are alive are not touched. Twice is fine."""
         self._end()
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped, as by SIGSTOP; a debugger's stops are none."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state == "T"
 
 
 def last_words(printed: IO[bytes], mark: int) -> str:

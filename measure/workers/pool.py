@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import sys
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from loopwright.measure.device import DeviceError
+from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.workers.fork_server import ForkServer, Kind
-from loopwright.measure.workers.process import Job, Reply, Worker
+from loopwright.measure.workers.process import LOOK, Job, Reply, Worker
 
+_log = logging.getLogger(__name__)
 _STARTING = -1  # no job's number
+_LOST = 3  # fork servers in a row, none of which has had a worker
 
 
 class Pool:
     """A number of like workers, started when first needed.
+
+    A fork server that is killed or stopped is replaced, with a warning. If several in a row are
+    lost before they have had a worker, that is an error, after seconds.
 
     Between two calls of its methods none of them does anything: what is timed elsewhere
     meanwhile is not disturbed.
@@ -26,6 +32,7 @@ class Pool:
         self.workers: list[Worker] = []
         self._kind, self._count = kind, count
         self._fork_server: ForkServer | None = None
+        self._lost = 0
 
     def start(self, jobs: int = 1) -> None:
         """Start as many workers as so many jobs can use, all at once, and wait for them.
@@ -82,7 +89,7 @@ class Pool:
 
     def _hire(self, staff: int, busy: dict[Worker, int]) -> None:
         for _ in range(staff - len(self.workers)):
-            if self._fork_server is None or not self._fork_server.alive:
+            if self._fork_server is None:
                 self._fork_server = ForkServer(self._kind)
             worker = Worker(self._kind, self._fork_server)
             self.workers.append(worker)
@@ -90,15 +97,30 @@ class Pool:
 
     def _review(self, worker: Worker, reply: Reply) -> None:
         """Part with a worker that is dead or worn."""
-        if worker.answers < 0 and reply.failure is not None and not worker.lost():
-            raise DeviceError(
-                f"a worker did not start ({reply.failure.message}); run\n"
-                f"  {sys.executable} -m loopwright.measure.workers.worker {self._kind.mode} "
-                f"{self._kind.memory} </dev/null\nto see why; it said:\n{reply.failure.traceback}"
-            )
+        if worker.answers < 0 and reply.failure is not None:
+            self._replace(worker, reply.failure)
+        elif worker.answers == 0:
+            self._lost = 0
         if not worker.alive or worker.answers >= self._kind.answers:
             worker.kill()
             self.workers.remove(worker)
+
+    def _replace(self, worker: Worker, failure: Failure) -> None:
+        """Go on without a worker that did not start, and its fork server. Raises `DeviceError`
+        where another try is of no use."""
+        how = worker.lost(failure)
+        first = worker.fork_server is self._fork_server  # of those that waited for it
+        if not how or (first and self._lost == _LOST):
+            raise DeviceError(
+                f"a worker did not start ({failure.message}); run\n"
+                f"  {sys.executable} -m loopwright.measure.workers.worker {self._kind.mode} "
+                f"{self._kind.memory} </dev/null\nto see why; it said:\n{failure.traceback}"
+            )
+        if first and self._fork_server is not None:
+            _log.warning("%s (%s): another process is started", how, failure.message)
+            self._fork_server.close()
+            self._fork_server = None
+            self._lost += 1
 
 
 def _answers(workers: Collection[Worker]) -> list[tuple[Worker, Reply]]:
@@ -108,7 +130,7 @@ def _answers(workers: Collection[Worker]) -> list[tuple[Worker, Reply]]:
             selector.register(worker, selectors.EVENT_READ)
         while True:
             first = min(worker.deadline for worker in workers)
-            selector.select(max(0.0, first - time.monotonic()))
+            selector.select(min(max(0.0, first - time.monotonic()), LOOK))
             found = [(w, r) for w in workers if (r := w.receive()) is not None]
             if found:
                 return found

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import IO
 
 from loopwright.measure.device import DeviceError, Failure
-from loopwright.measure.workers.fork_server import ForkServer, Kind, last_words
+from loopwright.measure.workers.fork_server import ForkServer, Kind, is_stopped, last_words
 from loopwright.measure.workers.messages import Decoder, Message, encode
 
 _START = 120.0  # seconds in which a worker must be there; imports on a cold disk take long
+LOOK = 2.0
+"""Seconds between two looks at a process that does not answer. One that both find stopped is
+ended, so that it is waited for no longer than twice that."""
 _CHUNK = 1 << 20
 _PRINTED = 1 << 20  # bytes that a worker may have printed before they are dropped
 _NO_MEMORY = ("bad_alloc", "out of memory", "MemoryError")
@@ -46,7 +49,7 @@ class Worker:
     def __init__(self, kind: Kind, fork_server: ForkServer) -> None:
         self.answers = -1
         self.pid: int | None = None
-        self._fork_server, self._decoder = fork_server, Decoder()
+        self.fork_server, self._decoder = fork_server, Decoder()
         self._printed = tempfile.TemporaryFile(dir=kind.folder)  # noqa: SIM115 - see _end
         theirs_in, self._in = _pipe()
         self._out, theirs_out = _pipe()
@@ -68,12 +71,18 @@ class Worker:
         )
         self._begin(_START)
 
-    def lost(self) -> bool:
-        """Return whether it could not start since its fork server is there no more."""
-        return self.pid is None and self._fork_server.lost()
+    def lost(self, failure: Failure) -> str:
+        """How it was lost before it began, in words, if nothing is known against another try: its
+        fork server was lost, or it was killed without a word; else empty."""
+        if self.pid is not None or failure.kind == "timeout":
+            return ""
+        if how := self.fork_server.lost():
+            return f"the process from which workers are forked {how}"
+        return "" if failure.traceback.strip() else "a worker was killed before it began"
 
     def _begin(self, timeout: float) -> None:
         self._began, self._timeout = time.monotonic(), timeout
+        self._look, self._stopped = self._began + LOOK, False
         if os.lseek(self._printed.fileno(), 0, os.SEEK_CUR) > _PRINTED:
             self._printed.truncate(0)
             os.lseek(self._printed.fileno(), 0, os.SEEK_SET)  # the worker's position, too
@@ -111,14 +120,25 @@ class Worker:
         if message is not None:
             return self._reply(message)
         if ended:
-            status = None if self.pid is None else self._fork_server.status(self.pid)
+            status = None if self.pid is None else self.fork_server.status(self.pid)
             if status is not None:
                 self._known.clear()  # its number may be another's
             return self._dead(_failure(status, self._last_words()))
         if time.monotonic() >= self.deadline:
             reason = f"no answer within {self._timeout:g} s"
             return self._dead(Failure("timeout", reason, self._last_words()))
+        if self._stays_stopped():
+            reason = "it was stopped, as by SIGSTOP"
+            return self._dead(Failure("crash", reason, self._last_words()))
         return None
+
+    def _stays_stopped(self) -> bool:
+        """Return whether it, or the fork server that it waits for, was found stopped twice."""
+        if time.monotonic() < self._look:
+            return False
+        before, self._stopped = self._stopped, is_stopped(self.pid or self.fork_server.pid)
+        self._look = time.monotonic() + LOOK
+        return before and self._stopped
 
     def _read(self) -> tuple[Message | None, bool]:
         """A message if one is complete, and whether there can be no more."""
@@ -136,7 +156,7 @@ class Worker:
         if self.pid is None:
             self.pid = int(message.header["pid"])
             self._known.append(self.pid)
-            self._fork_server.proven = True
+            self.fork_server.proven = True
         if (fault := message.header.get("fault")) is not None:
             raise DeviceError(f"this machine cannot go on: {fault}")
         told = message.header.get("failure")
@@ -149,7 +169,7 @@ class Worker:
 
     def _last_words(self) -> str:
         """The end of what it printed since the job began."""
-        fork_server = self._fork_server.last_words() if self.pid is None else ""
+        fork_server = self.fork_server.last_words() if self.pid is None else ""
         return fork_server + last_words(self._printed, self._mark)
 
     def kill(self) -> None:

@@ -9,7 +9,15 @@ from collections.abc import Iterator, Sequence
 
 import loopwright as lw
 from loopwright.dsl.workload import Workload
-from loopwright.measure.device import Comparison, Device, Failure, Measurement, Stop, never
+from loopwright.measure.device import (
+    Comparison,
+    Device,
+    DeviceError,
+    Failure,
+    Measurement,
+    Stop,
+    never,
+)
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -52,10 +60,13 @@ class MadeUp(Device):
         wrong: frozenset[Config] = frozenset(),
         interrupt_at: int | None = None,
         noise: float = 0.0,
+        breaks_at: int | None = None,
     ) -> None:
-        """`fails` holds remainders modulo 8 of a config's number that fail."""
+        """`fails` holds remainders modulo 8 of a config's number that fail; after `breaks_at`
+        candidates the device cannot measure any more."""
         self.target, self.name = TARGET, "made up"
         self.fails, self.wrong, self.interrupt_at = fails, wrong, interrupt_at
+        self.breaks_at = breaks_at
         self.measured: list[Config] = []
         self.verified: list[Config] = []
         self.closed = False
@@ -74,6 +85,8 @@ class MadeUp(Device):
                 return
             if len(self.measured) == self.interrupt_at:
                 raise KeyboardInterrupt
+            if len(self.measured) == self.breaks_at:
+                raise DeviceError("the device is gone")
             self.measured.append(config)
             yield self._measured(config)
 
@@ -91,6 +104,8 @@ class MadeUp(Device):
         return Failure("wrong", "made up to be wrong") if config in self.wrong else None
 
     def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
+        if self.breaks_at is not None and len(self.measured) >= self.breaks_at:
+            raise DeviceError("the device is gone")
         samples = tuple(
             tuple(cost(c) * (1 + 0.01 * (r % 3)) for r in range(rounds)) for c in configs
         )

@@ -1,0 +1,111 @@
+"""Searches that lose their device or its processes: what was found is returned, and said."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.explore.tune import tune
+from loopwright.measure.device import DeviceError
+from loopwright.measure.local import LocalDevice
+from loopwright.measure.reference import Limits
+from loopwright.measure.timing import Timing
+from loopwright.transfer.records.store import RecordStore
+from tests.explore.synthetic import MadeUp, cost, matmul
+from tests.explore.test_tune import run
+
+
+def test_a_device_that_fails_ends_the_search_with_what_it_has(tmp_path):
+    device = MadeUp(breaks_at=45)
+    tuned = run(device, records=tmp_path / "r.db")
+    assert tuned.end == "the device failed"
+    assert len(tuned.history) == 45
+    assert tuned.config == min(device.measured, key=cost)
+    assert any("ends early, with what it has: the device is gone" in n for n in tuned.notes)
+    assert any("the best were not compared: the device is gone" in n for n in tuned.notes)
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store) == 45
+
+
+def test_a_device_that_fails_before_anything_was_measured_is_an_error(tmp_path):
+    with pytest.raises(DeviceError, match="the device is gone"):
+        run(MadeUp(breaks_at=0))
+    run(MadeUp(), records=tmp_path / "r.db", trials=8)
+    with pytest.raises(DeviceError, match="the device is gone"):
+        run(MadeUp(breaks_at=0), records=tmp_path / "r.db")
+
+
+def test_a_device_that_fails_in_the_comparison_leaves_the_best_of_the_search():
+    device = MadeUp(breaks_at=80)
+    tuned = run(device)
+    assert tuned.config == min(device.measured, key=cost)
+    assert tuned.finalists == ()
+    assert tuned.claim == "not compared with the default"
+
+
+class Vandal(threading.Thread):
+    """Kills and stops processes of a device, at random times, as long as it is entered."""
+
+    def __init__(self, device, seed):
+        super().__init__(daemon=True)
+        self.device, self.chance, self.over = device, random.Random(seed), threading.Event()
+
+    def run(self):
+        while not self.over.wait(self.chance.uniform(0.0, 3.0)):
+            sign = self.chance.choice([signal.SIGKILL, signal.SIGSTOP])
+            if every := self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.chance.choice(every), sign)
+
+    def processes(self):
+        """Fork servers of the device, and their workers."""
+        folder = self.device._folder.name
+        servers = [p for p in children(os.getpid()) if folder in environment(p)]
+        return servers + [worker for server in servers for worker in children(server)]
+
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, *_error):
+        self.over.set()
+        self.join()
+
+
+def children(parent):
+    with contextlib.suppress(OSError):
+        found = Path(f"/proc/{parent}/task").glob("*/children")
+        return [int(pid) for path in found for pid in path.read_text().split()]
+    return []
+
+
+def environment(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    return ""
+
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 16))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_search_whose_processes_are_killed_and_stopped_ends_in_time(tmp_path, seed):
+    """With a result, or with an error of ours where nothing could be measured."""
+    limits = Limits(build=10.0, run=5.0, oracle=10.0, default=10.0)
+    device = LocalDevice("cpu", 1, timing=Timing(cap=0.01), limits=limits, build_workers=2)
+    began = time.monotonic()
+    tuned = None
+    with device, Vandal(device, seed), contextlib.suppress(LoopwrightError):
+        tuned = tune(matmul(), device=device, trials=24, records=tmp_path / "r.db", model="random")
+    assert time.monotonic() - began < 120
+    if tuned is not None:
+        assert tuned.seconds > 0
+        with RecordStore(tmp_path / "r.db") as store:
+            assert len(store) >= len(tuned.history)

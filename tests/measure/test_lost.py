@@ -1,0 +1,107 @@
+"""Processes that are killed or stopped from outside: the work goes on, within seconds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from loopwright.measure.device import DeviceError
+from loopwright.measure.workers import fork_server, pool, process
+from loopwright.measure.workers.fork_server import ForkServer, Kind
+from loopwright.measure.workers.messages import Message
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import LOOK, Job
+
+JOB = Job(Message({"do": "nothing"}), 60.0)
+
+
+@pytest.fixture
+def workers(tmp_path):
+    made = Pool(Kind("run", 2 << 30, tmp_path), 2)
+    yield made
+    made.close()
+
+
+def hurt_the_first(monkeypatch, sign, count=1):
+    """Send a signal to the first fork servers as soon as they are there."""
+    hurt = []
+
+    class Hurt(ForkServer):
+        def __init__(self, kind):
+            super().__init__(kind)
+            if len(hurt) < count:
+                os.kill(self.pid, sign)
+                hurt.append(self.pid)
+
+    monkeypatch.setattr(pool, "ForkServer", Hurt)
+    return hurt
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_fork_server_lost_before_its_first_worker_is_replaced(
+    workers, monkeypatch, caplog, sign
+):
+    hurt = hurt_the_first(monkeypatch, sign)
+    with caplog.at_level(logging.WARNING):
+        workers.start(2)
+    assert len(workers.workers) == 2
+    assert len([r for r in caplog.records if "another process is started" in r.message]) == 1
+    assert not os.path.exists(f"/proc/{hurt[0]}")
+
+
+def test_fork_servers_lost_again_and_again_are_an_error(workers, monkeypatch):
+    hurt = hurt_the_first(monkeypatch, signal.SIGKILL, count=99)
+    with pytest.raises(DeviceError, match="a worker did not start"):
+        workers.start(2)
+    assert len(hurt) == 4
+    assert workers.workers == []
+
+
+def test_a_fork_server_stopped_after_its_workers_began_is_replaced_when_needed(workers):
+    workers.start(2)
+    os.kill(workers._fork_server.pid, signal.SIGSTOP)
+    os.kill(workers.workers[0].pid, signal.SIGKILL)
+    replies = workers.map([JOB] * 4)
+    assert {r.failure.kind for r in replies} <= {"run", "crash"}
+    assert len(workers.workers) == 2
+    assert all(r.failure.kind == "run" for r in workers.map([JOB] * 4))
+
+
+def test_a_worker_that_is_stopped_is_ended_long_before_its_time_is_up(workers):
+    workers.start(1)
+    worker = workers.workers[0]
+    os.kill(worker.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    (reply,) = workers.map([JOB])
+    assert "stopped" in reply.failure.message
+    assert time.monotonic() - began < JOB.timeout / 2
+    assert not worker.alive
+
+
+def test_a_worker_that_goes_on_is_kept(workers, monkeypatch):
+    """As where a whole group of processes is stopped, and continued after a while."""
+    monkeypatch.setattr(process, "LOOK", 0.2)
+    workers.start(1)
+    worker = workers.workers[0]
+    looks = iter([True, False, True, False])
+    monkeypatch.setattr(process, "is_stopped", lambda _: next(looks, False))
+    os.kill(worker.pid, signal.SIGSTOP)
+    timer = threading.Timer(1.2, os.kill, [worker.pid, signal.SIGCONT])
+    timer.start()
+    (reply,) = workers.map([JOB])
+    timer.join()
+    assert reply.failure.kind == "run"
+    assert worker.alive
+
+
+def test_a_process_that_is_stopped_is_told_from_others():
+    assert not fork_server.is_stopped(os.getpid())
+    assert not fork_server.is_stopped(1 << 30)
+    assert LOOK < 5 < process._START
+    assert sys.platform == "linux"
