@@ -15,6 +15,10 @@ def ints(*numbers):
     return np.array(numbers, np.int64)
 
 
+def lstm(gates=8):
+    return {"w": np.zeros((1, gates, 4), np.float32), "r": np.zeros((1, gates, 2), np.float32)}
+
+
 def refused(model, said):
     with pytest.raises(ModelError, match=said):
         build_model(model, threads=1, check=False)
@@ -46,7 +50,28 @@ def refused(model, said):
         ("Cast", {}, {}, "Cast lacks its attribute to, of type INT"),
         ("Cast", {}, {"to": "float"}, "its attribute to is of type STRING; it may be of INT"),
         ("Cast", {}, {"to": 99}, "99 is the number of none of ONNX's element types"),
-        ("SpaceToDepth", {}, {"blocksize": 0}, r"as ONNX 20 defines it: its inputs are float32"),
+        ("SpaceToDepth", {}, {"blocksize": 2}, r"is \(2, 3, 4\); it may be \(batch, depth, 2\*h"),
+        ("DepthToSpace", {}, {"blocksize": 2}, r"it may be \(batch, 4\*depth, height, width\)"),
+        ("Conv", {"w": X[:1]}, {"kernel_shape": [5]}, r"kernel_shape is \[5\]; it may be \[4\]"),
+        ("Conv", {"w": X[:1]}, {"auto_pad": "SAME"}, "auto_pad is 'SAME'; it may be NOTSET, SAME"),
+        ("Conv", {"w": X[:1]}, {"group": 2}, r"it may be \(2, 2\*inner, ...\)"),
+        ("Gelu", {}, {"approximate": "erf"}, "its approximate is 'erf'; it may be none, tanh"),
+        ("Pad", {"p": ints(0, 0, 4, 0, 0, 0)}, {"mode": "reflect"}, "of an axis of 4; reflect"),
+        ("Reshape", {"s": np.float32([2, 12])}, {}, "input 1 is float32; it may be integers"),
+        ("Gather", {"i": np.float32([0])}, {}, "input 1 is float32; it may be integers"),
+        (
+            "DequantizeLinear",
+            {"s": X[0, 0, 0]},
+            {},
+            "its input 0 is float32; it may be float8e4m3fn",
+        ),
+        ("Add", {"w": X.astype(np.float64)}, {}, "input 1 is float64 and one before it float32"),
+        ("LSTM", lstm(gates=9), {"hidden_size": 2}, r"is \(1, 9, 4\); it may be \(1, 8, 4\)"),
+        ("LSTM", lstm(), {"hidden_size": 3}, r"it may be \(1, 12, 4\)"),
+        ("LSTM", lstm(), {"direction": "bidirectional"}, r"it may be \(2, 4\*hidden, 4\)"),
+        ("LSTM", lstm(), {"direction": "both"}, "it may be forward, reverse, bidirectional"),
+        ("ScatterND", {"i": ints(0, 0, 0, 0), "u": X[0, 0, 0]}, {}, "indices name 4 axes"),
+        ("ScatterND", {"i": ints([0, 1]), "u": X[0]}, {}, r"is \(3, 4\); it may be \(1, 4\)"),
         ("Tile", {"r": ints(2)}, {}, r"not as ONNX 20 defines it: .* int64 \(1,\)"),
     ],
 )
@@ -57,6 +82,28 @@ def test_a_node_that_is_not_as_onnx_defines_it_is_refused(op, known, attributes,
 def test_known_shapes_that_do_not_broadcast_are_refused():
     known = {"a": ints(1, 2), "b": ints(1, 2, 3)}
     refused(node_model("Add", {}, known), r"its inputs \(2,\) and \(3,\) do not broadcast")
+
+
+def test_a_value_that_is_given_twice_is_refused():
+    model = node_model("Relu", {"x": X})
+    model.graph.node.add().CopyFrom(model.graph.node[0])
+    refused(model, "gives 'y0', which another one gives, .* each value has one origin")
+
+
+def test_operators_that_read_each_other_are_refused():
+    model = node_model("Relu", {"x": X}, order=["a"])
+    model.graph.node.add(op_type="Relu", input=["y0"], output=["a"])
+    refused(model, "operator Relu reads 'a', which is no input, no weight and no result before it")
+
+
+@pytest.mark.parametrize("opset", [0, 99])
+def test_a_model_of_an_unknown_opset_is_refused(opset):
+    refused(node_model("Relu", {"x": X}, opset=opset), f"the model is of opset {opset} of ai.onnx")
+
+
+def test_a_pool_over_the_whole_image_needs_channels():
+    model = node_model("GlobalAveragePool", {"x": X[0, 0]})
+    refused(model, r"its input 0 is \(4,\); it may be \(batch, channels, ...\) here")
 
 
 def test_a_model_without_outputs_is_refused():

@@ -115,3 +115,11 @@ def test_the_places_of_the_greatest_elements_leave_padding_out():
     np.testing.assert_array_equal(
         places, wanted[1].numpy() + 30 * np.arange(2).reshape(1, 2, 1, 1)
     )
+
+
+def test_a_resize_of_an_old_version_begins_at_the_center_of_its_first_element():
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    known = {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, 0.5], np.float32)}
+    said = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    y = computed("Resize", {"x": x}, known, opset=11, **said)
+    np.testing.assert_array_equal(y, [[[1, 3]]])

@@ -2,41 +2,113 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from loopwright.dsl.dtypes import DTYPES
 from loopwright.graph.errors import ModelError, UnsupportedOperator
-from loopwright.graph.importers.onnx.call import Call, dtype_of
+from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
 
 
-def check_node(node: Any, label: str, version: int) -> None:
-    """Raise `ModelError` unless a node has as many inputs and outputs, and those attributes, that
-    ONNX wants of its operator."""
+@dataclass(frozen=True)
+class _Schema:
+    """What ONNX says of an operator.
+
+    Attributes
+    ----------
+    counts: what there is, and how many of it at least and at most.
+    attributes: by name, the number of the type, and whether one must be given.
+    inputs: the letter of the element type of each, and the kinds that it may be of; an input that
+        may be of any number or type has no letter.
+    """
+
+    counts: tuple[tuple[str, int, int], ...]
+    attributes: Mapping[str, tuple[int, bool]]
+    inputs: tuple[tuple[str, frozenset[str]], ...]
+
+
+@lru_cache(maxsize=1024)
+def _schema(op: str, version: int, domain: str) -> _Schema | None:
     import onnx
 
     try:
-        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        found = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
+        return None
+    types = {c.type_param_str: c.allowed_type_strs for c in found.type_constraints}
+    return _Schema(
+        (
+            ("inputs", found.min_input, found.max_input),
+            ("outputs", found.min_output, found.max_output),
+        ),
+        {name: (a.type.value, a.required) for name, a in found.attributes.items()},
+        tuple(
+            (
+                x.type_str if x.is_homogeneous else "",
+                frozenset(map(_kind, types.get(x.type_str, [x.type_str]))),
+            )
+            for x in found.inputs
+        ),
+    )
+
+
+def _kind(dtype: str) -> str:
+    """What a type is as a number, by its name or by ONNX's; the bytes are another matter."""
+    name = dtype.removeprefix("tensor(").removesuffix(")")
+    if name == "double" or re.fullmatch(r"b?float(16|32|64)?", name):
+        return "floats"
+    if re.fullmatch(r"u?int\d+", name):
+        return "integers"
+    return {"bool": "booleans", "object": "string"}.get(name, name)
+
+
+def check_node(node: Any, label: str, version: int, inputs: Sequence[Value | None]) -> None:
+    """Raise `ModelError` unless a node has as many inputs and outputs, of the element types, and
+    those attributes, that ONNX wants of its operator."""
+    import onnx
+
+    schema = _schema(node.op_type, version, node.domain)
+    if schema is None:
         return
-    for what, found, least, most in (
-        ("inputs", len(node.input), schema.min_input, schema.max_input),
-        ("outputs", len(node.output), schema.min_output, schema.max_output),
-    ):
+    for (what, least, most), found in zip(schema.counts, (len(node.input), len(node.output))):
         if not least <= found <= most:
             allowed = f"{least}" if most == least else f"{least} to {most}"
             if found < least and most > 100:  # any number
                 allowed = f"at least {least}"
             raise ModelError(f"{label} has {found} {what}; it may have {allowed}")
-    kinds = onnx.AttributeProto.AttributeType
     given = {a.name: a.type for a in node.attribute}
-    for name, attribute in schema.attributes.items():
-        wanted = attribute.type.value
-        if name not in given and attribute.required:
+    kinds = onnx.AttributeProto.AttributeType
+    for name, (wanted, required) in schema.attributes.items():
+        if required and name not in given:
             raise ModelError(f"{label} lacks its attribute {name}, of type {kinds.Name(wanted)}")
         if given.get(name, 0) not in (0, wanted):  # old files give no types
             raise ModelError(
                 f"{label}: its attribute {name} is of type {kinds.Name(given[name])}; it may be "
                 f"of {kinds.Name(wanted)}"
+            )
+    _check_types(schema, label, inputs)
+
+
+def _check_types(schema: _Schema, label: str, inputs: Sequence[Value | None]) -> None:
+    """Raise `ModelError` for an input of another kind, or for two of one letter whose types
+    differ. Integers of other sizes than an operator's version allows are left to the rule."""
+    seen: dict[str, str] = {}
+    for number, value in enumerate(inputs):
+        letter, kinds = schema.inputs[min(number, len(schema.inputs) - 1)]
+        if value is None:
+            continue
+        dtype = str(value.dtype)
+        if _kind(dtype) not in kinds:
+            raise ModelError(
+                f"{label}: its input {number} is {dtype}; it may be {', '.join(sorted(kinds))}"
+            )
+        if letter and seen.setdefault(letter, dtype) != dtype:
+            raise ModelError(
+                f"{label}: its input {number} is {dtype} and one before it {seen[letter]}; they "
+                "may be of one type"
             )
 
 

@@ -88,13 +88,19 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
     if graph.sparse_initializer:
         name = graph.sparse_initializer[0].values.name
         raise ModelError(f"weight {name} is sparse: make it dense")
-    known = {*outside, *(v.name for v in graph.input), *(w.name for w in graph.initializer)}
+    made = {*(v.name for v in graph.input), *(w.name for w in graph.initializer)}
+    known = {*outside, *made}
     for node in graph.node:
         called = f"{node.op_type} {node.name}".rstrip()
         if node.domain not in _DOMAINS:
             raise ModelError(
                 f"operator {called} is of the domain {node.domain!r}; known are those of "
                 f"{' and '.join(_DOMAINS[1:])}"
+            )
+        if twice := [n for n in node.output if n in made]:
+            raise ModelError(
+                f"operator {called} gives {twice[0]!r}, which another one gives, or which is an "
+                "input or a weight: each value has one origin"
             )
         missing = [name for name in node.input if name and name not in known]
         if missing:
@@ -106,6 +112,7 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
             for inner in (attribute.g, *attribute.graphs):
                 _check_graph(inner, frozenset(known))
         known.update(node.output)
+        made.update(name for name in node.output if name)
     if lost := [v.name for v in graph.output if v.name not in known]:
         raise ModelError(
             f"output {lost[0]!r} is the result of no operator: the model is incomplete"

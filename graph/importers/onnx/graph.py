@@ -29,6 +29,7 @@ from loopwright.graph.importers.onnx.call import (
 from loopwright.graph.importers.onnx.checks import check_node, dtype_of_input, not_as_defined
 from loopwright.graph.importers.onnx.fold import DRAWN, folded
 from loopwright.graph.importers.onnx.foreign import foreign
+from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 
 _OWN = ("", "ai.onnx")
@@ -107,7 +108,7 @@ class Graph:
                 f"{label} draws random numbers, which a compiled program cannot: give them to "
                 "the model as an input"
             )
-        check_node(node, label, version)
+        check_node(node, label, version, inputs)
         known = [x for x in inputs if not isinstance(x, Tensor)]
         if not graphs and len(known) == len(inputs):
             try:
@@ -142,6 +143,7 @@ class Graph:
         if rule is None:
             found = iter(self._step(foreign(node, label, inputs, self.versions)))
             return [next(found) if name else np.zeros(0) for name in node.output]
+        check_form(call)
         try:
             made = rule(call)
         except ModelError:

@@ -32,6 +32,7 @@ class Window:
     def of(call: Call, spatial: Sequence[int], extent: Sequence[int]) -> Window:
         """The window of a call over axes of `spatial` extents."""
         rank = len(extent)
+        _check_kernel(call, extent)
         stride = _each(call, "strides", rank)
         dilation = _each(call, "dilations", rank)
         reach = [d * (k - 1) + 1 for d, k in zip(dilation, extent)]
@@ -53,6 +54,13 @@ class Window:
     def reach(self) -> tuple[int, ...]:
         """The extent of the window with what it leaves out."""
         return tuple(d * (k - 1) + 1 for d, k in zip(self.dilation, self.extent))
+
+
+def _check_kernel(call: Call, extent: Sequence[int]) -> None:
+    """Raise an error where a call states another window than its weights have."""
+    stated, own = call.get("kernel_shape"), list(extent)
+    if stated is not None and list(stated) != own:
+        raise call.unsupported(f"its kernel_shape is {list(stated)}; it may be {own} here")
 
 
 def _each(call: Call, name: str, rank: int) -> list[int]:
@@ -136,6 +144,7 @@ def _conv_transpose(call: Call) -> Value:
     rank = len(weights) - 2
     stride, dilation = _each(call, "strides", rank), _each(call, "dilations", rank)
     extra = [int(n) for n in call.get("output_padding") or [0] * rank]
+    _check_kernel(call, weights[2:])
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, weights[2:])]
     spatial = shape_of(x)[2:]
     whole = [s * (n - 1) + r + e for s, n, r, e in zip(stride, spatial, reach, extra)]

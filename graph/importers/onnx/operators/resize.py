@@ -22,10 +22,8 @@ def _resize(call: Call) -> Value:
     value = call.value(0)
     if call.get("antialias", 0) and mode != "nearest" and any(s < 1 for s in scales):
         return _weighted(call, value, axes, scales, sizes, mode, True)
-    if mode in ("linear", "bilinear", "cubic"):
-        return _weighted(call, value, axes, scales, sizes, mode, False)
     if mode != "nearest":
-        raise call.unsupported(f"its mode is {mode!r}; it may be nearest, linear or cubic")
+        return _weighted(call, value, axes, scales, sizes, mode, False)
     for number, axis in enumerate(axes):
         old = shape_of(value)[axis]
         at = _coordinates(call, number, old, sizes[number], scales[number], len(axes))
@@ -98,8 +96,8 @@ def _coordinates(call: Call, number: int, old: int, new: int, scale: float, coun
         if new > 1:
             return start * (old - 1) + i * (end - start) * (old - 1) / (new - 1)
         return i * 0 + 0.5 * (start + end) * (old - 1)
-    if mode != "half_pixel":
-        raise call.unsupported(f"its coordinate_transformation_mode is {mode!r}")
+    if mode == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
     return (i + 0.5) / scale - 0.5
 
 

@@ -174,11 +174,13 @@ def padded(
         value = take(call, value, axis, kept)
     pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if max(b, e) > 0}
     if mode != "constant":
-        kinds = ("edge", "reflect", "wrap")
-        if mode not in kinds:
-            raise call.unsupported(f"its mode is {mode!r}; it may be constant, {', '.join(kinds)}")
         for axis, widths in pads.items():
-            places: Array = np.pad(np.arange(shape_of(value)[axis]), widths, mode=mode)  # type: ignore[call-overload]
+            extent = shape_of(value)[axis]
+            if mode == "reflect" and max(widths) >= extent:
+                raise call.unsupported(
+                    f"its pads are {widths} of an axis of {extent}; reflect allows less than that"
+                )
+            places: Array = np.pad(np.arange(extent), widths, mode=mode)  # type: ignore[call-overload]
             value = take(call, value, axis, places, "pad")
         return value
     if not pads:
