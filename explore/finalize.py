@@ -23,6 +23,7 @@ from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Comparison, Device, DeviceError, Failure, Measurement
 from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.sketch import Config
+from loopwright.transfer.records.store import Record, RecordError
 
 FIRST_ROUND, FIRST_ROUND_SAMPLES = 24, 5
 FINALISTS, ROUNDS = 8, 20
@@ -65,7 +66,12 @@ def finalize(session: Session, end: str) -> Tuned:
 def _uncompared(session: Session) -> Config:
     """The best of a search without a comparison: what the store says, where there is one."""
     session.flush()
-    ranked, known = session.ranked(), session.best_known()
+    ranked = session.ranked()
+    try:
+        known = None if session.recorder.unstored else session.best_known()
+    except RecordError as error:
+        session.note(f"the best of earlier searches is not known: {error}")
+        known = None
     return known if known in ranked else ranked[0]
 
 
@@ -79,11 +85,10 @@ def _result(
     """Result of a search, about the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
     finals = [_again(session.device, f) for f in finalists if of_search]
-    again = dict(zip((m.config for m in finals), session.record_finals(finals)))
     costs = {f.config: f.cost for f in finalists}
-    record = again.get(config)
-    if record is None and of_search is not None:
-        record = session.record(of_search)
+    record = _recorded(session, config, finals, of_search)
+    if session.recorder.again():
+        record = _recorded(session, config, finals, of_search)
     default = session.space.default
     speedup, claim = claimed(finalists, default, disturbed)
     return Tuned(
@@ -101,6 +106,19 @@ def _result(
         end=end,
         notes=tuple(session.notes),
     )
+
+
+def _recorded(
+    session: Session,
+    config: Config,
+    finals: Sequence[Measurement],
+    of_search: Measurement | None,
+) -> Record | None:
+    """The record of the winner, stored with the other finalists."""
+    again = dict(zip((m.config for m in finals), session.record_finals(finals)))
+    if config not in again and of_search is not None:
+        return session.record(of_search)
+    return again.get(config)
 
 
 def claimed(

@@ -14,6 +14,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.recorder import Recorder
 from loopwright.explore.report.callbacks import Callback, Progress
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.schedule.sketch.sketch import Config
@@ -37,6 +38,8 @@ class Session:
     verified: configs whose results were checked against the oracle's, and are right.
     spent: seconds by part of the work.
     notes: what callbacks were told in words.
+    recorder: what stores the measurements; searches of one network share it.
+    chosen: the winner of the last comparison that was recorded, if there was one.
     preparing: what the device does meanwhile, and must have done before it measures.
     """
 
@@ -55,6 +58,8 @@ class Session:
         self.store, self.budget, self.callbacks, self.seed = store, budget, callbacks, seed
         self.history: list[Measurement] = []
         self.notes: list[str] = []
+        self.recorder = Recorder(store, self.note)
+        self.chosen: Record | None = None
         self.resumed = 0
         self.incumbent: Config | None = None
         self.verified: set[Config] = set()
@@ -191,7 +196,16 @@ class Session:
         """The records of what was compared side by side, the winner first, stored, all or none: a
         part of them would be taken for all. They are no comparison with the best others where
         numerics left out what the store would choose."""
-        return self._stored_as(self._name + CHOSEN * self._whole, measurements)
+        stored = self._stored_as(self._name + CHOSEN * self._whole, measurements)
+        self.chosen = stored[0] if stored else None
+        return stored
+
+    def best_record(self) -> Record | None:
+        """The record to use where the store has none: of the last comparison's winner, or else of
+        the cheapest config."""
+        if self.chosen is not None or not (ranked := self.ranked()):
+            return self.chosen
+        return self.record(next(m for m in self.history if m.config == ranked[0]))
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
         parts = (self.workload, self.device.target, self._machine)
@@ -199,10 +213,7 @@ class Session:
             Record.of(*parts, m, numerics=self._numerics(m), seed=self.seed, session=name)
             for m in measurements
         ]
-        if self.store is None or not records:
-            return records
-        ids = self.store.add(records)
-        return [replace(record, id=number) for record, number in zip(records, ids)]
+        return self.recorder.add(records)
 
     def _numerics(self, measurement: Measurement) -> Numerics:
         return self.space.whole.sketch(measurement.config.sketch).numerics

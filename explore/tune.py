@@ -89,7 +89,8 @@ def tune(  # noqa: PLR0913 - what users choose
     The default schedule is the first candidate, so the result is never slower than that. Every
     measurement goes to the record store; the same call again goes on from there, counting the
     trials that were done, so that after all of them it compares the best once more. Ctrl-C ends
-    the search with `Interrupted`, whose `tuned` is what was found.
+    the search with `Interrupted`, whose `tuned` is what was found. If the device or the store
+    fails meanwhile, the result is what was found, and its `notes` say so.
 
     Parameters
     ----------

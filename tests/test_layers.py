@@ -16,7 +16,7 @@ FLOORS = {
     "costmodel": ("model", "features", "models"),
     "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local"),
     "transfer": ("records", "pretrained"),
-    "explore": ("budget", "strategies", "report", "session", "finalize", "tune"),
+    "explore": ("budget", "strategies", "report", "recorder", "session", "finalize", "tune"),
     "graph": ("network", "importers", "transforms", "tasks", "compile", "tuning"),
 }
 """Of each folder, the floors that it has: none imports one that stands behind it."""

@@ -376,10 +376,15 @@ def build_work(
     policy: str = "exact",
     name: str = "model",
     machine: Mapping[str, str] | None = None,
+    besides: Mapping[str, Record] | None = None,
 ) -> TunedModel | VmModel:
     """Compile an imported model by the best records of a store: those of a `machine`, by default
-    this one. Raises `BuildError`."""
-    found = {} if records is None else best_records(work, target, records, policy, machine)
+    this one. Records `besides`, which could not be stored, go before these, and the store need not
+    be there then. Raises `BuildError`."""
+    besides = besides or {}
+    found: Mapping[str, Record] = besides
+    if records is not None and not (besides and not Path(records).exists()):
+        found = {**best_records(work, target, records, policy, machine), **besides}
     if isinstance(work, VmWork):
         return build_vm(work, target, found)
     try:
@@ -390,7 +395,7 @@ def build_work(
             raise ModelError(f"the model cannot be one library: {reason}") from reason
         module = fused(work.source.module, target)
         vm_work = VmWork.of(work.source, module, str(reason), work.numerics)
-        return build_work(vm_work, target, records, policy, name, machine)
+        return build_work(vm_work, target, records, policy, name, machine, besides)
 
 
 def compiled(

@@ -16,6 +16,7 @@ from loopwright.codegen.target import processor
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.recorder import Recorder
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
 from loopwright.graph.compile.model import (
@@ -38,7 +39,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
-from loopwright.transfer.records.store import RecordStore
+from loopwright.transfer.records.store import Record, RecordError, RecordStore
 
 BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
@@ -230,9 +231,9 @@ def tune_model(  # noqa: PLR0913 - what users choose
     options = SearchOptions(seed, only, transfer, device, tell)
     machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check, numerics, sparse)
-    search(work, machine, budget, records, options)
+    states = search(work, machine, budget, records, options)
     measured_on = None if device is None else device.fingerprint()
-    built = build_work(work, machine, records, machine=measured_on)
+    built = build_work(work, machine, records, machine=measured_on, besides=unstored(states))
     if check:
         built = check_results(built, machine, tuned=True)
     if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
@@ -270,7 +271,7 @@ def search(
         deadline = time.monotonic() + 60 * budget.minutes
         comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
         searching = deadline - comparing
-        shared = _Shared(device, store, options.seed, base.model)
+        shared = _Shared(device, store, Recorder(store, say), options.seed, base.model)
         states = [
             _state(space(t.workload, device.target, work.numerics), t, shared, searching)
             for t in tasks
@@ -295,14 +296,22 @@ def search(
                     say(line)
         except KeyboardInterrupt:
             say("interrupted: what was measured is kept")
-        except DeviceError as error:
+        except (DeviceError, RecordError) as error:
             if not any(s.measured for s in states):
                 raise
             say(f"the search ends early, with what it has: {error}")
         finally:
             for state in states:
                 state.session.flush()
+            shared.recorder.again()
     return states
+
+
+def unstored(states: Sequence[TaskState]) -> dict[str, Record]:
+    """The best record of every task, by the workload's key, where they could not be stored."""
+    lost = [s for s in states if s.session.recorder.unstored]
+    found = ((s.task.workload.key, s.session.best_record()) for s in lost)
+    return {key: record for key, record in found if record is not None}
 
 
 def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[str, Config]:
@@ -340,6 +349,7 @@ class _Shared:
 
     device: Device
     store: RecordStore
+    recorder: Recorder
     seed: int
     base: StoredModel | None
 
@@ -350,6 +360,7 @@ def _state(points: Space, task: Task, shared: _Shared, deadline: float) -> TaskS
     tuner = Tuner(points, seed=shared.seed, base=shared.base)
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
     session = Session(task.workload, points, shared.device, shared.store, budget, (), shared.seed)
+    session.recorder = shared.recorder
     earlier = session.resume()
     costs = [session.cost(m.config) for m in earlier]
     tuner.tell([m.config for m in earlier], costs)

@@ -166,10 +166,10 @@ def tune(options: _Options) -> None:
         )
     except Interrupted as interrupted:
         tuned = interrupted.tuned
+    _show_result(tuned, peak, options.records)
     written = [_written(tuned, output)]
     written += [tuned.plot(options.plot)] if options.plot else []
     written += [tuned.report(options.report)] if options.report else []
-    _show_result(tuned, peak, options.records)
     if options.target == "cpu" and not zero_shot:
         peer = compare_peer(request, tuned.library)
         if peer is not None:
@@ -227,9 +227,11 @@ def _show_result(tuned: Tuned, peak: float | None, records: Path) -> None:
     )
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
-    if tuned.record is not None:
+    if tuned.record is not None and tuned.record.id is not None:
         again = replay_command(tuned.record.id, records)
         click.echo(f"record     {tuned.record.id}; again: {again}")
+    elif tuned.record is not None:
+        click.echo(f"record     none: it could not be stored in {records}")
 
 
 def _show_spent(tuned: Tuned) -> None:

@@ -73,7 +73,7 @@ def tune_model(network: Network, options: _Options) -> None:
     from loopwright.explore.budget import Budget
     from loopwright.graph.compile.model import TunedModel, check_results
     from loopwright.graph.tuning.summary import summary
-    from loopwright.graph.tuning.tune import SearchOptions, search
+    from loopwright.graph.tuning.tune import SearchOptions, search, unstored
 
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     target = resolve("cpu", network.threads)
@@ -95,8 +95,8 @@ def tune_model(network: Network, options: _Options) -> None:
             tell=tell,
             watch=watch,
         )
-        search(work, target, budget, network.records, how)
-    built = network.compiled(work, target)
+        states = search(work, target, budget, network.records, how)
+    built = network.compiled(work, target, unstored(states))
     if network.check:
         checked = check_results(built, target, tuned=True)
         assert isinstance(checked, TunedModel)

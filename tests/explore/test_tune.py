@@ -18,14 +18,12 @@ from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.explore.budget import EFFORTS, Budget, TuningError
 from loopwright.explore.finalize import LONGEST, ROUNDS, TRIES
 from loopwright.explore.report.callbacks import Callback
-from loopwright.explore.session import Session
 from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Comparison, Measurement, never
 from loopwright.measure.tabular import TabularDevice, load_brute_forced
 from loopwright.schedule.space import Space, space
-from loopwright.transfer.records.record import RecordError
 from loopwright.transfer.records.store import Record, RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space, tiny
 from tests.sketches import derived
@@ -441,24 +439,6 @@ def test_slow_programs_are_compared_in_less_time():
     assert len(tuned.finalists) >= 2
     assert matmul_space().default in {f.config for f in tuned.finalists}
     assert device.spent < 2 * 2 * LONGEST  # where two configs take longer, they are compared yet
-
-
-def test_what_the_store_could_not_take_is_not_lost(tmp_path, monkeypatch):
-    with RecordStore(tmp_path / "r.db") as store:
-        session = Session(matmul(), matmul_space(), MadeUp(), store, Budget(), (), 0)
-        add, failing = store.add, [True]
-
-        def once(records):
-            if failing.pop():
-                raise RecordError("the disk is full")
-            return add(records)
-
-        monkeypatch.setattr(store, "add", once)
-        with pytest.raises(RecordError):
-            session.measure([session.space.default])
-        failing.append(False)
-        session.flush()
-        assert len(store) == 1
 
 
 def test_time_is_booked_by_part():

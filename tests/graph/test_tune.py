@@ -2,6 +2,7 @@
 
 import io
 import math
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -143,6 +144,26 @@ def test_an_interrupt_loses_nothing_of_what_was_measured(net, tmp_path):
     assert "interrupted: what was measured is kept" in told
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store) == BATCH
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["file", "folder"])
+def test_a_store_that_is_deleted_meanwhile_costs_nothing_of_what_was_found(net, tmp_path, whole):
+    model, x = net
+    told = []
+    path = tmp_path / "folder" / "r.db"
+    path.parent.mkdir()
+
+    def tell(line):
+        told.append(line)
+        if " trials" in line and path.exists():
+            shutil.rmtree(path.parent) if whole else path.unlink()
+
+    made = tune_model(model, (x,), trials=2 * BATCH, records=path, device=MadeUp(), tell=tell)
+    torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+    assert len(made.records) == 2
+    assert any("deleted or replaced while it was open" in line for line in told)
+    end = "not all could be stored" if whole else "were stored at last"
+    assert any(end in line for line in told)
 
 
 def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(

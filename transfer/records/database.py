@@ -37,7 +37,7 @@ _REMEDIES = {
     "full": "the disk is full; nothing of this batch was stored",
 }
 """Remedies for errors of SQLite, by a part of their text."""
-
+_GONE = "the file was deleted or replaced while it was open; what was stored there is gone"
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -49,6 +49,7 @@ class Database:
         self.path = Path(path).absolute()
         self._create = create
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # that it was opened as
         self._lock = threading.RLock()
         _OPEN.add(self)
 
@@ -59,9 +60,12 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: committed when the block ends, undone if it raises."""
+        """A transaction: committed when the block ends, undone if it raises. `RecordError` where
+        the file is not there any more, or another one is; the next use opens that, or a new one.
+        """
         with self._lock, self.explained():
             connection = self._opened()
+            self._check_file()
             try:
                 connection.execute("BEGIN IMMEDIATE")  # a signal may come as soon as it has begun
                 yield connection
@@ -70,13 +74,27 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self._check_file()
 
     def close(self) -> None:
         """Close this process's connection; the next use opens another."""
         with self._lock:
+            self.disconnect()
+            self._file = None
+
+    def disconnect(self) -> None:
+        """Close the connection for a moment; the next use expects the same file."""
+        with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+    def _check_file(self) -> None:
+        """Raise `RecordError` where the path leads to another file by now, of which SQLite would
+        not tell."""
+        if _identity(self.path) != self._file:
+            self.close()
+            raise RecordError(_GONE)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -103,6 +121,9 @@ class Database:
             if not mode:
                 _use_wal(connection)
             migrate(connection)
+            before, self._file = self._file, _identity(self.path)
+            if before not in (None, self._file):
+                raise RecordError(_GONE)
         except BaseException:
             connection.close()
             raise
@@ -121,6 +142,15 @@ class Database:
             hint = next((hint for part, hint in _REMEDIES.items() if part in str(error)), "")
             text = f"{hint} ({error})" if hint else str(error)
             raise RecordError(f"{self.path}: {text}") from error
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Numbers by which the system knows a file; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _may_be_sqlite(path: Path) -> bool:
@@ -169,7 +199,7 @@ def _before_fork() -> None:
     for database in list(_OPEN):
         database._lock.acquire()
         _PAUSED.append(database)
-        database.close()
+        database.disconnect()
 
 
 def _after_fork() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
+    from loopwright.transfer.records.store import Record
 
 _OPTIONS = (
     click.argument("path", metavar="NET.onnx", type=FILE),
@@ -104,11 +105,13 @@ class Network:
         assert isinstance(work, Work)  # as of all ONNX files
         return work
 
-    def compiled(self, work: Work, target: Target) -> TunedModel:
-        """The tasks compiled by the records there are."""
+    def compiled(
+        self, work: Work, target: Target, besides: Mapping[str, Record] | None = None
+    ) -> TunedModel:
+        """The tasks compiled by the records there are, and those `besides`."""
         from loopwright.graph.compile.model import TunedModel, build_work
 
-        made = build_work(work, target, self.store, name=self.path.stem)
+        made = build_work(work, target, self.store, name=self.path.stem, besides=besides)
         assert isinstance(made, TunedModel)  # as of all ONNX files
         return made
 
