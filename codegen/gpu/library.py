@@ -191,6 +191,11 @@ class GpuLibrary(Library):
         OpenCL is kept as source."""
         from loopwright.codegen.gpu.export import export
 
+        if self._bound:
+            raise LibraryError(
+                "what is bound lies on the GPU, and an export has no place for it: export the "
+                f"library that bind was called on, and prepare {', '.join(self._bound)} there"
+            )
         return export(self.signature, self.code, self.origin, path)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loopwright.codegen.library.arrays import Array
+from loopwright.codegen.library.bound import bind_objects
 from loopwright.codegen.library.header import MADE_BY, check_name, header, public_symbols, wrapper
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.manifest import FORMAT, describe, embedded
@@ -26,18 +28,27 @@ _BEGINNING = f'{{"format":"{FORMAT}"'
 """Beginning of every manifest, spaces left out."""
 
 
-def export(signature: Signature, origin: Origin, path: Path) -> Path:
+def export(
+    signature: Signature, origin: Origin, path: Path, bound: Mapping[str, Array] | None = None
+) -> Path:
     """Writes NAME.so, NAME.h and NAME.json, where `path` is …/NAME.so; returns `path`.
 
+    The arrays that are `bound` are inside, as they are laid out, and no parameters of the C call.
     Each file appears whole or not at all, the manifest last. Raises `LibraryError` for a bad
     name or place, `BuildError` where the toolchain fails.
     """
     check_place(path)
     if not origin.objects:
+        remedy = "copy its .so, .h and .json instead"
+        if bound:
+            remedy += (
+                "; to have arrays inside, bind those of the library that was built"
+            )
         raise LibraryError(
-            f"{signature.name} was loaded from a file, which is an export already: copy its "
-            ".so, .h and .json instead"
+            f"{signature.name} was loaded from a file, which is an export already: {remedy}"
         )
+    if bound:
+        signature, origin = bind_objects(signature, origin, bound)
     name = path.stem
     manifest = describe(path.name, signature, origin)
     with scratch() as folder:
@@ -49,6 +60,7 @@ def export(signature: Signature, origin: Origin, path: Path) -> Path:
             wrapper=wrapper(name, signature) + embedded(manifest),
             public=public_symbols(name, signature),
             complete=True,
+            wrap=bool(bound),
         )
         code = built.read_bytes()
     write_library(path, code, header(name, signature), manifest)

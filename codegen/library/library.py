@@ -274,12 +274,11 @@ class Library:
         return self._sources[kind]()
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """Write `path` (NAME.so), NAME.h and NAME.json; see `export.py`."""
-        if self._bound:
-            raise LibraryError(
-                "a library with bound inputs cannot be exported: export the one that bind was "
-                f"called on, and prepare the weights there ({', '.join(self._bound)})"
-            )
+        """Write `path` (NAME.so), NAME.h and NAME.json; see `export.py`.
+
+        What is bound is inside of NAME.so, laid out, and no parameter of its functions. Raises
+        `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
+        """
         return self._exported(Path(path))
 
     def _repr_html_(self) -> str:
@@ -338,7 +337,7 @@ class Library:
     def _exported(self, path: Path) -> Path:
         from loopwright.codegen.library.export import export
 
-        return export(self.signature, self.origin, path)
+        return export(self.signature, self.origin, path, self._bound)
 
     def __repr__(self) -> str:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""

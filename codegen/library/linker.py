@@ -201,6 +201,7 @@ def link(
     wrapper: str | None = None,
     public: Sequence[str] = (),
     complete: bool = False,
+    wrap: bool = False,
 ) -> None:
     """Links object files with the run-time into the shared object `output`.
 
@@ -208,6 +209,7 @@ def link(
     beside `TABLE`; all others are hidden. `complete` names libc and libm as dependencies and
     fails on symbols that they lack, for files that must stand alone; without it the link is
     three times as fast, and such symbols are looked up when the file is loaded into a process.
+    With `wrap` the objects have a plan around their `main` (`plan.object_files`).
     Raises `BuildError`.
     """
     compiler = find_compiler(triple)
@@ -225,6 +227,8 @@ def link(
         script = folder / "symbols.map"
         script.write_text(f"{{ global: {'; '.join((TABLE, *public))}; local: *; }};\n")
         options = ["-S", f"--version-script={script}", "-soname", output.name, "--eh-frame-hdr"]
+        if wrap:
+            options.append("--wrap=__tvm_ffi_main")
         target = ["-shared", "-o", str(output), *map(str, files)]
         if complete:
             options += ["-z", "defs", "--as-needed"]

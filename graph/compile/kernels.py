@@ -13,6 +13,7 @@ from tvm import tirx
 
 from loopwright.codegen.build import Program, program, signature
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.plan import Kernel
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.target import resolve, tvm_target
 from loopwright.codegen.tir.emit import emit, emit_preparation
@@ -25,23 +26,6 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """A compiled function with the C symbol `__tvm_ffi_` and its name.
-
-    Attributes
-    ----------
-    code: the object file.
-    parameters: its arguments.
-    aligned: whether it needs arrays that are aligned to 64 bytes, as TVM's own code does.
-    """
-
-    name: str
-    code: bytes
-    parameters: tuple[Parameter, ...]
-    aligned: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,21 +12,11 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.signature import Parameter, Signature
-from loopwright.codegen.target import cpu_features
-from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.errors import BuildError, ConfigError
-from loopwright.graph.compile.kernels import (
-    Kernel,
-    TunedKernel,
-    check_arguments,
-    tuned_kernel,
-    tvm_kernel,
-)
-from loopwright.graph.compile.memory_plan import ALIGNMENT, Lifetime, place
-from loopwright.graph.compile.plan_code import (
+from loopwright.codegen.library.plan import (
+    ALIGNMENT,
     ARENA,
     ARGUMENTS,
+    Kernel,
     Place,
     Planned,
     PlannedCall,
@@ -34,6 +24,17 @@ from loopwright.graph.compile.plan_code import (
     Weights,
     object_files,
 )
+from loopwright.codegen.library.signature import Parameter, Signature
+from loopwright.codegen.target import cpu_features
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import BuildError, ConfigError
+from loopwright.graph.compile.kernels import (
+    TunedKernel,
+    check_arguments,
+    tuned_kernel,
+    tvm_kernel,
+)
+from loopwright.graph.compile.memory_plan import Lifetime, place
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Value
 from loopwright.graph.tasks import Work

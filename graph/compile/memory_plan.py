@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector."""
+from loopwright.codegen.library.plan import ALIGNMENT
+
 _MORE = 1.1
 """Ratio by which the block may be larger for arrays to lie around their middles."""
 

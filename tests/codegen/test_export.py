@@ -215,15 +215,61 @@ def test_a_name_without_so_is_refused(tmp_path):
         load(tmp_path / "matmul")
 
 
-def test_a_bound_library_is_not_exported(tmp_path):
-    _, W = matrices()
-    with pytest.raises(LibraryError, match="bound inputs cannot be exported"):
-        kernels.matmul(packed=True).bind(W=W).export(tmp_path / "matmul.so")
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_what_is_bound_is_inside_of_an_export(packed, tmp_path):
+    A, W = matrices()
+    path = kernels.matmul(packed=packed).bind(W=W).export(tmp_path / "product.so")
+    lib = load(path)
+    assert [p.name for p in lib.inputs] == ["A"]
+    assert lib.origin.extra["bound"] == ["W"]
+    np.testing.assert_allclose(lib(A), A @ W, rtol=1e-5, atol=1e-5)
+    assert "int product(const float *A, float *C);" in path.with_suffix(".h").read_text()
+    out = np.zeros((24, 16), np.float32)
+    code, at = ctypes.CDLL(str(path)), ctypes.c_void_p
+    assert code.product(at(A.ctypes.data), at(out.ctypes.data)) == 0
+    np.testing.assert_allclose(out, A @ W, rtol=1e-5, atol=1e-5)
+
+
+def test_an_operator_is_exported_with_its_weights_inside(tmp_path):
+    x = lw.tensor("x", (1, 16, 14, 14))
+    w = lw.tensor("w", (16, 16, 3, 3), constant=True)
+    b = lw.tensor("b", (16,), constant=True)
+    n, k, h, v = lw.indices("n k h v")
+    image = lw.ops.conv2d(x, w, padding=1)
+    y = lw.tensor("y")
+    y[n, k, h, v] = image[n, k, h, v] + b[k]
+    built = lw.build(lw.workload(y))
+    assert built.signature.prepared, "a kernel that lays its weights out"
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(p.shape).astype("f4") for p in built.signature.inputs]
+    named = dict(zip((p.name for p in built.signature.inputs), arrays))
+    expected = built(**named)
+    path = built.bind(w=named["w"], b=named["b"]).export(tmp_path / "layer.so")
+    np.testing.assert_array_equal(load(path)(named["x"]), expected)
+
+
+def test_constants_that_are_laid_out_together_are_exported_together(tmp_path):
+    m, n, k = 24, 16, 12
+    i, j, r = lw.indices("i j r")
+    A = lw.tensor("A", (m, k))
+    V, W = (lw.tensor(name, (k, n), constant=True) for name in "VW")
+    C = lw.tensor("C")
+    C[i, j] += A[i, r] * (V[r, j] * W[r, j])
+    library = lw.build(lw.workload(C))
+    ones = np.ones((k, n), np.float32)
+    if len(library.signature.constants) == 2:
+        with pytest.raises(LibraryError, match="bind W too"):
+            library.bind(V=ones).export(tmp_path / "product.so")
+    path = library.bind(V=ones, W=ones).export(tmp_path / "product.so")
+    A = np.ones((m, k), np.float32)
+    np.testing.assert_array_equal(load(path)(A), A @ ones)
 
 
 def test_a_loaded_library_says_that_it_is_an_export_already(exported):
     with pytest.raises(LibraryError, match="is an export already"):
         load(exported).export(exported.with_name("other.so"))
+    with pytest.raises(LibraryError, match="bind those of the library that was built"):
+        load(exported).bind(W=matrices()[1]).export(exported.with_name("other.so"))
 
 
 def test_nothing_is_left_behind_when_an_export_fails(tmp_path, monkeypatch):

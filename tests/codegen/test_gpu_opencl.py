@@ -247,6 +247,8 @@ def test_a_library_is_called_bound_and_timed():
         library(x[:6], w)
     with pytest.raises(LibraryError, match="OpenCL cannot be exported"):
         library.export("k.so")
+    with pytest.raises(LibraryError, match="what is bound lies on the GPU"):
+        library.bind(W=w).export("k.so")
     with pytest.raises(LibraryError, match="part of its config"):
         library.threads = 2
     assert "__kernel" in library.source("opencl")

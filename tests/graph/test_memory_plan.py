@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.graph.compile.memory_plan import ALIGNMENT, Lifetime, place
+from loopwright.codegen.library.plan import ALIGNMENT
+from loopwright.graph.compile.memory_plan import Lifetime, place
 
 _LIVES = st.lists(
     st.tuples(st.integers(1, 5000), st.integers(0, 9), st.integers(0, 9)), max_size=12

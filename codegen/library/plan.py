@@ -1,4 +1,6 @@
-"""From the compiled steps of a network to one library: a static plan of calls over one arena.
+"""From compiled kernels to one library: a static plan of calls over one arena.
+
+A network's kernels are the steps of one, and so is an operator whose weights are bound.
 
 The plan is C: a table of steps, each a function with the places of its arguments (in the arena, in
 the weights, or among the caller's arrays), and the `main` that walks it. It is linked with the
@@ -17,20 +19,42 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
-from loopwright.codegen.library.linker import RUNTIME, find_compiler
+from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler
 from loopwright.codegen.library.signature import Parameter
-from loopwright.graph.compile.kernels import Kernel
-from loopwright.graph.compile.memory_plan import ALIGNMENT
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector. Arrays of a plan begin at a multiple."""
 
 ARENA, WEIGHTS, ARGUMENTS = 0, 1, 2
 """Spaces: the arena, the weights, and from 2 on the caller's arrays, outputs after inputs."""
 
-_SYMBOL = "lw_weights"
 _FAR = '.lrodata,"al"'
 """The section of x86-64 for data which code does not reach: it lies behind what code does, so that
 2 GiB of weights do not stand between code and its variables. Not every assembler knows it."""
 _LARGE = 1 << 30
 """Bytes of weights that stand there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A compiled function with the C symbol `__tvm_ffi_` and its name.
+
+    Attributes
+    ----------
+    code: the object file; empty where others bring it.
+    parameters: its arguments.
+    aligned: whether it needs arrays that are aligned to 64 bytes, as TVM's own code does.
+    """
+
+    name: str
+    code: bytes
+    parameters: tuple[Parameter, ...]
+    aligned: bool = False
+
+    @property
+    def symbol(self) -> str:
+        """The function in C."""
+        return f"__tvm_ffi_{self.name}"
 
 
 @dataclass(frozen=True)
@@ -92,41 +116,55 @@ class Weights:
 
 
 def object_files(
-    calls: Sequence[Planned], weights: Weights, arena_bytes: int, arguments: int, triple: str
+    calls: Sequence[Planned],
+    weights: Weights,
+    arena_bytes: int,
+    arguments: int,
+    triple: str | None,
+    around: bool = False,
 ) -> tuple[bytes, ...]:
     """The object files of a plan for machines of a `triple`: its kernels, its table with `main`,
-    and the weights.
+    and the weights. With `around`, `main` stands around a library's own, which is its one kernel.
 
     Raises `BuildError` where the C compiler fails.
     """
+    symbol = "lw_bound" if around else "lw_weights"
     kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
     compiler = find_compiler(triple)
     with tempfile.TemporaryDirectory(prefix="loopwright-") as name:
         folder = Path(name)
         source, plan = folder / "plan.c", folder / "plan.o"
-        source.write_text(c_source(calls, tuple(kernels.values()), arena_bytes, arguments))
+        source.write_text(
+            c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around)
+        )
         flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
         compiler.run(*flags, "-I", RUNTIME, "-c", source, "-o", plan)
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
         weights.write(data)
-        far = triple.startswith("x86_64") and weights.nbytes > _LARGE
+        far = architecture(triple) == "x86_64" and weights.nbytes > _LARGE
         section = _FAR if far else '.rodata,"a"'
         assembly.write_text(
             f".section {section},%progbits\n.balign {ALIGNMENT}\n"
             f'0:\n.incbin "{data}"\n'
-            f'.section .data.rel.ro,"aw",%progbits\n.balign 8\n.globl {_SYMBOL}\n'
-            f".hidden {_SYMBOL}\n{_SYMBOL}:\n.quad 0b\n"
+            f'.section .data.rel.ro,"aw",%progbits\n.balign 8\n.globl {symbol}\n'
+            f".hidden {symbol}\n{symbol}:\n.quad 0b\n"
             '.section .note.GNU-stack,"",%progbits\n'
         )
         compiler.run("-c", assembly, "-o", packed)
         own = (plan.read_bytes(), packed.read_bytes())
-    return (*(k.code for k in kernels.values()), *own)
+    return (*(k.code for k in kernels.values() if k.code), *own)
 
 
 def c_source(
-    calls: Sequence[Planned], kernels: Sequence[Kernel], arena_bytes: int, arguments: int
+    calls: Sequence[Planned],
+    kernels: Sequence[Kernel],
+    arena_bytes: int,
+    arguments: int,
+    symbol: str,
+    around: bool,
 ) -> str:
     """The C source of a plan. `main` writes the nanoseconds of every step to `self`, if given."""
+    real, main = ("__real_", "__wrap_") if around else ("", "")
     first = {}
     parameters: list[Parameter] = []
     for kernel in kernels:
@@ -142,10 +180,10 @@ def c_source(
             continue
         places += call.places
         k = call.kernel
-        function = f"{{__tvm_ffi_{k.name}, parameters + {first[k.name]}, {len(k.parameters)}}}"
+        function = f"{{{real}{k.symbol}, parameters + {first[k.name]}, {len(k.parameters)}}}"
         steps.append(f"{{{function}, {at}, 0}}")
     return _TEMPLATE.format(
-        kernels="\n".join(f"LW_HIDDEN extern lw_kernel __tvm_ffi_{k.name};" for k in kernels),
+        kernels="\n".join(f"LW_HIDDEN extern lw_kernel {real}{k.symbol};" for k in kernels),
         parameters=_rows(
             f"{{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, 0}}" for p in parameters
         ),
@@ -155,7 +193,8 @@ def c_source(
         arena=max(arena_bytes, 1),
         spaces=ARGUMENTS + arguments,
         arguments=arguments,
-        symbol=_SYMBOL,
+        symbol=symbol,
+        main=f"{main}__tvm_ffi_main",
     )
 
 
@@ -163,7 +202,7 @@ def _rows(rows: Any) -> str:
     return ",\n".join(f"    {row}" for row in rows) or "    {0}"
 
 
-_TEMPLATE = """/* A network: its steps, and where their arguments lie. Made by Loopwright. */
+_TEMPLATE = """/* A plan: its steps, and where their arguments lie. Made by Loopwright. */
 #define _POSIX_C_SOURCE 199309L
 #include <string.h>
 #include <time.h>
@@ -206,8 +245,8 @@ static int run(const step *s, char *const *bases) {{
   return lw_call(&s->function, pointers);
 }}
 
-LW_HIDDEN int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count,
-                             lw_any *result) {{
+LW_HIDDEN int {main}(void *self, const lw_any *arguments, int32_t count,
+    lw_any *result) {{
   int64_t *times = self; /* nanoseconds of every step, for who asks */
   char *bases[{spaces}];
   int status = LW_OK;
