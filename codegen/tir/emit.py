@@ -8,6 +8,7 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,8 +33,10 @@ from loopwright.codegen.tir.sparse import BitLoops
 from loopwright.codegen.tir.transposed import RowGroup, Tile, together, transposes
 from loopwright.codegen.tir.values import CValues, ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.size import Dim
 from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.target import Target
+from loopwright.schedule.tree.formula import Formula, bounds
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
@@ -70,16 +73,28 @@ def emit(
     target: Target,
     vectors: bool = True,
     own: bool = True,
+    dims: Sequence[Dim] = (),
 ) -> Any:
-    """A TIR function over flat arrays, `arguments` in order.
+    """A TIR function over flat arrays, `arguments` in order. If it has `dims`, an array of int64
+    stands before them: the number of a program, which is not read, and the value of each.
 
     With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
     and elementary functions to the C library. Without `own`, or without `vectors`, it needs
     nothing of our run-time but what TVM's has too.
     """
-    emitter = _Emitter(arguments, target, vectors, own)
-    stmt = emitter.thread(body)
+    sizes = {d.name: tirx.Var(d.name, "int32") for d in dims}
+    emitter = _Emitter(arguments, target, vectors, own, sizes)
+    code = emitter.thread(body)
+    stmt = sequence([*emitter.at.bindings, code])
     parameters = [emitter.buffers[b.name] for b in arguments]
+    if dims:
+        given = tirx.decl_buffer((1 + len(dims),), "int64", "given_sizes")
+        parameters.insert(0, given)
+        read = [
+            tirx.Bind(var, tirx.Cast("int32", tirx.BufferLoad(given, [number(k)])))
+            for k, var in enumerate(sizes.values(), 1)
+        ]
+        stmt = sequence([*read, stmt])
     function = tirx.PrimFunc(parameters, stmt)
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
 
@@ -101,13 +116,18 @@ def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True
 
 class _Emitter:
     def __init__(
-        self, arguments: tuple[Buffer, ...], target: Target, vectors: bool, own: bool
+        self,
+        arguments: tuple[Buffer, ...],
+        target: Target,
+        vectors: bool,
+        own: bool,
+        sizes: Mapping[str, Any],
     ) -> None:
         self.threads, self.vectors = target.threads, vectors
         self.own, self.caches = own and vectors, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
-        self.at = Indices()
+        self.at = Indices(sizes=sizes)
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: RowGroup | None = None  # of neighbouring rows, where they are stored together
@@ -157,13 +177,13 @@ class _Emitter:
         if self.vectors and (grouped := self.transposed(loop)) is not None:
             return grouped
         kind = _KINDS[loop.kind]
-        if loop.kind in ("parallel", "vectorized"):
+        if loop.kind in ("parallel", "vectorized") or isinstance(loop.extent, Formula):
             kind = ForKind.SERIAL
         var = tirx.Var(_free(loop.var.name), "int32")
         if self.bit_loops.has(loop):
             return self.bit_loops.loop(loop, var, self.statements)
         before, first = self.bit_loops.ahead(loop, var, self.at.let)
-        self.at.known[loop.var] = KnownValue(var, 0, int(loop.extent) - 1)
+        self.at.known[loop.var] = KnownValue(var, 0, max(bounds(loop.extent)[1] - 1, 0))
         body = self.statements(loop.body)
         if not body:  # hints, which no C source has
             return []
@@ -203,7 +223,7 @@ class _Emitter:
     def transposed(self, loop: Loop) -> list[Any] | None:
         """A loop over neighbours in memory around stores whose lanes stand apart: several at a
         time, transposed in registers. None for any other loop."""
-        if not 2 <= int(loop.extent) <= _MOST_ROWS or not self._whole(loop):
+        if not 2 <= bounds(loop.extent)[1] <= _MOST_ROWS or not self._whole(loop):
             return None
         stores = self._vector_stores(loop.body)
         if not stores or not all(self._apart(loop.var, s) for s in stores) or reads_back(stores):
@@ -234,7 +254,7 @@ class _Emitter:
 
     def _whole(self, loop: Loop) -> bool:
         """Return whether the loop runs over all of its extent."""
-        return loop.bound is None or self.at.range(loop.bound)[0] >= int(loop.extent)
+        return loop.bound is None or self.at.range(loop.bound)[0] >= bounds(loop.extent)[1]
 
     def _vector_stores(self, body: tuple[Stmt, ...]) -> list[Loop]:
         """The vector loops of a body; none if it has stores elsewhere, or loops that stay."""
@@ -263,14 +283,15 @@ class _Emitter:
         between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
         if any(loop.var in variables(term) for term in divided) or not between:
             return False
-        lanes, step = int(loop.extent), int(steps.get(loop.var, 0))
-        return step > 1 and transposes(store.buffer.dtype, lanes)
+        lanes, step = int(loop.extent), steps.get(loop.var, 0)
+        return not isinstance(step, Formula) and step > 1 and transposes(store.buffer.dtype, lanes)
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
         if loop.bound is None or self._whole(loop):
-            return number(int(loop.extent))
-        return tirx.Min(number(int(loop.extent)), self.at.linear(loop.bound))
+            return expression(self.at.size(loop.extent))
+        bound = expression(self.at.linear(loop.bound))
+        return tirx.Min(expression(self.at.size(loop.extent)), bound)
 
     def parallel(self, loop: Loop) -> list[Any]:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
@@ -279,28 +300,33 @@ class _Emitter:
             if inner.kind != "parallel":
                 break
             chain.append(inner)
-        total = rest = math.prod(int(each.extent) for each in chain)
+        sizes = [self.at.size(each.extent) for each in chain]
+        total = math.prod(sizes)
+        most = math.prod(bounds(each.extent)[1] for each in chain)
         name = ".".join(each.var.name for each in chain if each.extent != 1)
         counter = tirx.Var(_free(name), "int32")
-        for each in chain:
-            size = int(each.extent)
-            rest //= size
+        for place, (each, size) in enumerate(zip(chain, sizes, strict=True)):
+            rest = math.prod(sizes[place + 1 :])
             # The outermost one needs no remainder, but without it LLVM's strength reduction takes
             # so many registers for what counts with that loop that inner ones spill theirs.
-            at = tirx.floormod(tirx.floordiv(counter, number(rest)), number(size))
-            self.at.known[each.var] = KnownValue(at if size > 1 else 0, 0, size - 1)
+            at = tirx.floormod(tirx.floordiv(counter, expression(rest)), expression(size))
+            last = bounds(each.extent)[1] - 1
+            self.at.known[each.var] = KnownValue(at if last else 0, 0, last)
         each_thread = self.thread(body)
-        return [each_thread] if total == 1 else self.in_chunks(counter, total, each_thread, loop)
+        return [each_thread] if most == 1 else self.in_chunks(counter, total, most, each_thread, loop)
 
-    def in_chunks(self, counter: Any, total: int, body: Any, loop: Loop) -> list[Any]:
+    def in_chunks(
+        self, counter: Any, total: Any, most: int, body: Any, loop: Loop
+    ) -> list[Any]:
         """A parallel loop as one over the chunks of all threads: chunk s of S begins with
         iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
+        There are at most `most` iterations.
 
         One that reads more than the caches hold goes through the chunks of each thread forwards in
         one call and backwards in the next, to begin with what the last one has left there."""
         chunks = self.threads * _CHUNKS
-        if total * (chunks + 1) > MOST_ELEMENTS:
-            return [tirx.For(counter, number(0), number(total), ForKind.PARALLEL, body)]
+        if most * (chunks + 1) > MOST_ELEMENTS:
+            return [tirx.For(counter, number(0), expression(total), ForKind.PARALLEL, body)]
         chunk = at = tirx.Var("share", "int32")
         before = []
         if self.own and overflows(loop, self.caches):
@@ -309,10 +335,9 @@ class _Emitter:
             at = tirx.bitwise_xor(chunk, direction)
         # A power of two for each thread, so that those of the loop divide evenly, and as few as
         # hold one iteration each at most: empty ones cost, too.
-        enough = 1 << (-(-total // self.threads) - 1).bit_length()
-        if self.own and enough < _CHUNKS:
-            dealing = tirx.call_extern("int32", "lw_deal", number(self.threads * enough))
-            before.append(tirx.Evaluate(dealing))
+        if self.own and (not isinstance(total, int) or -(-total // self.threads) <= _CHUNKS // 2):
+            dealing = ("lw_deal", expression(total), number(self.threads))
+            before.append(tirx.Evaluate(tirx.call_extern("int32", *dealing)))
 
         def begin(at: Any) -> Any:
             return tirx.floordiv(at * total + (chunks - 1), number(chunks))
@@ -324,10 +349,11 @@ class _Emitter:
     def allocate(self, buffer: Buffer) -> list[Any]:
         """On the stack for what is meant for registers, or small, else from the run-time's
         workspaces (TVM would take the former from there too, at a call for every tile)."""
-        size = int(buffer.size) * item_bytes(buffer.dtype)
+        size = bounds(buffer.size)[1] * item_bytes(buffer.dtype)
         if buffer.scope == "register" and size > self.registers and self.own:
             return self.on_stack(buffer)
-        self.buffers[buffer.name] = self._declare(buffer)
+        elements = expression(self.at.size(buffer.size))
+        self.buffers[buffer.name] = self._declare(buffer, elements=elements)
         return [tirx.AllocBuffer(self.buffers[buffer.name], _annotations(buffer))]
 
     def on_stack(self, buffer: Buffer) -> list[Any]:
@@ -370,6 +396,8 @@ class _Emitter:
         var, lanes, scratch = self.lanes
         place = self.at.flat(x.buffer, x.index)
         step = dict(place.terms).get(var, 0)
+        if isinstance(step, Formula):
+            return None
         rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
         if not 2 <= step <= strided.MOST or var in variables(rest):
             return None
@@ -377,8 +405,9 @@ class _Emitter:
         value = strided.strided_load(buffer, base, int(step), lanes)
         return scratch.vector(value, storage_type(x.dtype))
 
-    def _declare(self, b: Buffer, alignment: int = _ALIGNMENT) -> Any:
-        return flat_buffer(b, _free(b.name), storage_type(b.dtype), data_alignment=alignment)
+    def _declare(self, b: Buffer, alignment: int = _ALIGNMENT, elements: Any = None) -> Any:
+        name, dtype = _free(b.name), storage_type(b.dtype)
+        return flat_buffer(b, name, dtype, elements, data_alignment=alignment)
 
 
 def _free(name: str) -> str:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
 from loopwright.dsl.errors import BuildError
-from loopwright.schedule.tree.grammar import Buffer, Let, Linear, Remainder, Term, Var, flat
+from loopwright.schedule.tree.formula import Formula, bounds, divisor
+from loopwright.schedule.tree.grammar import (
+    Buffer,
+    Column,
+    Let,
+    Linear,
+    Remainder,
+    Term,
+    Var,
+    flat,
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,12 @@ class KnownValue:
 
 
 ZERO = KnownValue(0, 0, 0, 0)
+_OPERATIONS = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "floordiv": tirx.floordiv,
+    "min": tirx.Min,
+}
 MOST_ELEMENTS = (1 << 31) - 1
 
 
@@ -32,64 +49,87 @@ class Indices:
 
     With `truncating`, what is not negative is divided as C does, which the compilers of GPUs
     understand better than what TVM makes of floor division.
+
+    `sizes` has the variable of every dim. Formulas of these are computed once, by `bindings`.
     """
 
-    def __init__(self, truncating: bool = False) -> None:
+    def __init__(self, truncating: bool = False, sizes: Mapping[str, Any] | None = None) -> None:
+        self.sizes = dict(sizes or {})
+        self.bindings: list[Any] = []
+        self._formulas: dict[Formula, Any] = {}
         self.known: dict[Var, KnownValue] = {}
         self._begins: dict[str, Var] = {}
         self.truncating = truncating
 
     def linear(self, x: Linear) -> Any:
         """An index expression: a Python integer where it is constant."""
-        total: Any = int(x.const)
+        total: Any = self.size(x.const)
         for term, coefficient in x.terms:
             if isinstance(term, Var):
                 value = self.known[term].value
             else:
                 value = self._divided(term)
-            total = value * int(coefficient) + total
+            total = value * self.size(coefficient) + total
         return total
 
+    def size(self, x: Column) -> Any:
+        """A number of a tree: a Python integer, or the variable of a formula."""
+        if not isinstance(x, Formula):
+            return int(x)
+        if x.op == "dim":
+            return self.sizes[x.args[0]]
+        if x not in self._formulas:
+            value = _OPERATIONS[x.op](*(expression(self.size(arg)) for arg in x.args))
+            self._formulas[x] = var = tirx.Var(f"s{len(self._formulas)}", "int32")
+            self.bindings.append(tirx.Bind(var, value))
+        return self._formulas[x]
+
     def _divided(self, term: Any) -> Any:
-        value, divisor = self.linear(term.value), int(term.divisor)
+        value, divisor = self.linear(term.value), self.size(term.divisor)
         remainder = isinstance(term, Remainder)
-        if isinstance(value, int):
+        if isinstance(value, int) and isinstance(divisor, int):
             return value % divisor if remainder else value // divisor
         if self._greatest(term.value) > MOST_ELEMENTS:
             divide = tirx.floormod if remainder else tirx.floordiv
-            wide = divide(self._wide(term.value), tirx.IntImm("int64", divisor))
+            wide = divide(self._wide(term.value), tirx.Cast("int64", expression(divisor)))
             return tirx.Cast("int32", wide)
         return self.divided(value, divisor, remainder, self.range(term.value)[0])
 
-    def divided(self, value: Any, divisor: int, remainder: bool, low: int = 0) -> Any:
+    def divided(self, value: Any, divisor: Any, remainder: bool, low: int = 0) -> Any:
         """⌊value / divisor⌋, or what remains; `low` is the least that the value may be."""
-        power_of_two = not divisor & (divisor - 1)  # TVM makes shifts and masks of these
+        # TVM makes shifts and masks of these.
+        power_of_two = isinstance(divisor, int) and not divisor & (divisor - 1)
         if self.truncating and low >= 0 and not power_of_two:
             divide = tirx.truncmod if remainder else tirx.truncdiv
         else:
             divide = tirx.floormod if remainder else tirx.floordiv
-        return divide(value, number(divisor))
+        return divide(expression(value), expression(divisor))
 
     def _greatest(self, x: Linear) -> int:
         """Upper bound of every part of the sum."""
-        sizes = (max(map(abs, self._term_range(term))) * abs(int(c)) for term, c in x.terms)
-        return sum(sizes, abs(int(x.const)))
+        sizes = (max(map(abs, self._term_range(term))) * _magnitude(c) for term, c in x.terms)
+        return sum(sizes, _magnitude(x.const))
 
     def _wide(self, x: Linear) -> Any:
         """An index expression that 32 bits may not hold; its variables and quotients they do."""
-        total: Any = tirx.IntImm("int64", int(x.const))
+        total: Any = self._wide_size(x.const)
         for term, coefficient in x.terms:
             value = self.known[term].value if isinstance(term, Var) else self._divided(term)
             value = tirx.Cast("int64", expression(value))
-            total = tirx.Add(tirx.Mul(value, tirx.IntImm("int64", int(coefficient))), total)
+            total = tirx.Add(tirx.Mul(value, self._wide_size(coefficient)), total)
         return total
+
+    def _wide_size(self, x: Column) -> Any:
+        value = self.size(x)
+        return tirx.IntImm("int64", value) if isinstance(value, int) else tirx.Cast("int64", value)
 
     def range(self, x: Linear) -> tuple[int, int]:
         """The least and the greatest value that it may have."""
-        low = high = int(x.const)
+        low, high = bounds(x.const)
         for term, coefficient in x.terms:
-            first, last = self._term_range(term)
-            ends = (first * int(coefficient), last * int(coefficient))
+            ends = [
+                end * factor for end in self._term_range(term) for factor in bounds(coefficient)
+            ]
             low, high = low + min(ends), high + max(ends)
         return low, high
 
@@ -97,41 +137,42 @@ class Indices:
         if isinstance(term, Var):
             return self.known[term].low, self.known[term].high
         first, last = self.range(term.value)
-        divisor = int(term.divisor)
+        least, most = bounds(term.divisor)
         if isinstance(term, Remainder):
-            return 0, divisor - 1
-        return first // divisor, last // divisor
+            return 0, most - 1
+        return min(first // least, first // most), max(last // least, last // most)
 
     def step(self, x: Linear) -> int:
         """A number that divides every value that it may have; 0 where that is 0 alone."""
-        total = abs(int(x.const))
+        total = divisor(x.const)
         for term, coefficient in x.terms:
             if isinstance(term, Var):
                 step = self.known[term].step
             elif isinstance(term, Remainder):
-                step = math.gcd(self.step(term.value), int(term.divisor))
+                step = math.gcd(self.step(term.value), divisor(term.divisor))
             else:
                 step = 1
-            total = math.gcd(total, step * int(coefficient))
+            total = math.gcd(total, step * divisor(coefficient))
         return total
 
     def let(self, let: Let) -> list[Any]:
         """Makes a `Let` known; the statement that binds its variable in TIR, where it needs one
         since it clips or is long."""
-        value, limit = self.linear(let.value), int(let.limit)
-        low, high = self.range(let.value)
-        clips = high > limit
-        step = math.gcd(self.step(let.value), limit if clips else 0)
-        bounds = min(low, limit), min(high, limit), step
-        if isinstance(value, int):
-            self.known[let.var] = KnownValue(min(value, limit), *bounds)
+        value, limit = self.linear(let.value), self.size(let.limit)
+        (low, high), (least, most) = self.range(let.value), bounds(let.limit)
+        clips = high > least
+        step = math.gcd(self.step(let.value), divisor(let.limit) if clips else 0)
+        known = min(low, least), min(high, most), step
+        if isinstance(value, int) and (isinstance(limit, int) or not clips):
+            self.known[let.var] = KnownValue(min(value, limit) if clips else value, *known)
             return []
         if not clips and len(let.value.terms) == 1:
-            self.known[let.var] = KnownValue(value, *bounds)
+            self.known[let.var] = KnownValue(value, *known)
             return []
         var = tirx.Var(let.var.name, "int32")
-        self.known[let.var] = KnownValue(var, *bounds)
-        return [tirx.Bind(var, tirx.Min(value, number(limit)) if clips else value)]
+        self.known[let.var] = KnownValue(var, *known)
+        clipped = tirx.Min(expression(value), expression(limit)) if clips else value
+        return [tirx.Bind(var, clipped)]
 
     def begin(self, buffer: Buffer, at: Any, most: int) -> None:
         """Offset of a buffer in its storage: a variable of at most some value."""
@@ -157,21 +198,28 @@ class Indices:
             at, (low, high) = self.linear(position), self.range(position)
             if low < 0:
                 at = tirx.Max(expression(at), number(0))
-            if high >= int(size):
-                at = tirx.Min(expression(at), number(int(size) - 1))
-            total = total * int(size) + at
+            if high >= bounds(size)[0]:
+                at = tirx.Min(expression(at), expression(self.size(size) - 1))
+            total = total * self.size(size) + at
         return total if begin is None else total + self.known[begin].value
 
 
-def flat_buffer(buffer: Buffer, name: str, dtype: str, **options: Any) -> Any:
-    """The TIR buffer of a buffer of the tree, in one dimension."""
-    size = int(buffer.size)
+def flat_buffer(
+    buffer: Buffer, name: str, dtype: str, elements: Any = None, **options: Any
+) -> Any:
+    """The TIR buffer of a buffer of the tree, in one dimension, for its largest size unless it is
+    told how many elements it has."""
+    size = bounds(buffer.size)[1]
     if size > MOST_ELEMENTS:
         raise BuildError(
             f"{buffer.name} has {size} elements, but indices are 32 bits wide: split it into "
             f"parts of at most {MOST_ELEMENTS}"
         )
-    return tirx.decl_buffer((size,), dtype, name, **options)
+    return tirx.decl_buffer((size if elements is None else elements,), dtype, name, **options)
+
+
+def _magnitude(x: Column) -> int:
+    return max(map(abs, bounds(x)))
 
 
 def number(value: int) -> Any:

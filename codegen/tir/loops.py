@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import walk
+from loopwright.schedule.tree.formula import bounds
 from loopwright.schedule.tree.grammar import Load, Loop, Prefetch, Store, statements, variables
 
 _MOST = 4  # times the caches; what is kept of more is less than a quarter
@@ -36,7 +37,7 @@ def decides(loop: Loop) -> bool:
 def _bytes(accesses: Sequence[Load | Store]) -> int:
     """The bytes of all arrays that are accessed, registers left out."""
     arrays = {x.buffer.name: x.buffer for x in accesses if x.buffer.scope != "register"}
-    return sum(int(b.size) * item_bytes(b.dtype) for b in arrays.values())
+    return sum(bounds(b.size)[1] * item_bytes(b.dtype) for b in arrays.values())
 
 
 def stored(loop: Loop) -> Store:

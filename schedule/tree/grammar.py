@@ -29,7 +29,8 @@ warp is a run of consecutive threads, the innermost thread loop; all its lanes r
 together, with equal subscripts.
 
 The tree is *batched*: extents, coefficients, shapes are columns, NumPy int64 arrays of shape
-(n,), or plain integers where all configs agree. Lowering n configs of one sketch makes one tree;
+(n,), or plain integers where all configs agree. In the tree of a program of open sizes they may be
+formulas of these sizes (`schedule.open`). Lowering n configs of one sketch makes one tree;
 `Tree.row(i)` is the tree of one of them, with integers throughout.
 """
 
@@ -307,9 +308,9 @@ class Tree:
     prepare: tuple[Stmt, ...]
     body: tuple[Stmt, ...]
 
-    def row(self, i: int) -> Tree:
-        """The tree of config `i` alone, loops without iterations left out."""
-        row: Tree = replace(_Row(i)(self), n=1)
+    def row(self, i: int, prune: bool = True) -> Tree:
+        """The tree of config `i` alone, loops without iterations left out where `prune` says so."""
+        row: Tree = replace(_Row(i, prune)(self), n=1)
         return row
 
 
@@ -390,18 +391,18 @@ def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
 class _Row:
     """Picks one config out of a batched tree: columns become integers."""
 
-    def __init__(self, i: int) -> None:
-        self.i = i
+    def __init__(self, i: int, prune: bool) -> None:
+        self.i, self.prune = i, prune
 
     def __call__(self, x: Any) -> Any:
-        """The same of any part of a tree, loops without iterations left out."""
+        """The same of any part of a tree."""
         if isinstance(x, (int, str, Var)):
             return x  # most parts
         if isinstance(x, (np.ndarray, np.integer)):
             return int(x[self.i]) if isinstance(x, np.ndarray) else int(x)
         if isinstance(x, tuple):
             made = map(self, x)
-            return tuple(y for y in made if not isinstance(y, Loop) or y.extent)
+            return tuple(y for y in made if not (self.prune and isinstance(y, Loop)) or y.extent)
         if isinstance(x, Linear):
             terms = ((self(term), int(self(number))) for term, number in x.terms)
             return Linear(tuple((t, n) for t, n in terms if n), int(self(x.const)))

@@ -7,6 +7,7 @@
 
 #include "pool.c"
 #include "workspace.c"
+#include "variants.c"
 
 /* ---- threads ---- */
 
@@ -37,9 +38,12 @@ int lw_set_threads(int threads) {
 
 static _Thread_local int wanted; /* chunks of this thread's next launch; 0 for as many as usual */
 
-/* Sets the number of chunks of the next launch, which has few iterations. */
-LW_HIDDEN int lw_deal(int chunks) {
-  wanted = chunks;
+/* Sets the number of chunks of the next launch, for loops with few iterations: a power of two for
+ * each of the threads that the code was made for, with at most one iteration to a chunk. */
+LW_HIDDEN int lw_deal(int iterations, int threads) {
+  int each = 1;
+  while (each < CHUNKS && each * threads < iterations) each *= 2;
+  wanted = each < CHUNKS ? each * threads : 0;
   return 0;
 }
 

@@ -1,0 +1,112 @@
+"""`build` for workloads of open sizes: several programs in one library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from loopwright.codegen.library.binary import MAX_THREADS, Binary, load_objects
+from loopwright.codegen.library.header import as_identifier
+from loopwright.codegen.library.linker import is_native
+from loopwright.codegen.library.open_library import OpenLibrary
+from loopwright.codegen.library.open_signature import OpenParameter, OpenSignature
+from loopwright.codegen.library.signature import Origin, Parameter, functions_of
+from loopwright.codegen.processors import missing_features, usable_processors
+from loopwright.codegen.target import cpu_features
+from loopwright.codegen.tir.emit import emit
+from loopwright.codegen.tir.pipeline import compiled, object_file
+from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.open.cover import Cover, cover
+from loopwright.schedule.open.merge import merged
+from loopwright.schedule.open.program import OpenProgram, open_program
+from loopwright.schedule.space import default_sketch
+from loopwright.schedule.target import Target
+
+
+def build_open(
+    workload: Workload, target: Target, name: str, numerics: str | Numerics
+) -> OpenLibrary:
+    """The library of the default programs of a workload with dims."""
+    if target.gpu is not None or target.kind == "c":
+        raise TargetError(
+            'a workload with dims is built for processors, by target="cpu": choose sizes, as by '
+            "workload.at(…)"
+        )
+    word = Numerics.of(numerics)
+
+    def default(sizes: Mapping[str, int]) -> OpenProgram:
+        sketch = default_sketch(workload.at(**sizes), target, word)
+        return open_program(workload, target, sketch.at(sketch.default), sizes)
+
+    return open_library(cover(workload.dims, default), workload, target, name, str(word))
+
+
+def open_library(
+    made: Cover, workload: Workload, target: Target, name: str, numerics: str
+) -> OpenLibrary:
+    """Compile the programs of a cover into one library."""
+    programs = merged(workload, [p.tree for p in made.programs])
+    arguments = (*programs.inputs, *programs.prepared, *programs.outputs)
+    functions = {
+        f"main{k}": emit(f"main{k}", arguments, body, target, dims=made.dims)
+        for k, body in enumerate(programs.bodies)
+    }
+    if programs.prepared:
+        alone = replace(target, threads=1)
+        given = (*programs.constants, *programs.prepared)
+        functions["prepare"] = emit("prepare", given, programs.prepare, alone)
+    objects = _compiled(functions, target)
+    constants = {b.name for b in programs.constants}
+    signature = OpenSignature(
+        name,
+        made.dims,
+        tuple(OpenParameter(t.name, tensor_shape(t), t.dtype) for t in workload.inputs),
+        tuple(OpenParameter(t.name, tensor_shape(t), t.dtype) for t in workload.outputs),
+        tuple(t.name for t in workload.inputs if t.name in constants),
+        tuple(Parameter(b.name, tuple(map(int, b.shape)), b.dtype) for b in programs.prepared),
+        made.rules,
+        target.threads,
+    )
+    extra = {
+        "workload": workload.to_json(),
+        "workload_key": workload.key,
+        "programs": [_described(p) for p in made.programs],
+        "numerics": numerics,
+    }
+    features = tuple(cpu_features(target))
+    origin = Origin(target.triple, str(target), features, tuple(objects), extra)
+    return OpenLibrary(signature, _loaded(signature, origin), origin)
+
+
+def _described(program: OpenProgram) -> dict[str, Any]:
+    return {
+        "config": program.config.to_json(),
+        "made_for": dict(program.made_for),
+        "takes": {d.name: [d.low, d.high] for d in program.dims},
+    }
+
+
+def _compiled(functions: Mapping[str, Any], target: Target) -> list[bytes]:
+    def module(item: tuple[str, Any]) -> bytes:
+        return object_file(compiled(dict([item]), target))
+
+    try:
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(module, functions.items()))
+    except LoopwrightError:
+        raise
+    except Exception as error:  # TVM's errors have no root of their own
+        raise BuildError(f"TVM could not compile a program of open sizes: {error}") from error
+
+
+def _loaded(signature: OpenSignature, origin: Origin) -> Binary | None:
+    if not is_native(origin.triple) or missing_features(origin.cpu_features):
+        return None
+    name = as_identifier(signature.name)
+    binary = load_objects(origin.objects, name, functions_of(signature.largest))
+    binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
+    return binary

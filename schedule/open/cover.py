@@ -1,0 +1,145 @@
+"""Programs that together are right for every size of a workload's dims."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.size import Dim
+from loopwright.schedule.open.fit import Array
+from loopwright.schedule.open.program import OpenProgram, grids
+from loopwright.schedule.open.rule import Rule
+
+MOST_PROGRAMS = 16
+"""Programs in one library, as variants.c has."""
+
+_APART = 4  # times as large: from one size that has its own program to the next
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Programs for all sizes of the dims, and rules that choose one: the first that holds."""
+
+    dims: tuple[Dim, ...]
+    programs: tuple[OpenProgram, ...]
+    rules: tuple[Rule, ...]
+
+
+Make = Callable[[Mapping[str, int]], OpenProgram]
+"""The program for some sizes, right for a box around them."""
+
+
+def cover(dims: tuple[Dim, ...], make: Make) -> Cover:
+    """Programs for sizes of which each is a few times as large as the next, and for those that
+    are left. Of the programs that are right for a size, that one is chosen whose own is nearest.
+
+    Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
+    """
+    programs = [make(sizes) for sizes in _spread(dims)]
+    while (left := _uncovered(dims, programs)) is not None:
+        if len(programs) == MOST_PROGRAMS:
+            raise ConfigError(
+                f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
+            )
+        programs.append(make(left))
+    return Cover(dims, tuple(programs), rules(dims, programs))
+
+
+def _spread(dims: tuple[Dim, ...]) -> Iterator[dict[str, int]]:
+    """The greatest sizes, and smaller ones down to the least."""
+    steps = max(math.ceil(math.log(d.high / d.low, _APART) + 0.5) for d in dims)
+    done = set()
+    for step in range(min(steps, MOST_PROGRAMS // 2)):
+        sizes = {
+            d.name: max(d.low, d.high // _APART**step // d.multiple * d.multiple) for d in dims
+        }
+        if tuple(sizes.values()) not in done:
+            done.add(tuple(sizes.values()))
+            yield sizes
+
+
+def _uncovered(dims: tuple[Dim, ...], programs: Sequence[OpenProgram]) -> dict[str, int] | None:
+    """The greatest sizes for which no program is right; None if there are none."""
+    for grid, n in reversed(list(grids(dims))):
+        left = np.ones(n, bool)
+        for p in programs:
+            left &= ~_taken(p, grid, n)
+        if left.any():
+            at = int(np.flatnonzero(left)[-1])
+            return {name: int(values[at]) for name, values in grid.items()}
+    return None
+
+
+def _taken(program: OpenProgram, grid: Mapping[str, Array], n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    taken = np.ones(n, bool)
+    for d in program.dims:
+        taken &= (grid[d.name] >= d.low) & (grid[d.name] <= d.high)
+    return taken
+
+
+def rules(
+    dims: tuple[Dim, ...],
+    programs: Sequence[OpenProgram],
+    best: Callable[[Sequence[int], Mapping[str, int]], int] | None = None,
+    more: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Rule, ...]:
+    """Rules for all sizes, at most one program for each cell of a grid.
+
+    The grid has lines where some program begins or ends to be right, between the sizes that
+    programs were made for, and before the sizes of `more`. `best` chooses among the numbers of
+    programs that are right for a cell, given its middle; the nearest one if None.
+    """
+    choose = best or (lambda able, sizes: min(able, key=lambda k: _distance(programs[k], sizes)))
+    lines = [_lines(d, at, programs, (more or {}).get(d.name, ())) for at, d in enumerate(dims)]
+    made: list[Rule] = []
+    for cell in itertools.product(*(itertools.pairwise(line) for line in lines)):
+        box = tuple((low, high - d.multiple) for (low, high), d in zip(cell, dims, strict=True))
+        able = [
+            k
+            for k, p in enumerate(programs)
+            if all(d.low <= low and high <= d.high for d, (low, high) in zip(p.dims, box))
+        ]
+        if not able:
+            raise ConfigError(f"no program is right for all sizes of {box}")
+        middle = {
+            d.name: low + int(math.sqrt(low * high) - low) // d.multiple * d.multiple
+            for d, (low, high) in zip(dims, box, strict=True)
+        }
+        rule = Rule(box, choose(able, middle))
+        if made and (joined := _joined(made[-1], rule)) is not None:
+            made[-1] = joined
+        else:
+            made.append(rule)
+    return tuple(made)
+
+
+def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
+    """How far sizes are from those that a program was made for, in the logarithm."""
+    return sum(abs(math.log(sizes[name] / own)) for name, own in program.made_for.items())
+
+
+def _lines(
+    known: Dim, at: int, programs: Sequence[OpenProgram], more: Sequence[int]
+) -> list[int]:
+    """Where the cells of a dim begin, and the first size behind the last one."""
+    step = known.multiple
+    own = sorted({p.made_for[known.name] for p in programs})
+    between = [math.isqrt(a * b) // step * step for a, b in itertools.pairwise(own)]
+    ends = (e for p in programs for e in (p.dims[at].low, p.dims[at].high + step))
+    found = {known.low, known.high + step, *ends, *between, *more}
+    return sorted(f for f in found if known.low <= f <= known.high + step)
+
+
+def _joined(one: Rule, other: Rule) -> Rule | None:
+    """One rule for both, where the boxes touch along the last dim."""
+    *same, (low, _) = one.bounds
+    *there, (_, high) = other.bounds
+    if one.program != other.program or same != there:
+        return None
+    return Rule((*same, (low, high)), one.program)

@@ -1,0 +1,124 @@
+"""Formulas of numbers that are known at some sizes.
+
+A number of a tree is, of some product x of dims, by the way that trees are lowered,
+
+    k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or the lesser of that and a limit,
+
+or the negative of one of these. A divisor c is a product of numbers that the program is made of:
+register tiles, blocks, strides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.size import Dim
+from loopwright.schedule.tree.formula import Formula, evaluated, lesser
+
+Array = np.ndarray[Any, np.dtype[np.int64]]
+_DEGREE = 2
+
+
+def products(dims: Sequence[Dim]) -> list[Formula]:
+    """The products of at most two dims, and of all."""
+    leaves = [f for f in map(Formula.of, dims) if isinstance(f, Formula)]
+    chosen = [
+        c
+        for degree in range(1, _DEGREE + 1)
+        for c in itertools.combinations_with_replacement(leaves, degree)
+    ]
+    if len(leaves) > _DEGREE:
+        chosen.append(tuple(leaves))
+    return [f for f in map(_product, chosen) if isinstance(f, Formula)]
+
+
+def _product(factors: Sequence[Formula]) -> Formula | int:
+    total: Formula | int = factors[0]
+    for factor in factors[1:]:
+        total = total * factor
+    return total
+
+
+def divisors(numbers: Sequence[int], most: int) -> list[int]:
+    """The numbers, and the products of two of them, from 2 to `most`, in order."""
+    small = sorted({abs(n) for n in numbers if 2 <= abs(n) <= most})
+    pairs = {x * y for x, y in itertools.combinations_with_replacement(small, 2)}
+    return sorted({*small, *(p for p in pairs if p <= most)})
+
+
+class Fit:
+    """Finds formulas for numbers known at the same sizes: an array of values for every dim."""
+
+    def __init__(
+        self, dims: Sequence[Dim], sizes: Mapping[str, Array], candidates: Sequence[int]
+    ) -> None:
+        self.candidates, self.sizes = candidates, sizes
+        self.bases = [(x, np.asarray(x.at(sizes), np.int64)) for x in products(dims)]
+
+    def formula(self, values: Array) -> Formula | int | None:
+        """A formula that has these values, the simplest one of those tried; None if none has."""
+        if (values == values[0]).all():
+            return int(values[0])
+        for find in (self._plain, self._limited, self._remainder):
+            for basis, x in self.bases:
+                for sign in (1, -1):
+                    if (made := find(basis, x, sign * values)) is not None:
+                        return made * sign
+        return None
+
+    def _limited(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
+        limit = int(v.max())
+        below = v < limit
+        if len(np.unique(x[below])) < 2:
+            return None
+        made = self._plain(basis, x[below], v[below])
+        if made is None:
+            return None
+        made = lesser(made, limit)
+        return made if (evaluated(made, self.sizes) == v).all() else None
+
+    def _plain(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
+        if (line := _line(x, v)) is not None:
+            return basis * line[0] + line[1]
+        return self._stepped(basis, x, v)
+
+    def _remainder(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
+        made = self._stepped(basis, x, x - v)
+        return None if made is None else basis - made
+
+    def _stepped(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
+        """`s·⌊(a·x + b) / c⌋ + t` with the least c."""
+        scale = math.gcd(*(int(d) for d in np.unique(v - v[0])))
+        shift = int(v[0]) % scale if scale else 0
+        if not scale:
+            return None
+        w = (v - shift) // scale
+        first, last = int(np.argmin(x)), int(np.argmax(x))
+        if x[first] == x[last]:
+            return None
+        slope = (w[last] - w[first]) / (x[last] - x[first])
+        for c in self.candidates:
+            for a in {math.floor(slope * c), math.ceil(slope * c), 1}:
+                if a < 1:
+                    continue
+                low = int((c * w - a * x).max())
+                high = int((c * w - a * x).min()) + c - 1
+                if low <= high:
+                    return (basis * a + high) // c * scale + shift
+        return None
+
+
+def _line(x: Array, v: Array) -> tuple[int, int] | None:
+    first, last = int(np.argmin(x)), int(np.argmax(x))
+    if x[first] == x[last]:
+        return None
+    slope, rest = divmod(int(v[last] - v[first]), int(x[last] - x[first]))
+    if rest:
+        return None
+    shift = int(v[first] - slope * x[first])
+    return (slope, shift) if (slope * x + shift == v).all() else None

@@ -1,0 +1,108 @@
+"""The numbers of a loop tree, apart from its structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.expr import Cast, Const, Expr, children, rebuild
+from loopwright.schedule.tree.formula import Formula, evaluated
+from loopwright.schedule.tree.grammar import Linear, Load, Loop, Position, Tree, Var
+
+Number = Callable[[Any], Any]
+
+
+def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """What a tree of one config is but for its numbers, and these, in a fixed order."""
+    found: list[int] = []
+
+    def number(value: int) -> int:
+        found.append(value)
+        return value
+
+    visit = _Visit(number)
+    visit(tree)
+    return tuple(visit.tokens), tuple(found)
+
+
+def with_numbers(tree: Tree, numbers: Mapping[int, Formula]) -> Tree:
+    """A tree with formulas in place of some numbers, by their places in what `structure` gives.
+    Loops that never run are left out."""
+    place = iter(range(1 << 62))
+
+    def number(value: int) -> Any:
+        return numbers.get(next(place), value)
+
+    changed: Tree = _Visit(number, prune=True)(tree)
+    return changed
+
+
+def at_sizes(tree: Tree, sizes: Mapping[str, Any], n: int) -> Tree:
+    """The batch of n trees that a tree with formulas is at arrays of n sizes."""
+    batch: Tree = _Visit(lambda x: evaluated(x, sizes))(tree)
+    return Tree(n, *(getattr(batch, f.name) for f in fields(Tree)[1:]))
+
+
+class _Visit:
+    """Goes over a tree, notes its structure as `tokens`, and changes its numbers.
+
+    A constant that is a whole number is one as well: extents stand in predicates and means. Where
+    it changes, it becomes the value of an index expression.
+    """
+
+    def __init__(self, number: Number, prune: bool = False) -> None:
+        self.number, self.prune = number, prune
+        self.tokens: list[Any] = []
+        self._order: dict[Var, int] = {}
+
+    def __call__(self, x: Any) -> Any:
+        if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
+            self.tokens.append(int)
+            return self.number(int(x))
+        if isinstance(x, (Formula, np.ndarray)):
+            return self.number(x)
+        if isinstance(x, Var):
+            self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
+            return x
+        if isinstance(x, tuple):
+            self.tokens.append(len(x))
+            parts = tuple(map(self, x))
+            return tuple(y for y in parts if not self.prune or not _never_runs(y))
+        if isinstance(x, Expr) and not isinstance(x, (Load, Position)):
+            return self._expression(x)
+        if is_dataclass(x):
+            self.tokens.append(type(x))
+            return type(x)(*(self(getattr(x, f.name)) for f in fields(x)))
+        self.tokens.append(x)
+        return x
+
+    def _expression(self, x: Expr) -> Expr:
+        if isinstance(x, Const):
+            return self._constant(x)
+        self.tokens.append(type(x))
+        inside = children(x)
+        for f in fields(x):  # type: ignore[arg-type]
+            value = getattr(x, f.name)
+            if not any(value is child for child in inside) and f.name != "at":
+                self.tokens.append(value)
+        return rebuild(x, self)
+
+    def _constant(self, x: Const) -> Expr:
+        whole = not isinstance(x.value, bool) and abs(x.value) < 1 << 31
+        if not whole or x.value != int(x.value):
+            self.tokens.append((x.value, x.type))
+            return x
+        self.tokens.append((Const, x.type))
+        value = self.number(int(x.value))
+        if isinstance(value, int):
+            return x
+        place = Position(Linear((), value))
+        return place if x.type == "int32" else Cast(place, x.type)
+
+
+
+def _never_runs(part: Any) -> bool:
+    return isinstance(part, Loop) and isinstance(part.extent, int) and part.extent == 0

@@ -1,0 +1,325 @@
+"""A config's program for a box of sizes, found by lowering it at some of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.size import Dim
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.lowering import lower_columns
+from loopwright.schedule.open.fit import Array, Fit, divisors
+from loopwright.schedule.open.numbers import at_sizes, structure, with_numbers
+from loopwright.schedule.sketch.sketch import Config, Sketch
+from loopwright.schedule.space import find_sketch
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.formula import Formula
+from loopwright.schedule.tree.grammar import Tree
+from loopwright.schedule.tree.verifier import legal
+
+_DRAWN = 24  # sizes at which a config is lowered first
+_STEPS = 6  # sizes on either side of a formula's steps at which it is lowered again
+_ROUNDS = 8
+_MOST_DIVISOR = 1 << 13
+_AT_ONCE = 1 << 15  # sizes that are verified at once
+_MOST_SIZES = 1 << 22
+_UNROLL = "unroll"
+
+
+@dataclass(frozen=True)
+class OpenProgram:
+    """A config lowered for all sizes of a box: `dims` with the bounds for which it is right."""
+
+    workload: Workload
+    target: Target
+    config: Config
+    dims: tuple[Dim, ...]
+    tree: Tree
+    sketch: Sketch
+    """Of the sizes that it was made for."""
+    made_for: Mapping[str, int]
+
+    def takes(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether it is right for values of the dims."""
+        return all(d.low <= sizes[d.name] <= d.high for d in self.dims)
+
+
+def open_program(
+    workload: Workload, target: Target, config: Config, made_for: Mapping[str, int]
+) -> OpenProgram:
+    """Lower a config of `workload.at(**made_for)` for as large a box of sizes around that as it
+    is right for.
+
+    Raises `ConfigError` where it has no form for other sizes: a number that follows none of the
+    formulas that are tried.
+    """
+    return _Opening(workload, target, config, made_for).program()
+
+
+class _Opening:
+    def __init__(
+        self, workload: Workload, target: Target, config: Config, made_for: Mapping[str, int]
+    ) -> None:
+        self.workload, self.target, self.config = workload, target, config
+        self.made_for, self.rng = dict(made_for), np.random.default_rng(0)
+        self.found: dict[tuple[int, ...], tuple[Any, tuple[int, ...]] | None] = {}
+        self.names = [d.name for d in workload.dims]
+        self._own = np.array([made_for[name] for name in self.names])
+        self.formulas: dict[int, Formula] = {}
+        self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
+        self.config = self._rolled()
+        self.tree = self._lowered(self.sketch)
+        self.kind, self.numbers = structure(self.tree)
+
+    def program(self) -> OpenProgram:
+        dims = self.workload.dims
+        for at, known in enumerate(dims):
+            dims = (*dims[:at], self._range(dims, at), *dims[at + 1 :])
+        for _ in range(_ROUNDS):
+            tree, cut = self._fitted(dims)
+            cut = cut or self._cut(dims)
+            if cut is None:
+                self._verify(dims, tree)
+                return OpenProgram(
+                    self.workload,
+                    self.target,
+                    self.config,
+                    dims,
+                    tree,
+                    self.sketch,
+                    self.made_for,
+                )
+            dims = cut
+        raise ConfigError(f"{self.config} has no form for sizes other than {self.made_for}")
+
+    # ---- one size ----
+
+    def _lowered(self, sketch: Sketch) -> Tree:
+        return lower_columns(sketch, self.target, self._values(sketch), 1).row(0, prune=False)
+
+    def _values(self, sketch: Sketch) -> dict[str, tuple[int, ...]]:
+        """The config's knobs. Blocks and tiles are right for other sizes than those at which they
+        are choices, which the verifier tells; an unroll factor must divide its loop."""
+        values = {name: tuple(choice) for name, choice in self.config.values}
+        if {k.name for k in sketch.knobs} != set(values):
+            raise ConfigError("the sketch has other knobs")
+        for knob in sketch.knobs:
+            if knob.name.startswith(_UNROLL):
+                knob.number(values[knob.name])
+        return values
+
+    def _rolled(self) -> Config:
+        """The config without unroll factors that do not divide a loop at every size: of those that
+        do, the largest."""
+        common = {k.name: k.choices for k in self.sketch.knobs if k.name.startswith(_UNROLL)}
+        for sizes in self._drawn(self.workload.dims):
+            fixed = self.workload.at(**dict(zip(self.names, sizes, strict=True)))
+            with contextlib.suppress(ConfigError):
+                sketch = find_sketch(fixed, self.target, self.config.sketch)
+                there = {k.name: k.choices for k in sketch.knobs}
+                common = {
+                    name: tuple(c for c in choices if c in there.get(name, choices))
+                    for name, choices in common.items()
+                }
+        values = dict(self.config.values)
+        for name, choices in common.items():
+            if values[name] not in choices:
+                values[name] = max(choices, key=math.prod)
+        return replace(self.config, values=tuple(values.items()))
+
+    def _at(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]] | None:
+        """The structure and the numbers at some sizes; None where the config has no program."""
+        if sizes not in self.found:
+            self.found[sizes] = self._structure(sizes)
+        return self.found[sizes]
+
+    def _structure(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]] | None:
+        fixed = self.workload.at(**dict(zip(self.names, sizes, strict=True)))
+        try:
+            tree = self._lowered(find_sketch(fixed, self.target, self.config.sketch))
+        except ConfigError:
+            return None
+        return structure(tree) if legal(tree).all() else None
+
+    def _fits(self, sizes: tuple[int, ...]) -> bool:
+        found = self._at(sizes)
+        return found is not None and found[0] == self.kind
+
+    # ---- the box ----
+
+    def _range(self, dims: Sequence[Dim], at: int) -> Dim:
+        """The bounds of a dim between which the tree has one structure, others as made for."""
+        known, own = dims[at], self.made_for[dims[at].name]
+
+        def fits(value: int) -> bool:
+            sizes = {**self.made_for, known.name: value}
+            return self._fits(tuple(sizes[name] for name in self.names))
+
+        def last(values: Sequence[int]) -> int:
+            """The last of these that fits, where the first one does: by thirds, then halves."""
+            good, bad = 0, len(values)
+            probes = sorted({int(p) for p in np.geomspace(1, len(values), 8)} - {0})
+            for probe in probes:
+                if probe < len(values) and good < probe < bad:
+                    good, bad = (probe, bad) if fits(values[probe]) else (good, probe)
+            if good < len(values) - 1 < bad:
+                good, bad = (len(values) - 1, bad) if fits(values[-1]) else (good, len(values) - 1)
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                good, bad = (middle, bad) if fits(values[middle]) else (good, middle)
+            return values[good]
+
+        step = known.multiple
+        low = last(range(own, known.low - 1, -step))
+        high = last(range(own, known.high + 1, step))
+        return replace(known, low=low, high=high)
+
+    def _drawn(self, dims: Sequence[Dim]) -> Iterator[tuple[int, ...]]:
+        """Sizes in a box: its corners, and others drawn evenly in the logarithm and in number."""
+        yield tuple(d.low for d in dims)
+        yield tuple(d.high for d in dims)
+        for number in range(_DRAWN):
+            sizes = []
+            for d in dims:
+                u = self.rng.random()
+                value = d.low * (d.high / d.low) ** u if number % 2 else d.low + u * (d.high - d.low)
+                sizes.append(_allowed(value, d))
+            yield tuple(sizes)
+
+    # ---- formulas ----
+
+    def _fitted(self, dims: tuple[Dim, ...]) -> tuple[Tree, tuple[Dim, ...] | None]:
+        """The tree with formulas that hold at all sizes of the box that were lowered; where a
+        number has none, the smaller box in which it may be constant."""
+        for sizes in self._drawn(dims):
+            self._at(sizes)
+        samples = [
+            (sizes, found[1])
+            for sizes, found in self.found.items()
+            if found is not None and found[0] == self.kind and _inside(sizes, dims)
+        ]
+        where = np.array([sizes for sizes, _ in samples], np.int64)
+        table = np.array([numbers for _, numbers in samples], np.int64)
+        constant = [int(c[0]) for c in table.T if (c == c[0]).all()]
+        chosen = [n for _, choice in self.config.values for n in choice]
+        fit = Fit(
+            dims,
+            {d.name: where[:, k] for k, d in enumerate(dims)},
+            divisors([*constant, *chosen], _MOST_DIVISOR),
+        )
+        known: dict[bytes, Formula | int] = {}
+        formulas: dict[int, Any] = {}
+        for place, values in enumerate(table.T):
+            if (values == values[0]).all():
+                continue
+            key = values.tobytes()
+            if key not in known:
+                made = fit.formula(values)
+                if made is None:
+                    other = where[values != self.numbers[place]]
+                    nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
+                    return self.tree, _without(dims, other[nearest].tolist(), self.made_for)
+                known[key] = made
+            formulas[place] = known[key]
+        self.formulas = formulas
+        return with_numbers(self.tree, formulas), None
+
+    def _cut(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+        """None if the formulas hold wherever they are tried; else the box to try next, which is a
+        smaller one if the structure is another at some size."""
+        wrong = False
+        for sizes in self._tried(dims):
+            found = self._at(sizes)
+            if found is None or found[0] != self.kind:
+                return _without(dims, sizes, self.made_for)
+            values = dict(zip(self.names, sizes, strict=True))
+            wrong |= any(f.at(values) != found[1][place] for place, f in self.formulas.items())
+        return dims if wrong else None
+
+    def _tried(self, dims: tuple[Dim, ...]) -> list[tuple[int, ...]]:
+        """Sizes at which formulas step, the first ones, the last ones and some between; for each
+        dim, with the others at their ends."""
+        tried: list[tuple[int, ...]] = list(self._drawn(dims))
+        for at, known in enumerate(dims):
+            values = np.arange(known.low, known.high + 1, known.multiple)
+            for ends in {tuple(d.low for d in dims), tuple(d.high for d in dims)}:
+                grid = {d.name: np.full(len(values), e) for d, e in zip(dims, ends)}
+                grid[known.name] = values
+                for formula in {f for f in self.formulas.values() if _steps(f)}:
+                    numbers = np.broadcast_to(formula.at(grid), values.shape)
+                    second = np.flatnonzero(np.diff(numbers, n=2)) + 1
+                    some = self.rng.choice(second, min(_STEPS, len(second)), replace=False)
+                    for s in {*second[:_STEPS], *second[-_STEPS:], *some}:
+                        for value in values[max(s - 1, 0) : s + 2]:
+                            tried.append((*ends[:at], int(value), *ends[at + 1 :]))
+        return list(dict.fromkeys(tried))
+
+    def _verify(self, dims: tuple[Dim, ...], tree: Tree) -> None:
+        """Prove the tree's subscripts at every size of the box. Raises `ConfigError`."""
+        for grid, n in grids(dims):
+            if not legal(at_sizes(tree, grid, n)).all():
+                raise ConfigError(f"{self.config} leaves its buffers at some size")
+
+
+def grids(dims: Sequence[Dim]) -> Iterator[tuple[dict[str, Array], int]]:
+    """All sizes of a box, in parts: an array of values for every dim, and how many there are.
+    Raises `ConfigError` where there are too many."""
+    counts = [(d.high - d.low) // d.multiple + 1 for d in dims]
+    total = int(np.prod(counts, dtype=np.float64))
+    if total > _MOST_SIZES:
+        allowed = "; ".join(map(str, dims))
+        raise ConfigError(
+            f"{total} combinations of sizes ({allowed}) are more than the {_MOST_SIZES} that are "
+            "verified: give the dims narrower bounds or a multiple"
+        )
+    for start in range(0, total, _AT_ONCE):
+        flat = np.arange(start, min(start + _AT_ONCE, total))
+        places = np.unravel_index(flat, counts)
+        yield (
+            {d.name: d.low + d.multiple * p for d, p in zip(dims, places, strict=True)},
+            len(flat),
+        )
+
+
+def _allowed(value: float, known: Dim) -> int:
+    steps = round((value - known.low) / known.multiple)
+    return known.low + known.multiple * min(steps, (known.high - known.low) // known.multiple)
+
+
+def _inside(sizes: Sequence[int], dims: Sequence[Dim]) -> bool:
+    return all(d.low <= s <= d.high for s, d in zip(sizes, dims, strict=True))
+
+
+def _without(
+    dims: tuple[Dim, ...], sizes: Sequence[int], made_for: Mapping[str, int]
+) -> tuple[Dim, ...]:
+    """The box that is left on the side of `made_for`, without `sizes`: cut where least is lost."""
+    best: tuple[float, tuple[Dim, ...]] | None = None
+    for at, (known, size) in enumerate(zip(dims, sizes, strict=True)):
+        own = made_for[known.name]
+        if size == own:
+            continue
+        if size < own:
+            cut = replace(known, low=size + known.multiple)
+        else:
+            cut = replace(known, high=size - known.multiple)
+        kept = (cut.high - cut.low + known.multiple) / (known.high - known.low + known.multiple)
+        if best is None or kept > best[0]:
+            best = kept, (*dims[:at], cut, *dims[at + 1 :])
+    assert best is not None, "its own size fits"
+    return best[1]
+
+
+@functools.cache
+def _steps(formula: Formula) -> bool:
+    """Return whether a formula is more than a sum of products."""
+    return formula.op in ("floordiv", "min") or any(
+        _steps(x) for x in formula.args if isinstance(x, Formula)
+    )

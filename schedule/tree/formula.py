@@ -1,0 +1,130 @@
+"""Whole numbers of a tree that depend on sizes known only at the call: `⌈n / 6⌉`, `n - 6`.
+
+A `Formula` stands where a column does: extents, limits, coefficients, shapes. It is evaluated for
+one size or for an array of sizes, so that a tree with formulas is a batch of trees, a config each,
+for as many sizes as are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.size import Dim
+
+_Whole = int | np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Formula:
+    """An expression of dims, with bounds of its values and a number that divides them all.
+
+    `op` is "dim", "add", "mul", "floordiv", "min" or "max"; `args` are formulas and integers, or
+    the name of a dim. Dividends are at least 0, divisors at least 1.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    low: int
+    high: int
+    step: int = 1
+
+    __array_ufunc__ = None  # `np.int64(2) * n` is ours, not an array of objects
+
+    @staticmethod
+    def of(known: Dim) -> Formula | int:
+        """The value of a dim."""
+        if known.low == known.high:
+            return known.low
+        return Formula("dim", (known.name,), known.low, known.high, known.multiple)
+
+    def at(self, sizes: Mapping[str, _Whole]) -> _Whole:
+        """The number for a value of every dim, or an array of numbers."""
+        if self.op == "dim":
+            return sizes[self.args[0]]
+        return _EVALUATED[self.op](*(evaluated(x, sizes) for x in self.args))
+
+    def __add__(self, other: Formula | int) -> Formula | int:
+        if isinstance(other, int) and self.op == "add" and isinstance(self.args[1], int):
+            return self.args[0] + (self.args[1] + other)  # type: ignore[no-any-return]
+        if isinstance(other, int) and not other:
+            return self
+        (a, b), (c, d) = bounds(self), bounds(other)
+        return _made("add", (self, other), a + c, b + d, math.gcd(divisor(self), divisor(other)))
+
+    def __mul__(self, other: Formula | int) -> Formula | int:
+        if isinstance(other, int) and other in (0, 1):
+            return self if other else 0
+        ends = [x * y for x in bounds(self) for y in bounds(other)]
+        step = divisor(self) * divisor(other)
+        return _made("mul", (self, other), min(ends), max(ends), step)
+
+    def __floordiv__(self, other: Formula | int) -> Formula | int:
+        if isinstance(other, int) and other == 1:
+            return self
+        (low, high), (least, most) = bounds(self), bounds(other)
+        step = self.step // other if isinstance(other, int) and not self.step % other else 1
+        return _made("floordiv", (self, other), low // most, high // least, step)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Formula | int:
+        return self * -1
+
+    def __sub__(self, other: Formula | int) -> Formula | int:
+        return self + -other
+
+    def __rsub__(self, other: int) -> Formula | int:
+        return -self + other
+
+    def __int__(self) -> int:
+        raise ConfigError(f"a program of open sizes has {self} where it needs a number")
+
+    def __str__(self) -> str:
+        if self.op == "dim":
+            return str(self.args[0])
+        if self.op in ("min", "max"):
+            return f"{self.op}({self.args[0]}, {self.args[1]})"
+        sign = {"add": "+", "mul": "*", "floordiv": "//"}[self.op]
+        return f"({self.args[0]} {sign} {self.args[1]})"
+
+
+def lesser(x: Formula | int, y: Formula | int) -> Formula | int:
+    """The lesser of two numbers."""
+    if isinstance(x, int) and isinstance(y, int):
+        return min(x, y)
+    (a, b), (c, d) = bounds(x), bounds(y)
+    return _made("min", (x, y), min(a, c), min(b, d), math.gcd(divisor(x), divisor(y)))
+
+
+def bounds(x: Any) -> tuple[int, int]:
+    """Bounds of the values of a formula; of a number, that itself twice."""
+    return (x.low, x.high) if isinstance(x, Formula) else (int(x), int(x))
+
+
+def divisor(x: Any) -> int:
+    """A number that divides all values of a formula; of a number, its magnitude."""
+    return x.step if isinstance(x, Formula) else abs(int(x))
+
+
+def evaluated(x: Any, sizes: Mapping[str, _Whole]) -> Any:
+    """A formula for sizes; any other value as it is."""
+    return x.at(sizes) if isinstance(x, Formula) else x
+
+
+def _made(op: str, args: tuple[Any, ...], low: int, high: int, step: int) -> Formula | int:
+    return low if low == high else Formula(op, args, low, high, step)
+
+
+_EVALUATED: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "floordiv": lambda x, y: x // y,
+    "min": np.minimum,
+}
