@@ -22,7 +22,8 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.open.cover import Cover, cover
 from loopwright.schedule.open.merge import merged
-from loopwright.schedule.open.program import OpenProgram, open_program
+from loopwright.schedule.open.program import OpenProgram
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import default_sketch
 from loopwright.schedule.target import Target
 
@@ -38,11 +39,11 @@ def build_open(
         )
     word = Numerics.of(numerics)
 
-    def default(sizes: Mapping[str, int]) -> OpenProgram:
+    def default(sizes: Mapping[str, int]) -> Config:
         sketch = default_sketch(workload.at(**sizes), target, word)
-        return open_program(workload, target, sketch.at(sketch.default), sizes)
+        return sketch.at(sketch.default)
 
-    return open_library(cover(workload.dims, default), workload, target, name, str(word))
+    return open_library(cover(workload, target, default), workload, target, name, str(word))
 
 
 def open_library(
@@ -85,14 +86,14 @@ def open_library(
 def _described(program: OpenProgram) -> dict[str, Any]:
     return {
         "config": program.config.to_json(),
-        "made_for": dict(program.made_for),
+        "made_for": [dict(sizes) for sizes in program.made_for],
         "takes": {d.name: [d.low, d.high] for d in program.dims},
     }
 
 
 def _compiled(functions: Mapping[str, Any], target: Target) -> list[bytes]:
     def module(item: tuple[str, Any]) -> bytes:
-        return object_file(compiled(dict([item]), target))
+        return object_file(compiled(dict([item]), target, variant=True))
 
     try:
         with ThreadPoolExecutor() as threads:

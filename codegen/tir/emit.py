@@ -349,19 +349,20 @@ class _Emitter:
     def allocate(self, buffer: Buffer) -> list[Any]:
         """On the stack for what is meant for registers, or small, else from the run-time's
         workspaces (TVM would take the former from there too, at a call for every tile)."""
-        size = bounds(buffer.size)[1] * item_bytes(buffer.dtype)
+        most = bounds(buffer.size)[1]
+        size = most * item_bytes(buffer.dtype)
         if buffer.scope == "register" and size > self.registers and self.own:
-            return self.on_stack(buffer)
-        elements = expression(self.at.size(buffer.size))
+            return self.on_stack(buffer, most)
+        elements = expression(most if buffer.scope == "register" else self.at.size(buffer.size))
         self.buffers[buffer.name] = self._declare(buffer, elements=elements)
         return [tirx.AllocBuffer(self.buffers[buffer.name], _annotations(buffer))]
 
-    def on_stack(self, buffer: Buffer) -> list[Any]:
+    def on_stack(self, buffer: Buffer, most: int) -> list[Any]:
         """An array on the stack, which TVM aligns to no more than 16 bytes: a vector in two cache
         lines takes twice as long, one in two pages several hundred cycles. So it begins at the
         first line in a larger one."""
         item = item_bytes(buffer.dtype)
-        whole = replace(buffer, shape=(int(buffer.size) + (LINE - 1) // item,))
+        whole = replace(buffer, shape=(most + (LINE - 1) // item,))
         self.buffers[buffer.name] = declared = self._declare(whole)
         address = tirx.address_of(tirx.BufferLoad(declared, [number(0)]))
         start = tirx.Var(f"{buffer.name}.start", "int32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from loopwright.codegen.target import tvm_target
 from loopwright.schedule.target import Target
 
 _NAME = "loopwright"
+_VARIANT = "loopwright.variant"
 # Arguments are checked before a call; the checks of TVM's own would only cost build time.
 _OPTIONS = {"tirx.disable_assert": True}
 
 
-def _passes() -> Any:
-    """Passes that flat loops need, and no more.
+def _passes(entry: bool) -> Any:
+    """Passes that flat loops need, and no more. With `entry`, a function that is alone in its
+    module gets TVM's name for a library's only one as well.
 
     Of the passes of TVM's own pipeline, most look for things that are not there, and two do harm:
     StorageRewrite may let a result take the place of its operand, which must not be, since the
@@ -31,22 +34,30 @@ def _passes() -> Any:
         [
             t.VectorizeLoop(True),
             t.UnrollLoop(),
-            t.AnnotateEntryFunc(),
+            *([t.AnnotateEntryFunc()] if entry else ()),
             t.SplitHostDevice(),
             t.MakePackedAPI(),
         ]
     )
 
 
-tirx.register_tir_pipeline(
-    _NAME, lambda: (_passes(), finalize_host_passes, finalize_device_passes)
-)
+for _name, _entry in ((_NAME, True), (_VARIANT, False)):
+    tirx.register_tir_pipeline(
+        _name,
+        functools.partial(
+            lambda entry: (_passes(entry), finalize_host_passes, finalize_device_passes), _entry
+        ),
+    )
 
 
-def compiled(functions: dict[str, Any], target: Target, optimized: bool = True) -> Any:
-    """TVM's module of the functions, compiled for a target of kind "llvm"."""
+def compiled(
+    functions: dict[str, Any], target: Target, optimized: bool = True, variant: bool = False
+) -> Any:
+    """TVM's module of the functions, compiled for a target of kind "llvm". A `variant` is linked
+    with others of other names."""
     with tvm.transform.PassContext(config=_OPTIONS):
-        return tirx.build(tvm.IRModule(functions), tvm_target(target, optimized), _NAME)
+        pipeline = _VARIANT if variant else _NAME
+        return tirx.build(tvm.IRModule(functions), tvm_target(target, optimized), pipeline)
 
 
 def object_file(module: Any) -> bytes:

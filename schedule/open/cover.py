@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
+from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.fit import Array
-from loopwright.schedule.open.program import OpenProgram, grids
+from loopwright.schedule.open.program import OpenProgram, grids, open_program, rolled
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.space import find_sketch
+from loopwright.schedule.target import Target
 
 MOST_PROGRAMS = 16
 """Programs in one library, as variants.c has."""
@@ -31,24 +35,54 @@ class Cover:
     rules: tuple[Rule, ...]
 
 
-Make = Callable[[Mapping[str, int]], OpenProgram]
-"""The program for some sizes, right for a box around them."""
+Choose = Callable[[Mapping[str, int]], Config]
+"""A config for sizes."""
 
 
-def cover(dims: tuple[Dim, ...], make: Make) -> Cover:
+def cover(workload: Workload, target: Target, choose: Choose) -> Cover:
     """Programs for sizes of which each is a few times as large as the next, and for those that
     are left. Of the programs that are right for a size, that one is chosen whose own is nearest.
 
     Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
     """
-    programs = [make(sizes) for sizes in _spread(dims)]
+    dims = workload.dims
+    programs: list[OpenProgram] = []
+    for sizes in _spread(dims):
+        _add(programs, workload, target, choose(sizes), sizes)
     while (left := _uncovered(dims, programs)) is not None:
-        if len(programs) == MOST_PROGRAMS:
+        if len(programs) >= MOST_PROGRAMS:
             raise ConfigError(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
             )
-        programs.append(make(left))
+        below = _smaller(dims, left)
+        made = open_program(workload, target, choose(below), below)
+        if not made.takes(left):
+            made = open_program(workload, target, choose(left), left)
+        programs.append(made)
     return Cover(dims, tuple(programs), rules(dims, programs))
+
+
+def _add(
+    programs: list[OpenProgram],
+    workload: Workload,
+    target: Target,
+    config: Config,
+    sizes: Mapping[str, int],
+) -> None:
+    """Add a config's program, or note that one which is there was chosen for these sizes too."""
+    sketch = find_sketch(workload.at(**sizes), target, config.sketch)
+    config = rolled(workload, target, config, sketch)
+    for k, p in enumerate(programs):
+        if p.config == config and p.takes(sizes):
+            programs[k] = replace(p, made_for=(*p.made_for, sizes))
+            return
+    programs.append(open_program(workload, target, config, sizes))
+
+
+def _smaller(dims: tuple[Dim, ...], sizes: Mapping[str, int], factor: int = _APART) -> dict[str, int]:
+    return {
+        d.name: max(d.low, sizes[d.name] // factor // d.multiple * d.multiple) for d in dims
+    }
 
 
 def _spread(dims: tuple[Dim, ...]) -> Iterator[dict[str, int]]:
@@ -56,9 +90,7 @@ def _spread(dims: tuple[Dim, ...]) -> Iterator[dict[str, int]]:
     steps = max(math.ceil(math.log(d.high / d.low, _APART) + 0.5) for d in dims)
     done = set()
     for step in range(min(steps, MOST_PROGRAMS // 2)):
-        sizes = {
-            d.name: max(d.low, d.high // _APART**step // d.multiple * d.multiple) for d in dims
-        }
+        sizes = _smaller(dims, {d.name: d.high for d in dims}, _APART**step)
         if tuple(sizes.values()) not in done:
             done.add(tuple(sizes.values()))
             yield sizes
@@ -121,7 +153,10 @@ def rules(
 
 def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
     """How far sizes are from those that a program was made for, in the logarithm."""
-    return sum(abs(math.log(sizes[name] / own)) for name, own in program.made_for.items())
+    return min(
+        sum(abs(math.log(sizes[name] / size)) for name, size in own.items())
+        for own in program.made_for
+    )
 
 
 def _lines(
@@ -129,7 +164,7 @@ def _lines(
 ) -> list[int]:
     """Where the cells of a dim begin, and the first size behind the last one."""
     step = known.multiple
-    own = sorted({p.made_for[known.name] for p in programs})
+    own = sorted({sizes[known.name] for p in programs for sizes in p.made_for})
     between = [math.isqrt(a * b) // step * step for a, b in itertools.pairwise(own)]
     ends = (e for p in programs for e in (p.dims[at].low, p.dims[at].high + step))
     found = {known.low, known.high + step, *ends, *between, *more}

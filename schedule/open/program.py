@@ -25,7 +25,7 @@ from loopwright.schedule.tree.grammar import Tree
 from loopwright.schedule.tree.verifier import legal
 
 _DRAWN = 24  # sizes at which a config is lowered first
-_STEPS = 6  # sizes on either side of a formula's steps at which it is lowered again
+_STEPS = 2  # of a formula's first, last and other steps, around which it is lowered again
 _ROUNDS = 8
 _MOST_DIVISOR = 1 << 13
 _AT_ONCE = 1 << 15  # sizes that are verified at once
@@ -44,7 +44,8 @@ class OpenProgram:
     tree: Tree
     sketch: Sketch
     """Of the sizes that it was made for."""
-    made_for: Mapping[str, int]
+    made_for: tuple[Mapping[str, int], ...]
+    """Sizes that the config was chosen for."""
 
     def takes(self, sizes: Mapping[str, int]) -> bool:
         """Return whether it is right for values of the dims."""
@@ -68,13 +69,13 @@ class _Opening:
         self, workload: Workload, target: Target, config: Config, made_for: Mapping[str, int]
     ) -> None:
         self.workload, self.target, self.config = workload, target, config
-        self.made_for, self.rng = dict(made_for), np.random.default_rng(0)
+        self.made_for = dict(made_for)
         self.found: dict[tuple[int, ...], tuple[Any, tuple[int, ...]] | None] = {}
         self.names = [d.name for d in workload.dims]
         self._own = np.array([made_for[name] for name in self.names])
         self.formulas: dict[int, Formula] = {}
         self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
-        self.config = self._rolled()
+        self.config = rolled(self.workload, self.target, self.config, self.sketch)
         self.tree = self._lowered(self.sketch)
         self.kind, self.numbers = structure(self.tree)
 
@@ -94,7 +95,7 @@ class _Opening:
                     dims,
                     tree,
                     self.sketch,
-                    self.made_for,
+                    (self.made_for,),
                 )
             dims = cut
         raise ConfigError(f"{self.config} has no form for sizes other than {self.made_for}")
@@ -114,25 +115,6 @@ class _Opening:
             if knob.name.startswith(_UNROLL):
                 knob.number(values[knob.name])
         return values
-
-    def _rolled(self) -> Config:
-        """The config without unroll factors that do not divide a loop at every size: of those that
-        do, the largest."""
-        common = {k.name: k.choices for k in self.sketch.knobs if k.name.startswith(_UNROLL)}
-        for sizes in self._drawn(self.workload.dims):
-            fixed = self.workload.at(**dict(zip(self.names, sizes, strict=True)))
-            with contextlib.suppress(ConfigError):
-                sketch = find_sketch(fixed, self.target, self.config.sketch)
-                there = {k.name: k.choices for k in sketch.knobs}
-                common = {
-                    name: tuple(c for c in choices if c in there.get(name, choices))
-                    for name, choices in common.items()
-                }
-        values = dict(self.config.values)
-        for name, choices in common.items():
-            if values[name] not in choices:
-                values[name] = max(choices, key=math.prod)
-        return replace(self.config, values=tuple(values.items()))
 
     def _at(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]] | None:
         """The structure and the numbers at some sizes; None where the config has no program."""
@@ -181,24 +163,12 @@ class _Opening:
         high = last(range(own, known.high + 1, step))
         return replace(known, low=low, high=high)
 
-    def _drawn(self, dims: Sequence[Dim]) -> Iterator[tuple[int, ...]]:
-        """Sizes in a box: its corners, and others drawn evenly in the logarithm and in number."""
-        yield tuple(d.low for d in dims)
-        yield tuple(d.high for d in dims)
-        for number in range(_DRAWN):
-            sizes = []
-            for d in dims:
-                u = self.rng.random()
-                value = d.low * (d.high / d.low) ** u if number % 2 else d.low + u * (d.high - d.low)
-                sizes.append(_allowed(value, d))
-            yield tuple(sizes)
-
     # ---- formulas ----
 
     def _fitted(self, dims: tuple[Dim, ...]) -> tuple[Tree, tuple[Dim, ...] | None]:
         """The tree with formulas that hold at all sizes of the box that were lowered; where a
         number has none, the smaller box in which it may be constant."""
-        for sizes in self._drawn(dims):
+        for sizes in drawn(dims):
             self._at(sizes)
         samples = [
             (sizes, found[1])
@@ -246,7 +216,8 @@ class _Opening:
     def _tried(self, dims: tuple[Dim, ...]) -> list[tuple[int, ...]]:
         """Sizes at which formulas step, the first ones, the last ones and some between; for each
         dim, with the others at their ends."""
-        tried: list[tuple[int, ...]] = list(self._drawn(dims))
+        tried: list[tuple[int, ...]] = list(drawn(dims))
+        rng = np.random.default_rng(0)
         for at, known in enumerate(dims):
             values = np.arange(known.low, known.high + 1, known.multiple)
             for ends in {tuple(d.low for d in dims), tuple(d.high for d in dims)}:
@@ -255,7 +226,7 @@ class _Opening:
                 for formula in {f for f in self.formulas.values() if _steps(f)}:
                     numbers = np.broadcast_to(formula.at(grid), values.shape)
                     second = np.flatnonzero(np.diff(numbers, n=2)) + 1
-                    some = self.rng.choice(second, min(_STEPS, len(second)), replace=False)
+                    some = rng.choice(second, min(_STEPS, len(second)), replace=False)
                     for s in {*second[:_STEPS], *second[-_STEPS:], *some}:
                         for value in values[max(s - 1, 0) : s + 2]:
                             tried.append((*ends[:at], int(value), *ends[at + 1 :]))
@@ -266,6 +237,40 @@ class _Opening:
         for grid, n in grids(dims):
             if not legal(at_sizes(tree, grid, n)).all():
                 raise ConfigError(f"{self.config} leaves its buffers at some size")
+
+
+def rolled(workload: Workload, target: Target, config: Config, sketch: Sketch) -> Config:
+    """A config without unroll factors that do not divide a loop at every size: of those that do,
+    the largest."""
+    common = {k.name: k.choices for k in sketch.knobs if k.name.startswith(_UNROLL)}
+    for sizes in drawn(workload.dims) if common else ():
+        fixed = workload.at(**dict(zip((d.name for d in workload.dims), sizes, strict=True)))
+        with contextlib.suppress(ConfigError):
+            knobs = find_sketch(fixed, target, config.sketch).knobs
+            there = {k.name: k.choices for k in knobs}
+            common = {
+                name: tuple(c for c in choices if c in there.get(name, choices))
+                for name, choices in common.items()
+            }
+    values = dict(config.values)
+    for name, choices in common.items():
+        if values[name] not in choices:
+            values[name] = max(choices, key=math.prod)
+    return replace(config, values=tuple(values.items()))
+
+
+def drawn(dims: Sequence[Dim]) -> Iterator[tuple[int, ...]]:
+    """Sizes in a box: its corners, and others drawn evenly in the logarithm and in number."""
+    yield tuple(d.low for d in dims)
+    yield tuple(d.high for d in dims)
+    rng = np.random.default_rng(0)
+    for number in range(_DRAWN):
+        sizes = []
+        for d in dims:
+            u = rng.random()
+            value = d.low * (d.high / d.low) ** u if number % 2 else d.low + u * (d.high - d.low)
+            sizes.append(_allowed(value, d))
+        yield tuple(sizes)
 
 
 def grids(dims: Sequence[Dim]) -> Iterator[tuple[dict[str, Array], int]]:
