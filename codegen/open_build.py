@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -39,11 +39,15 @@ def build_open(
         )
     word = Numerics.of(numerics)
 
-    def default(sizes: Mapping[str, int]) -> Config:
-        sketch = default_sketch(workload.at(**sizes), target, word)
-        return sketch.at(sketch.default)
+    def defaults(sizes: Mapping[str, int]) -> Iterator[Config]:
+        fixed = workload.at(**sizes)
+        sketch = default_sketch(fixed, target, word)
+        yield sketch.at(sketch.default)
+        if sketch.derivation:  # a rewrite may have no form for other sizes
+            sketch = default_sketch(fixed, target, word, frozenset(sketch.derivation.names))
+            yield sketch.at(sketch.default)
 
-    return open_library(cover(workload, target, default), workload, target, name, str(word))
+    return open_library(cover(workload, target, defaults), workload, target, name, str(word))
 
 
 def open_library(

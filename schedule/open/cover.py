@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,9 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.fit import Array
-from loopwright.schedule.open.program import OpenProgram, grids, open_program, rolled
+from loopwright.schedule.open.program import OpenProgram, grids, open_program
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import find_sketch
 from loopwright.schedule.target import Target
 
 MOST_PROGRAMS = 16
@@ -35,8 +34,10 @@ class Cover:
     rules: tuple[Rule, ...]
 
 
-Choose = Callable[[Mapping[str, int]], Config]
-"""A config for sizes."""
+Choose = Callable[[Mapping[str, int]], Iterable[Config]]
+"""Configs for sizes, the best one first."""
+
+_WIDE = 1.5  # times as large as its least size is the greatest one of a program worth its place
 
 
 def cover(workload: Workload, target: Target, choose: Choose) -> Cover:
@@ -54,10 +55,12 @@ def cover(workload: Workload, target: Target, choose: Choose) -> Cover:
             raise ConfigError(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
             )
-        below = _smaller(dims, left)
-        made = open_program(workload, target, choose(below), below)
-        if not made.takes(left):
-            made = open_program(workload, target, choose(left), left)
+        below = _smaller(dims, left, 2)
+        made = _widest(workload, target, choose(below), below)
+        if made is None or not made.takes(left):
+            made = _widest(workload, target, choose(left), left)
+        if made is None:
+            raise ConfigError(f"no program for {left} has a form for other sizes too")
         programs.append(made)
     return Cover(dims, tuple(programs), rules(dims, programs))
 
@@ -66,22 +69,45 @@ def _add(
     programs: list[OpenProgram],
     workload: Workload,
     target: Target,
-    config: Config,
+    configs: Iterable[Config],
     sizes: Mapping[str, int],
 ) -> None:
-    """Add a config's program, or note that one which is there was chosen for these sizes too."""
-    sketch = find_sketch(workload.at(**sizes), target, config.sketch)
-    config = rolled(workload, target, config, sketch)
+    """Add the program of a config, if one has any, or note that one which is there was chosen for
+    these sizes too."""
+    made = _widest(workload, target, configs, sizes)
+    if made is None:
+        return
     for k, p in enumerate(programs):
-        if p.config == config and p.takes(sizes):
+        if p.config == made.config and p.takes(sizes):
             programs[k] = replace(p, made_for=(*p.made_for, sizes))
             return
-    programs.append(open_program(workload, target, config, sizes))
+    programs.append(made)
 
 
-def _smaller(dims: tuple[Dim, ...], sizes: Mapping[str, int], factor: int = _APART) -> dict[str, int]:
+def _widest(
+    workload: Workload, target: Target, configs: Iterable[Config], sizes: Mapping[str, int]
+) -> OpenProgram | None:
+    """The first program that is right for a wide range of sizes, else the widest one."""
+    best: tuple[float, OpenProgram] | None = None
+    for config in configs:
+        try:
+            made = open_program(workload, target, config, sizes)
+        except ConfigError:
+            continue
+        width = min(
+            math.inf if all_of == d or sizes[d.name] == all_of.low else d.high / d.low
+            for d, all_of in zip(made.dims, workload.dims, strict=True)
+        )
+        if width >= _WIDE:
+            return made
+        if best is None or width > best[0]:
+            best = width, made
+    return None if best is None else best[1]
+
+
+def _smaller(dims: tuple[Dim, ...], sizes: Mapping[str, int], factor: int) -> dict[str, int]:
     return {
-        d.name: max(d.low, sizes[d.name] // factor // d.multiple * d.multiple) for d in dims
+        d.name: max(d.low, -(-sizes[d.name] // factor // d.multiple) * d.multiple) for d in dims
     }
 
 

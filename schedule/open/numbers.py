@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.expr import Cast, Const, Expr, children, rebuild
 from loopwright.schedule.tree.formula import Formula, evaluated
-from loopwright.schedule.tree.grammar import Linear, Load, Loop, Position, Tree, Var
+from loopwright.schedule.tree.grammar import (
+    Linear,
+    Load,
+    Loop,
+    Position,
+    Prefetch,
+    Stmt,
+    Tree,
+    Var,
+)
 
 Number = Callable[[Any], Any]
+
+
+def without_hints(tree: Tree) -> Tree:
+    """A tree without prefetches, whose places follow sizes in ways of their own, and the loops
+    that hold nothing else."""
+
+    def changed(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        made = (replace(s, body=changed(s.body)) if isinstance(s, Loop) else s for s in body)
+        kept = [s for s in made if not isinstance(s, Prefetch)]
+        return tuple(s for s in kept if not isinstance(s, Loop) or s.body)
+
+    return replace(tree, prepare=changed(tree.prepare), body=changed(tree.body))
 
 
 def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:

@@ -16,7 +16,7 @@ from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.fit import Array, Fit, divisors
-from loopwright.schedule.open.numbers import at_sizes, structure, with_numbers
+from loopwright.schedule.open.numbers import at_sizes, structure, with_numbers, without_hints
 from loopwright.schedule.sketch.sketch import Config, Sketch
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.target import Target
@@ -61,7 +61,14 @@ def open_program(
     Raises `ConfigError` where it has no form for other sizes: a number that follows none of the
     formulas that are tried.
     """
-    return _Opening(workload, target, config, made_for).program()
+    return _opened(workload, target, config, tuple(made_for.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _opened(
+    workload: Workload, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
+) -> OpenProgram:
+    return _Opening(workload, target, config, dict(made_for)).program()
 
 
 class _Opening:
@@ -103,7 +110,8 @@ class _Opening:
     # ---- one size ----
 
     def _lowered(self, sketch: Sketch) -> Tree:
-        return lower_columns(sketch, self.target, self._values(sketch), 1).row(0, prune=False)
+        made = lower_columns(sketch, self.target, self._values(sketch), 1)
+        return without_hints(made.row(0, prune=False))
 
     def _values(self, sketch: Sketch) -> dict[str, tuple[int, ...]]:
         """The config's knobs. Blocks and tiles are right for other sizes than those at which they
