@@ -15,7 +15,9 @@ from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.gpu.source import gpu_program
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.open_library import OpenLibrary
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
+from loopwright.codegen.open_build import build_open
 from loopwright.codegen.target import cpu_features, resolve
 from loopwright.codegen.tir import csource
 from loopwright.codegen.tir.emit import emit_tree
@@ -30,7 +32,7 @@ from loopwright.dsl.errors import (
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
-from loopwright.dsl.workload import Workload, as_workload, tensor_shape
+from loopwright.dsl.workload import Workload, any_workload, as_workload, tensor_shape
 from loopwright.schedule.explain import Explanation, explanation
 from loopwright.schedule.loops.nothing import (
     NOTHING,
@@ -159,8 +161,11 @@ def build(
     threads: int | None = None,
     name: str = "kernel",
     numerics: str | Numerics | None = None,
-) -> Library:
+) -> Library | OpenLibrary:
     """Compile a workload.
+
+    A workload with dims becomes an `OpenLibrary`: programs for all sizes, one of which each call
+    runs. It takes no config.
 
     Parameters
     ----------
@@ -177,7 +182,17 @@ def build(
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
-    made = program(as_workload(workload), config, resolve(target, threads), numerics)
+    machine = resolve(target, threads)
+    given = any_workload(workload)
+    if given.dims:
+        if config is not None:
+            raise ConfigError(
+                "a config is of fixed sizes: give none, or build workload.at("
+                + ", ".join(f"{d.name}=…" for d in given.dims)
+                + ")"
+            )
+        return build_open(given, machine, name, numerics or Numerics.STANDARD)
+    made = program(given, config, machine, numerics)
     code = compile_program(made)
     if made.target.gpu is not None:
         return _gpu_library(made, code[0], name)

@@ -230,9 +230,16 @@ def as_workload(given: Workload | Tensor) -> Workload:
 
     Raises `NotationError` for anything else.
     """
+    return fixed(any_workload(given))
+
+
+def any_workload(given: Workload | Tensor) -> Workload:
+    """A workload as it is; of a defined tensor, the workload that computes it.
+
+    Raises `NotationError` for anything else.
+    """
     if isinstance(given, (Workload, Tensor)):
-        made = given if isinstance(given, Workload) else workload(given)
-        return fixed(made)
+        return given if isinstance(given, Workload) else workload(given)
     raise NotationError(
         f"{brief(given)} is no workload: {_TAKES}, or lw.workload(C, …) of several"
     )

@@ -17,7 +17,9 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.fit import Array, Fit, divisors
 from loopwright.schedule.open.numbers import at_sizes, structure, with_numbers, without_hints
-from loopwright.schedule.sketch.sketch import Config, Sketch
+from loopwright.schedule.open.retarget import retargeted
+from loopwright.schedule.program.nest import extent
+from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.formula import Formula
@@ -25,7 +27,7 @@ from loopwright.schedule.tree.grammar import Tree
 from loopwright.schedule.tree.verifier import legal
 
 _DRAWN = 24  # sizes at which a config is lowered first
-_STEPS = 2  # of a formula's first, last and other steps, around which it is lowered again
+_STEPS = 1  # of a formula's last and other steps, around which it is lowered again
 _ROUNDS = 8
 _MOST_DIVISOR = 1 << 13
 _AT_ONCE = 1 << 15  # sizes that are verified at once
@@ -83,7 +85,7 @@ class _Opening:
         self.formulas: dict[int, Formula] = {}
         self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
         self.config = rolled(self.workload, self.target, self.config, self.sketch)
-        self.tree = self._lowered(self.sketch)
+        self.tree = self._lowered(tuple(made_for[name] for name in self.names))
         self.kind, self.numbers = structure(self.tree)
 
     def program(self) -> OpenProgram:
@@ -109,20 +111,13 @@ class _Opening:
 
     # ---- one size ----
 
-    def _lowered(self, sketch: Sketch) -> Tree:
-        made = lower_columns(sketch, self.target, self._values(sketch), 1)
-        return without_hints(made.row(0, prune=False))
-
-    def _values(self, sketch: Sketch) -> dict[str, tuple[int, ...]]:
-        """The config's knobs. Blocks and tiles are right for other sizes than those at which they
-        are choices, which the verifier tells; an unroll factor must divide its loop."""
+    def _lowered(self, sizes: tuple[int, ...]) -> Tree:
+        """The tree of the config at some sizes, loops that do not run included."""
+        fixed = self.workload.at(**dict(zip(self.names, sizes, strict=True)))
+        sketch = retargeted(self.sketch, fixed, self.target, self.config)
         values = {name: tuple(choice) for name, choice in self.config.values}
-        if {k.name for k in sketch.knobs} != set(values):
-            raise ConfigError("the sketch has other knobs")
-        for knob in sketch.knobs:
-            if knob.name.startswith(_UNROLL):
-                knob.number(values[knob.name])
-        return values
+        made = lower_columns(sketch, self.target, values, 1)
+        return without_hints(made.row(0, prune=False))
 
     def _at(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]] | None:
         """The structure and the numbers at some sizes; None where the config has no program."""
@@ -131,9 +126,8 @@ class _Opening:
         return self.found[sizes]
 
     def _structure(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]] | None:
-        fixed = self.workload.at(**dict(zip(self.names, sizes, strict=True)))
         try:
-            tree = self._lowered(find_sketch(fixed, self.target, self.config.sketch))
+            tree = self._lowered(sizes)
         except ConfigError:
             return None
         return structure(tree) if legal(tree).all() else None
@@ -235,7 +229,7 @@ class _Opening:
                     numbers = np.broadcast_to(formula.at(grid), values.shape)
                     second = np.flatnonzero(np.diff(numbers, n=2)) + 1
                     some = rng.choice(second, min(_STEPS, len(second)), replace=False)
-                    for s in {*second[:_STEPS], *second[-_STEPS:], *some}:
+                    for s in {*second[-_STEPS:], *some}:
                         for value in values[max(s - 1, 0) : s + 2]:
                             tried.append((*ends[:at], int(value), *ends[at + 1 :]))
         return list(dict.fromkeys(tried))
@@ -250,17 +244,18 @@ class _Opening:
 def rolled(workload: Workload, target: Target, config: Config, sketch: Sketch) -> Config:
     """A config without unroll factors that do not divide a loop at every size: of those that do,
     the largest."""
+    values = dict(config.values)
     common = {k.name: k.choices for k in sketch.knobs if k.name.startswith(_UNROLL)}
+    others = {n: (1,) * len(v) for n, v in values.items() if n in common}
+    plain = replace(config, values=tuple({**values, **others}.items()))
     for sizes in drawn(workload.dims) if common else ():
         fixed = workload.at(**dict(zip((d.name for d in workload.dims), sizes, strict=True)))
         with contextlib.suppress(ConfigError):
-            knobs = find_sketch(fixed, target, config.sketch).knobs
-            there = {k.name: k.choices for k in knobs}
-            common = {
-                name: tuple(c for c in choices if c in there.get(name, choices))
-                for name, choices in common.items()
-            }
-    values = dict(config.values)
+            made = retargeted(sketch, fixed, target, plain)
+            for nest, leader in zip(made.nests, made.knobs_of, strict=True):
+                if (name := f"{_UNROLL}{leader}") in common:
+                    there = unrolls([extent(k) for k in nest.unrolled])
+                    common[name] = tuple(c for c in common[name] if c in there)
     for name, choices in common.items():
         if values[name] not in choices:
             values[name] = max(choices, key=math.prod)

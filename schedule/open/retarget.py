@@ -1,0 +1,64 @@
+"""A sketch's structure for the same workload at other sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.program.buffer_reuse import settled
+from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.registry import Named, derive
+from loopwright.schedule.sketch.sketch import Config, NestSketch, Packed, Sketch, unrolls
+from loopwright.schedule.target import Target
+
+
+def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Config) -> Sketch:
+    """The loops of a sketch over those of another size of its workload, whether or not they are
+    worth a try there. The result has no knobs of its own; `config` has their values.
+
+    Raises `ConfigError` where the program has other nests at that size, or where an unroll factor
+    does not divide a loop.
+    """
+    variant = derive(Named(workload), target, sketch.derivation)
+    groups = tuple(map(settled, variant.groups))
+    nests = [nest for group in groups for nest in group.nests]
+    if len(nests) != len(sketch.nests):
+        raise ConfigError("the program has other nests")
+    made = tuple(_moved(old, new) for old, new in zip(sketch.nests, nests, strict=True))
+    values = dict(config.values)
+    for nest, leader in zip(made, sketch.knobs_of, strict=True):
+        factors = values.get(f"unroll{leader}")
+        if factors is not None and factors not in unrolls([extent(k) for k in nest.unrolled]):
+            raise ConfigError("an unroll factor does not divide a loop")
+    return replace(sketch, workload=variant.workload, groups=groups, nests=made, knobs=(), default=())
+
+
+def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:
+    old = sketch.nest
+    if (len(old.axes), len(old.reduce)) != (len(nest.axes), len(nest.reduce)):
+        raise ConfigError("a nest has other loops")
+    at = dict(zip((*old.axes, *old.reduce), (*nest.axes, *nest.reduce), strict=True))
+
+    def axes(some: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(at[a] for a in some)
+
+    reads = list(dict.fromkeys(old.reads()))
+    there = list(dict.fromkeys(nest.reads()))
+    if len(reads) != len(there):
+        raise ConfigError("a nest has other reads")
+
+    def packed(p: Packed) -> Packed:
+        place = next(k for k, r in enumerate(reads) if (r.tensor, r.index) == (p.tensor, p.index))
+        read = there[place]
+        return Packed(read.tensor, read.index, at[p.axis], axes(p.outer), axes(p.inner), p.local)
+
+    return NestSketch(
+        nest,
+        None if sketch.vector is None else at[sketch.vector],
+        axes(sketch.tiled),
+        axes(sketch.order),
+        axes(sketch.reduce),
+        tuple(map(packed, sketch.packed)),
+    )

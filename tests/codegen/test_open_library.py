@@ -1,0 +1,198 @@
+"""Libraries of open sizes: right at every size, refused sizes, and what a library offers."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.library.open_library import OpenLibrary
+from loopwright.codegen.open_build import open_library
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import ConfigError, LoopwrightError, RangeError, ShapeError
+from loopwright.dsl.oracle import evaluate, tolerance
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.open.cover import Cover
+from loopwright.schedule.open.program import open_program
+from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.space import space
+
+
+def dense(weights_are_constant=False):
+    n = lw.dim("n", 1, 300)
+    w = lw.tensor("W", (40, 33), constant=weights_are_constant)
+    return lw.workload(lw.ops.dense(lw.tensor("X", (n, 33)), w))
+
+
+def product_of_open_sums():
+    n = lw.dim("n", 1, 200)
+    return lw.workload(lw.ops.matmul(lw.tensor("X", (19, n)), lw.tensor("Y", (n, 21))))
+
+
+def attention():
+    n = lw.dim("n", 1, 70)
+    return lw.workload(lw.ops.attention(*(lw.tensor(name, (2, n, 16)) for name in "QKV")))
+
+
+def convolution(weights_are_constant=True):
+    n = lw.dim("n", 5, 60)
+    w = lw.tensor("W", (16, 8, 3, 3), constant=weights_are_constant)
+    return lw.workload(lw.ops.conv2d(lw.tensor("X", (1, 8, 9, n)), w))
+
+
+def softmax():
+    return lw.workload(lw.ops.softmax(lw.tensor("X", (5, lw.dim("n", 1, 400)))))
+
+
+def pooling():
+    n = lw.dim("n", 4, 64, multiple=2)
+    return lw.workload(lw.ops.max_pool2d(lw.tensor("X", (1, 3, n, n)), 2))
+
+
+def batches():
+    b, s = lw.dim("b", 1, 5), lw.dim("s", 1, 40)
+    x, y = lw.tensor("X", (b, s, 12)), lw.tensor("Y", (b, 12, s))
+    return lw.workload(lw.ops.batch_matmul(x, y))
+
+
+def elements():
+    b, s = lw.dim("b", 1, 6), lw.dim("s", 1, 50)
+    return lw.workload(lw.ops.gelu(lw.tensor("X", (b, s, 7))))
+
+
+MAKERS = (
+    dense,
+    lambda: dense(True),
+    product_of_open_sums,
+    attention,
+    convolution,
+    lambda: convolution(False),
+    softmax,
+    pooling,
+    batches,
+    elements,
+)
+
+
+def drawn_sizes(dims, rng):
+    return {
+        d.name: int(rng.integers(d.low // d.multiple, d.high // d.multiple + 1)) * d.multiple
+        for d in dims
+    }
+
+
+def ends(dims):
+    yield {d.name: d.low for d in dims}
+    yield {d.name: d.high for d in dims}
+
+
+def wrong(workload: Workload, library, sizes, rng, growth=1.0) -> str | None:
+    """What is wrong with a library at sizes; it writes between guards."""
+    fixed = workload.at(**sizes)
+    inputs = [rng.standard_normal(t.shape).astype(t.dtype) for t in fixed.inputs]
+    wanted = evaluate(fixed, inputs)
+    spaces = [np.full(r.size + 128, 77, r.dtype) for r in wanted]
+    outputs = tuple(
+        s[64 : 64 + r.size].reshape(r.shape) for s, r in zip(spaces, wanted, strict=True)
+    )
+    library(*inputs, out=outputs)
+    rtol, atol = tolerance(fixed, growth)
+    for output, reference, room in zip(outputs, wanted, spaces, strict=True):
+        if not np.allclose(output, reference, rtol=rtol, atol=atol):
+            return f"{sizes}: off by {np.abs(output - reference).max()}"
+        if (room[:64] != 77).any() or (room[64 + reference.size :] != 77).any():
+            return f"{sizes}: it wrote outside of its output"
+    return None
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_one_library_is_right_at_all_sizes(make):
+    workload, rng = make(), np.random.default_rng(1)
+    library = lw.build(workload, threads=2)
+    assert isinstance(library, OpenLibrary)
+    for sizes in [*ends(workload.dims), *(drawn_sizes(workload.dims, rng) for _ in range(12))]:
+        assert wrong(workload, library, sizes, rng) is None
+
+
+def triples(count, seed):
+    """Random configs of random sizes, tried at random sizes: how many were, and what is wrong."""
+    rng = np.random.default_rng(seed)
+    target, tried, faults = resolve("cpu", 2), 0, []
+    while tried < count:
+        workload = MAKERS[rng.integers(len(MAKERS))]()
+        own = drawn_sizes(workload.dims, rng)
+        config = space(workload.at(**own), target, "standard").sample(rng)
+        try:
+            program = open_program(workload, target, config, own)
+        except ConfigError:
+            continue
+        box = tuple((d.low, d.high) for d in program.dims)
+        cover = Cover(workload.dims, (program,), (Rule(box, 0),))
+        library = open_library(cover, workload, target, "fuzzed", "standard")
+        inside = [*ends(program.dims), *(drawn_sizes(program.dims, rng) for _ in range(8))]
+        for sizes in inside:
+            tried += 1
+            fault = wrong(workload, library, sizes, rng, program.sketch.error_growth)
+            if fault is not None:
+                faults.append(f"{config} of {own}: {fault}")
+    return tried, faults
+
+
+def test_programs_of_random_configs_are_right_where_they_say():
+    assert triples(60, seed=0)[1] == []
+
+
+@pytest.mark.slow
+def test_programs_of_many_random_configs_are_right_where_they_say():
+    assert triples(2000, seed=7)[1] == []
+
+
+def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
+    library = lw.build(dense())
+    with pytest.raises(RangeError, match="n is 301 .* takes 1 to 300"):
+        library(np.zeros((301, 33), "float32"), np.zeros((40, 33), "float32"))
+    with pytest.raises(RangeError, match="give one value for each of: n: 1 to 300"):
+        library.at(m=3)
+
+
+def test_shapes_that_disagree_are_named_with_their_axes():
+    library = lw.build(attention())
+    q, k = np.zeros((2, 5, 16), "float32"), np.zeros((2, 6, 16), "float32")
+    with pytest.raises(ShapeError, match="K"):
+        library(q, k, k)
+
+
+def test_a_config_of_fixed_sizes_is_refused_for_open_ones():
+    workload = dense()
+    config = lw.space(workload.at(n=7)).default
+    with pytest.raises(ConfigError, match=r"workload.at\(n=…\)"):
+        lw.build(workload, config)
+
+
+def test_bound_constants_are_laid_out_once_for_all_sizes():
+    workload, rng = dense(True), np.random.default_rng(0)
+    w = rng.standard_normal((40, 33)).astype("float32")
+    bound = lw.build(workload).bind(W=w)
+    assert [p.name for p in bound.inputs] == ["X"]
+    for n in (1, 2, 5, 64, 299):
+        x = rng.standard_normal((n, 33)).astype("float32")
+        np.testing.assert_allclose(bound(x), x @ w.T, rtol=1e-4, atol=1e-4)
+
+
+def test_an_input_of_open_shape_cannot_be_bound():
+    with pytest.raises(ShapeError, match="has open sizes"):
+        lw.build(dense()).bind(X=np.zeros((3, 33), "float32"))
+
+
+def test_the_library_of_one_size_shares_the_code():
+    library, x = lw.build(softmax()), np.random.default_rng(0).random((5, 9), "float32")
+    np.testing.assert_array_equal(library.at(n=9)(x), library(x))
+    call = library.prepare_call(x)
+    call()
+    np.testing.assert_array_equal(call.outputs[0], library(x))
+
+
+def test_every_error_is_the_packages_own():
+    n = lw.dim("n", 1, 9)
+    workload = lw.workload(lw.ops.relu(lw.tensor("X", (n, 3))))
+    for target in ("c", {"kind": "cuda", "arch": "sm_80"}):
+        with pytest.raises(LoopwrightError, match="dims"):
+            lw.build(workload, target=target)
