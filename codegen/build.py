@@ -32,7 +32,7 @@ from loopwright.dsl.errors import (
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
-from loopwright.dsl.workload import Workload, any_workload, as_workload, tensor_shape
+from loopwright.dsl.workload import Workload, any_workload, as_workload, fixed, tensor_shape
 from loopwright.schedule.explain import Explanation, explanation
 from loopwright.schedule.loops.nothing import (
     NOTHING,
@@ -182,17 +182,24 @@ def build(
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
-    machine = resolve(target, threads)
-    given = any_workload(workload)
-    if given.dims:
-        if config is not None:
-            raise ConfigError(
-                "a config is of fixed sizes: give none, or build workload.at("
-                + ", ".join(f"{d.name}=…" for d in given.dims)
-                + ")"
-            )
-        return build_open(given, machine, name, numerics or Numerics.STANDARD)
-    made = program(given, config, machine, numerics)
+    given, machine = any_workload(workload), resolve(target, threads)
+    if not given.dims:
+        return build_fixed(given, config, machine, name, numerics)
+    if config is not None:
+        sizes = ", ".join(f"{d.name}=…" for d in given.dims)
+        raise ConfigError(f"a config is of fixed sizes: give none, or build workload.at({sizes})")
+    return build_open(given, machine, name, numerics or Numerics.STANDARD)
+
+
+def build_fixed(
+    workload: Workload,
+    config: Config | None,
+    target: Target,
+    name: str = "kernel",
+    numerics: str | Numerics | None = None,
+) -> Library:
+    """Compile a workload of fixed shapes, as `build` does."""
+    made = program(fixed(workload), config, target, numerics)
     code = compile_program(made)
     if made.target.gpu is not None:
         return _gpu_library(made, code[0], name)

@@ -24,9 +24,9 @@ class Tuned(SearchResult):
     @functools.cached_property
     def library(self) -> Library:
         """The best program, compiled when first asked for. Raises `BuildError`."""
-        from loopwright.codegen.build import build
+        from loopwright.codegen.build import build_fixed
 
-        return build(self.workload, self.config, self.target)
+        return build_fixed(self.workload, self.config, self.target)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx import ForKind
 
-from loopwright.codegen.build import build
+from loopwright.codegen.build import build_fixed
 from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter, Signature
@@ -73,7 +73,7 @@ def _summing(rows: int, size: int, target: Target) -> Call:
     i, j = indices("i j")
     x, y = tensor("x", (rows, math.ceil(size / 4 / rows))), tensor("y")
     y[i] += x[i, j]
-    return _on_ones(build(workload(y), None, target))
+    return _on_ones(build_fixed(workload(y), None, target))
 
 
 def _flops(target: Target) -> float:
@@ -129,7 +129,7 @@ def _bandwidth(target: Target) -> float:
     x, y = tensor("x", (count,)), tensor("y")
     y[i] = x[i]
     copy = workload(y)
-    return copy.min_bytes / _best(_on_ones(build(copy, None, target)))
+    return copy.min_bytes / _best(_on_ones(build_fixed(copy, None, target)))
 
 
 def _on_ones(library: Library) -> Call:

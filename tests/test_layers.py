@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = {
     "": ("dsl", "schedule", "costmodel", "codegen", "measure", "transfer", "explore", "graph"),
-    "schedule": ("tree", "program", "sketch", "loops", "cpu", "gpu", "rewrites"),
+    "schedule": ("tree", "program", "sketch", "loops", "cpu", "gpu", "rewrites", "open"),
     "schedule.rewrites": ("contract", "bilinear"),
     "codegen": ("processors", "library", "devices", "gpu_target", "target", "tir", "gpu", "load"),
     "costmodel": ("model", "features", "models"),

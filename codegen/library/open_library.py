@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,12 +129,6 @@ class OpenLibrary:
     def source(self, kind: str) -> str:
         """The text of the programs as `kind`; see `Library.source`."""
         return self._any.source(kind)
-
-    def export(self, path: str | os.PathLike[str]) -> Path:
-        """Write `path` (NAME.so), NAME.h and NAME.json; see `Library.export`."""
-        from loopwright.codegen.library.open_export import export
-
-        return export(self, Path(path))
 
     def __repr__(self) -> str:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""

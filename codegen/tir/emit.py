@@ -284,7 +284,11 @@ class _Emitter:
         if any(loop.var in variables(term) for term in divided) or not between:
             return False
         lanes, step = int(loop.extent), steps.get(loop.var, 0)
-        return not isinstance(step, Formula) and step > 1 and transposes(store.buffer.dtype, lanes)
+        return (
+            not isinstance(step, Formula)
+            and int(step) > 1
+            and transposes(store.buffer.dtype, lanes)
+        )
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
@@ -313,11 +317,11 @@ class _Emitter:
             last = bounds(each.extent)[1] - 1
             self.at.known[each.var] = KnownValue(at if last else 0, 0, last)
         each_thread = self.thread(body)
-        return [each_thread] if most == 1 else self.in_chunks(counter, total, most, each_thread, loop)
+        return (
+            [each_thread] if most == 1 else self.in_chunks(counter, total, most, each_thread, loop)
+        )
 
-    def in_chunks(
-        self, counter: Any, total: Any, most: int, body: Any, loop: Loop
-    ) -> list[Any]:
+    def in_chunks(self, counter: Any, total: Any, most: int, body: Any, loop: Loop) -> list[Any]:
         """A parallel loop as one over the chunks of all threads: chunk s of S begins with
         iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
         There are at most `most` iterations.

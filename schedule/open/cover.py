@@ -134,7 +134,9 @@ def _uncovered(dims: tuple[Dim, ...], programs: Sequence[OpenProgram]) -> dict[s
     return None
 
 
-def _taken(program: OpenProgram, grid: Mapping[str, Array], n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _taken(
+    program: OpenProgram, grid: Mapping[str, Array], n: int
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
     taken = np.ones(n, bool)
     for d in program.dims:
         taken &= (grid[d.name] >= d.low) & (grid[d.name] <= d.high)
@@ -185,9 +187,7 @@ def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
     )
 
 
-def _lines(
-    known: Dim, at: int, programs: Sequence[OpenProgram], more: Sequence[int]
-) -> list[int]:
+def _lines(known: Dim, at: int, programs: Sequence[OpenProgram], more: Sequence[int]) -> list[int]:
     """Where the cells of a dim begin, and the first size behind the last one."""
     step = known.multiple
     own = sorted({sizes[known.name] for p in programs for sizes in p.made_for})

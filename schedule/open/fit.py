@@ -109,7 +109,8 @@ class Fit:
                 low = int((c * w - a * x).max())
                 high = int((c * w - a * x).min()) + c - 1
                 if low <= high:
-                    return (basis * a + high) // c * scale + shift
+                    quotient: Formula | int = (basis * a + high) // c
+                    return quotient * scale + shift
         return None
 
 

@@ -94,7 +94,7 @@ class _Visit:
             return tuple(y for y in parts if not self.prune or not _never_runs(y))
         if isinstance(x, Expr) and not isinstance(x, (Load, Position)):
             return self._expression(x)
-        if is_dataclass(x):
+        if is_dataclass(x) and not isinstance(x, type):
             self.tokens.append(type(x))
             return type(x)(*(self(getattr(x, f.name)) for f in fields(x)))
         self.tokens.append(x)
@@ -122,7 +122,6 @@ class _Visit:
             return x
         place = Position(Linear((), value))
         return place if x.type == "int32" else Cast(place, x.type)
-
 
 
 def _never_runs(part: Any) -> bool:

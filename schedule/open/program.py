@@ -90,7 +90,7 @@ class _Opening:
 
     def program(self) -> OpenProgram:
         dims = self.workload.dims
-        for at, known in enumerate(dims):
+        for at in range(len(dims)):
             dims = (*dims[:at], self._range(dims, at), *dims[at + 1 :])
         for _ in range(_ROUNDS):
             tree, cut = self._fitted(dims)

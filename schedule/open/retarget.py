@@ -32,7 +32,9 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Confi
         factors = values.get(f"unroll{leader}")
         if factors is not None and factors not in unrolls([extent(k) for k in nest.unrolled]):
             raise ConfigError("an unroll factor does not divide a loop")
-    return replace(sketch, workload=variant.workload, groups=groups, nests=made, knobs=(), default=())
+    return replace(
+        sketch, workload=variant.workload, groups=groups, nests=made, knobs=(), default=()
+    )
 
 
 def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:

@@ -47,11 +47,13 @@ class Formula:
         """The number for a value of every dim, or an array of numbers."""
         if self.op == "dim":
             return sizes[self.args[0]]
-        return _EVALUATED[self.op](*(evaluated(x, sizes) for x in self.args))
+        number: _Whole = _EVALUATED[self.op](*(evaluated(x, sizes) for x in self.args))
+        return number
 
     def __add__(self, other: Formula | int) -> Formula | int:
         if isinstance(other, int) and self.op == "add" and isinstance(self.args[1], int):
-            return self.args[0] + (self.args[1] + other)  # type: ignore[no-any-return]
+            total: Formula | int = self.args[0] + (self.args[1] + other)
+            return total
         if isinstance(other, int) and not other:
             return self
         (a, b), (c, d) = bounds(self), bounds(other)

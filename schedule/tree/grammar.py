@@ -309,7 +309,7 @@ class Tree:
     body: tuple[Stmt, ...]
 
     def row(self, i: int, prune: bool = True) -> Tree:
-        """The tree of config `i` alone, loops without iterations left out where `prune` says so."""
+        """The tree of config `i` alone; with `prune`, without loops that never run."""
         row: Tree = replace(_Row(i, prune)(self), n=1)
         return row
 

@@ -11,7 +11,7 @@
 #include "runtime.h"
 
 extern const lw_table loopwright_runtime;
-extern int lw_deal(int shares);
+extern int lw_deal(int iterations, int threads);
 extern int (*__TVMBackendParallelLaunch)(lw_task *, void *, int);
 extern void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
 extern int (*__TVMBackendFreeWorkspace)(int, int, void *);
@@ -121,10 +121,10 @@ static void limits(void) {
   CHECK(loopwright_runtime.set_threads(0) && loopwright_runtime.set_threads(100000));
   CHECK(loopwright_runtime.set_threads(3) == 0);
   launch(0, 3 * SHARES);
-  lw_deal(6);
+  lw_deal(5, 3);
   launch(0, 6);
   launch(0, 3 * SHARES); /* it was for the next launch alone */
-  lw_deal(4);
+  lw_deal(4, 2);
   launch(0, 3 * SHARES); /* made for another number of threads */
   deal();
   CHECK(__TVMBackendParallelLaunch(fail, NULL, 4) == -1);

@@ -147,7 +147,7 @@ def test_programs_of_many_random_configs_are_right_where_they_say():
 
 def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
     library = lw.build(dense())
-    with pytest.raises(RangeError, match="n is 301 .* takes 1 to 300"):
+    with pytest.raises(RangeError, match=r"n is 301 .* takes 1 to 300"):
         library(np.zeros((301, 33), "float32"), np.zeros((40, 33), "float32"))
     with pytest.raises(RangeError, match="give one value for each of: n: 1 to 300"):
         library.at(m=3)

@@ -58,11 +58,10 @@ def test_loops_of_few_iterations_are_dealt_out_in_few_shares(columns):
     (loop,) = (s for s in tree.body if isinstance(s, Loop) and s.kind == "parallel")
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     text = emit("main", arguments, tree.body, SMALL).script()
-    found = re.search(r'"lw_deal", (?:T.int32\()?(\d+)', text)
-    shares = int(found[1]) if found else 64
-    assert shares in (2, 4, 8, 16, 32, 64)
-    assert shares // 2 < loop.extent
-    assert loop.extent <= shares or shares == 64
+    found = re.search(r'"lw_deal", (?:T.int32\()?(\d+)\)?, (?:T.int32\()?(\d+)', text)
+    few = -(-loop.extent // SMALL.threads) <= 16
+    assert (found is not None) == few
+    assert found is None or (int(found[1]), int(found[2])) == (loop.extent, SMALL.threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
