@@ -15,6 +15,7 @@ from loopwright.codegen.library.manifest import check_manifest
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError
+from loopwright.paths import file_at, shown, why
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -80,13 +81,11 @@ def _loadable(path: Path, code: bytes) -> Iterator[Path]:
 
 def _read_code(path: Path) -> bytes:
     if path.suffix != ".so":
-        raise LibraryError(f"{path}: give the file that ends in .so")
+        raise LibraryError(f"{shown(path)}: give the file that ends in .so")
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise LibraryError(f"{path}: there is no such library") from None
-    except (OSError, ValueError) as error:
-        raise LibraryError(f"{path}: cannot read the library: {error}") from error
+        return file_at(path, "the library", LibraryError).read_bytes()
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot read the library: {why(error)}") from error
 
 
 def _check_architecture(path: Path, made_for: str) -> None:

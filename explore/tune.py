@@ -28,11 +28,12 @@ from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, DeviceError, Measurement
 from loopwright.measure.tabular import TabularDevice
 from loopwright.measure.timing import Timing
+from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
-from loopwright.transfer.records.store import RecordStore
+from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
+from loopwright.transfer.records.store import RecordError, RecordStore
 
 SHARE, MOST = 0.25, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
@@ -59,6 +60,7 @@ class TuneOptions:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        check_transfer(self.transfer)
         if self.batch is not None and self.batch < 1:
             raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
 
@@ -131,6 +133,8 @@ def tune(  # noqa: PLR0913 - what users choose
     if progress:
         callbacks = (*callbacks, display())
     budget = Budget.of(trials, minutes, effort)
+    if records is not None and budget.trials:
+        new_file(records, "records =", RecordError)
     options = TuneOptions(
         records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.html import html
 from loopwright.explore.result import SearchResult
+from loopwright.paths import new_file, why
 from loopwright.transfer.records.store import Record
 
 if TYPE_CHECKING:
@@ -30,25 +33,37 @@ class Tuned(SearchResult):
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
-        nothing was measured."""
+        nothing was measured, or the file cannot be written."""
         self._measured()
-        path = Path(path)
-        path.write_text(html(self), encoding="utf-8")
+        path = new_file(path, "the report", TuningError)
+        with _written():
+            path.write_text(html(self), encoding="utf-8")
         return path
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw the tuning curve, in the format of the suffix: .png, .svg, .pdf, …
 
-        Raises `TuningError` if nothing was measured, and for a format that matplotlib does not
-        know.
+        Raises `TuningError` if nothing was measured or the file cannot be written, and for a
+        format that matplotlib does not know.
         """
         from loopwright.explore.report.plot import plot
 
         self._measured()
-        return plot(self, Path(path))
+        path = new_file(path, "the plot", TuningError)
+        with _written():
+            return plot(self, path)
 
     def _measured(self) -> Record:
         """The record; `TuningError` if there is none."""
         if self.record is None:
             raise TuningError("nothing was measured, so there is nothing to show: give it trials")
         return self.record
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Errors of writing become `TuningError`."""
+    try:
+        yield
+    except OSError as error:
+        raise TuningError(f"cannot be written: {why(error)}") from error

@@ -14,6 +14,7 @@ from loopwright.codegen.library.torch_tensors import to_torch
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
+from loopwright.paths import file_at
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
 """Options that torch.compile(options=…) may have; see `lw.build_model`."""
@@ -206,8 +207,8 @@ def _check_values(options: Mapping[str, Any]) -> None:
         if name in options and options[name] not in allowed:
             shown = ", ".join(map(str, allowed))
             raise ModelError(f"option {name} is {options[name]!r}; it must be one of {shown}")
-    if options.get("records") is not None and not os.path.exists(options["records"]):
-        raise ModelError(f"there is no record store {options['records']}")
+    if options.get("records") is not None:
+        file_at(options["records"], "the record store", ModelError)
     resolve("cpu", options.get("threads"))  # says what is wrong with a number
 
 

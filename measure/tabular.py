@@ -26,6 +26,7 @@ from loopwright.measure.device import (
     Stop,
     never,
 )
+from loopwright.paths import file_at
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Knob, Sketch
 from loopwright.schedule.space import Space
@@ -105,7 +106,7 @@ def load_brute_forced(
 
     Raises `DeviceError` for a file of another form.
     """
-    path = Path(path)
+    path = file_at(path, "the table", DeviceError)
     names, points, seconds = _read(path)
     columns = [sorted(set(column)) for column in zip(*points)]
     knobs = tuple(Knob(n, tuple((v,) for v in c)) for n, c in zip(names, columns))

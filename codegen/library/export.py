@@ -23,6 +23,7 @@ from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.manifest import FORMAT, describe, embedded
 from loopwright.codegen.library.signature import Origin, Signature
 from loopwright.dsl.errors import LibraryError
+from loopwright.paths import new_file, shown, why
 
 _BEGINNING = f'{{"format":"{FORMAT}"'
 """Beginning of every manifest, spaces left out."""
@@ -70,9 +71,8 @@ def export(
 def check_path(path: Path) -> None:
     """Raises `LibraryError` where no shared object can be: it is NAME.so in a folder."""
     if path.suffix != ".so":
-        raise LibraryError(f"{path}: the name of a library ends in .so")
-    if not path.parent.is_dir():
-        raise LibraryError(f"{path}: there is no folder {path.parent}; make it first")
+        raise LibraryError(f"{shown(path)}: the name of a library ends in .so")
+    new_file(path, "the library", LibraryError)
 
 
 def check_place(path: Path) -> None:
@@ -118,7 +118,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
     temporary: dict[Path, Path] = {}
     try:
         for path, content in files.items():
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".loopwright-")
             temporary[path] = Path(name)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
@@ -129,7 +129,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
             os.replace(temporary[path], path)
             del temporary[path]
     except OSError as error:
-        raise LibraryError(f"cannot write the library: {error}") from error
+        raise LibraryError(f"cannot write the library: {why(error)}") from error
     finally:
         for left in temporary.values():
             left.unlink(missing_ok=True)

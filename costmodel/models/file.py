@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from loopwright.costmodel.model import CostModel, Floats, Integers, ModelError
+from loopwright.paths import new_file, problem_of_file, shown, why
 
 _FORMAT, _SCHEMA = "loopwright cost model", 2
 
@@ -135,7 +136,7 @@ def _unpacked(path: str | os.PathLike[str], kind: str, data: Mapping[str, Any]) 
 def write_model(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
     """Write a model's content, whole or not at all; `kind` says which class reads it. Raises
     `ModelError` where that cannot be done."""
-    path, text = Path(path), json.dumps(content)
+    path, text = new_file(path, "the model", ModelError), json.dumps(content)
     header = {"format": _FORMAT, "schema": _SCHEMA, "kind": kind, "sha256": _digest(text)}
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -143,7 +144,7 @@ def write_model(path: str | os.PathLike[str], kind: str, content: Mapping[str, A
         os.replace(new, path)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise ModelError(f"cannot write the model {path}: {error.strerror}") from error
+        raise ModelError(f"cannot write the model {path}: {why(error)}") from error
 
 
 def read_model(
@@ -151,6 +152,8 @@ def read_model(
 ) -> tuple[str, dict[str, Any]]:
     """The kind and the content that `write_model` wrote; `ModelError` for anything else, and for
     another kind if one is given."""
+    if problem := problem_of_file(path, exists=True):
+        raise ModelError(f"the model {shown(path)}: {problem}; `loopwright model train` makes one")
     try:
         data = json.loads(Path(path).read_text())
         if data["format"] != _FORMAT or data["schema"] != _SCHEMA:
@@ -166,9 +169,7 @@ def read_model(
         content: dict[str, Any] = json.loads(data["content"])
         return found, content
     except OSError as error:
-        raise ModelError(
-            f"cannot read the model {path}: {error.strerror}; `loopwright model train` makes one"
-        ) from error
+        raise ModelError(f"cannot read the model {path}: {why(error)}") from error
     except _MALFORMED as error:
         raise ModelError(
             f"{path} is no model file, or cut short ({error!r}): get or save it again"

@@ -35,10 +35,11 @@ from loopwright.graph.tuning.candidates import Compared, candidates, skipping_ze
 from loopwright.graph.tuning.in_situ import compare_in_situ
 from loopwright.graph.tuning.summary import summary
 from loopwright.measure.device import Device, DeviceError
+from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.pretrained.base import AUTO, Transfer, find_base
+from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
 from loopwright.transfer.records.store import Record, RecordError, RecordStore
 
 BATCH = 16
@@ -175,6 +176,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        check_transfer(self.transfer)
 
 
 def tune_model(  # noqa: PLR0913 - what users choose
@@ -229,6 +231,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     """
     budget = Budget.of_model(trials, minutes, effort)
     options = SearchOptions(seed, only, transfer, device, tell)
+    new_file(records, "records =", RecordError)
     machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check, numerics, sparse)
     states = search(work, machine, budget, records, options)

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from loopwright.cli.common.command import Command
-from loopwright.cli.common.options import SEED, THREADS
+from loopwright.cli.common.options import EXISTING, SEED, THREADS
 from loopwright.dsl.workload import Workload
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=EXISTING)
 @SEED
 @THREADS
 def bench(file: Path, seed: int, threads: int | None) -> None:

@@ -11,7 +11,7 @@ import click
 
 from loopwright.cli.common.command import STORE, NewFile, show_details
 from loopwright.cli.common.command import Group as _Commands
-from loopwright.cli.common.options import FILE, SEED
+from loopwright.cli.common.options import EXISTING, FILE, SEED
 
 if TYPE_CHECKING:
     from loopwright.transfer.pretrained.dataset import RecordGroup
@@ -21,7 +21,7 @@ _LISTED = 8
 _STORES = click.option(
     "--records",
     "stores",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING,
     multiple=True,
     default=(STORE,),
     show_default=True,
@@ -102,10 +102,10 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     help="The model's file.",
 )
 @_KIND
-@click.option("--base", type=FILE, help="A model to go on from.")
+@click.option("--base", type=EXISTING, help="A model to go on from.")
 @click.option(
     "--beside",
-    type=FILE,
+    type=EXISTING,
     multiple=True,
     help="A model whose scores count half as much as those of a part of the new one; repeatable.",
 )
@@ -140,7 +140,7 @@ def train(
 
 
 @model.command("eval")
-@click.argument("file", type=FILE, required=False)
+@click.argument("file", type=EXISTING, required=False)
 @_STORES
 @_TARGETS
 @click.option(

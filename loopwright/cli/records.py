@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from loopwright.cli.common.command import STORE, Group, NewFile, replay_command, show_details
-from loopwright.cli.common.options import FILE, POLICY, TARGET, THREADS
+from loopwright.cli.common.options import EXISTING, FILE, POLICY, TARGET, THREADS
 from loopwright.cli.common.record_table import record_details, show_records, show_table
 from loopwright.cli.common.workload import read_workload, workload_arguments
 from loopwright.dsl.words import counted
@@ -115,7 +115,7 @@ def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
 
 
 @records.command("import")
-@click.argument("file", type=FILE)
+@click.argument("file", type=EXISTING)
 @click.option("--skip-damaged", is_flag=True, help="Import the rest of a damaged file.")
 @_store(create=True)
 def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
@@ -131,7 +131,7 @@ def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
 
 
 @records.command()
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, required=True, type=EXISTING)
 @_store(create=True)
 def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
     """Add the records of other stores."""
@@ -172,7 +172,7 @@ def explain(
 
 
 @records.command("show-autotvm")
-@click.argument("file", type=FILE)
+@click.argument("file", type=EXISTING)
 def show_autotvm(file: Path) -> None:
     """List the lines of FILE, a log of AutoTVM; its configs are no records, being of templates."""
     from loopwright.transfer.records.autotvm import import_autotvm

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from loopwright.cli.common.command import Command, NewFile
-from loopwright.cli.common.options import FILE
+from loopwright.cli.common.options import EXISTING
 from loopwright.dsl.words import counted
 
 
 @click.command(cls=Command)
-@click.argument("library", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--input", "inputs", multiple=True, type=FILE, help="NAME.npy, in order.")
+@click.argument("library", type=EXISTING)
+@click.option("--input", "inputs", multiple=True, type=EXISTING, help="NAME.npy, in order.")
 @click.option(
     "-o",
     "--output",

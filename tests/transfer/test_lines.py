@@ -81,9 +81,9 @@ def test_a_file_that_is_not_text_is_refused(store, lines):
 
 
 def test_missing_files_and_folders_are_errors(store, tmp_path):
-    with pytest.raises(RecordError, match="cannot be read: No such file"):
+    with pytest.raises(RecordError, match="there is no such file"):
         store.import_lines(tmp_path / "none.jsonl")
-    with pytest.raises(RecordError, match="cannot be written: No such file"):
+    with pytest.raises(RecordError, match=r"there is no folder .*none; make it first"):
         store.export_lines(tmp_path / "none" / "x.jsonl")
 
 

@@ -224,9 +224,10 @@ def test_a_database_of_another_program_is_refused_and_kept(path):
 
 
 def test_a_folder_and_a_missing_folder_are_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "none" / "tuning.db"):
-        with pytest.raises(RecordError, match="does the folder exist"):
-            len(RecordStore(path))
+    with pytest.raises(RecordError, match="this is a folder; give a file"):
+        RecordStore(tmp_path)
+    with pytest.raises(RecordError, match="does the folder exist"):
+        len(RecordStore(tmp_path / "none" / "tuning.db"))
 
 
 def test_an_empty_file_becomes_a_store(path):

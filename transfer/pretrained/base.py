@@ -13,6 +13,7 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
+from loopwright.paths import problem_of_file, shown
 from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.dataset import read_groups
 from loopwright.transfer.pretrained.training import load_global, train
@@ -38,6 +39,17 @@ class Base:
 
     model: StoredModel | None = None
     notes: tuple[str, ...] = ()
+
+
+def check_transfer(transfer: Transfer) -> None:
+    """Raise `ModelError` where `transfer` names a file that is not there."""
+    if transfer in (None, AUTO):
+        return
+    if problem := problem_of_file(transfer, exists=True):
+        raise ModelError(
+            f'transfer = {shown(transfer)}: {problem}; give "auto", None, or a file of '
+            "`loopwright model train`"
+        )
 
 
 def shipped_path(target: Target) -> Path | None:

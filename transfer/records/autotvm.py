@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from loopwright.paths import file_at, why
 from loopwright.transfer.records.record import RecordError
 
 VERSION = 0.2
@@ -70,6 +71,7 @@ def import_autotvm(path: str | os.PathLike[str]) -> Log:
     """
     rows: list[Row] = []
     skipped: Counter[str] = Counter()
+    path = file_at(path, "the log", RecordError)
     try:
         with open(path, "rb") as file:
             for line in filter(bytes.strip, file):
@@ -78,7 +80,7 @@ def import_autotvm(path: str | os.PathLike[str]) -> Log:
                 except RecordError as reason:
                     skipped[str(reason)] += 1
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+        raise RecordError(f"{path} cannot be read: {why(error)}") from error
     return Log(tuple(rows), skipped)
 
 

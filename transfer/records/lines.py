@@ -11,11 +11,11 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.words import counted
+from loopwright.paths import file_at, new_file, why
 from loopwright.transfer.records.record import Record, RecordError
 
 _FIELD = "checksum"
@@ -36,7 +36,7 @@ def _checksum(data: dict[str, Any]) -> str:
 def write_lines(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
     """Write one JSON object per record; their number. The file takes its name when it is
     complete, and an older one stays if anything fails."""
-    path = Path(path)
+    path = new_file(path, "the file of records", RecordError)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     number = 0
     try:
@@ -46,7 +46,7 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
                 number += 1
         partial.replace(path)
     except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
+        raise RecordError(f"{path} cannot be written: {why(error)}") from error
     finally:
         partial.unlink(missing_ok=True)
     return number
@@ -60,6 +60,7 @@ def read_lines(path: str | os.PathLike[str], skipped: list[str] | None = None) -
     with one warning for the file.
     """
     unchecked = 0
+    path = file_at(path, "the file of records", RecordError)
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
@@ -76,7 +77,7 @@ def read_lines(path: str | os.PathLike[str], skipped: list[str] | None = None) -
                         ) from error
                     skipped.append(f"line {number}: {error}")
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+        raise RecordError(f"{path} cannot be read: {why(error)}") from error
     if unchecked:
         warnings.warn(
             f"{path}: {counted(unchecked, 'line')} without a checksum, of an older version: "

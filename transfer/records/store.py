@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loopwright.dsl.workload import Workload
+from loopwright.paths import file_at
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import rows
@@ -47,9 +48,11 @@ class RecordStore:
     """
 
     def __init__(self, path: str | os.PathLike[str] = "tuning.db", create: bool = True) -> None:
-        """`create` makes the file where there is none, when it is first used."""
+        """`create` makes the file where there is none, when it is first used. Raises `RecordError`
+        for a path that no file can have."""
         if os.fspath(path) in ("", ":memory:"):
             raise RecordError(f"{path!r} is not a file: give the path of a record store")
+        file_at(path, "the record store", RecordError, exists=False)
         self._database = Database(path, create)
         self.path = self._database.path
 

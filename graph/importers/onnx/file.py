@@ -8,6 +8,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
+from loopwright.paths import file_at
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose operators are known."""
@@ -19,8 +20,7 @@ def onnx_file(path: Path) -> Any:
         import onnx
     except ImportError as error:
         raise ModelError(f"{path}: ONNX models need the package onnx: pip install onnx") from error
-    if not path.is_file():
-        raise ModelError(f"{path}: there is no such file")
+    file_at(path, "the model", ModelError)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # of protobuf, whose version decides the class

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.paths import problem_of_file, problem_of_new_file, shown, why
 
 STORE = Path("tuning.db")
 """The record store where none is given."""
@@ -26,22 +27,31 @@ class Command(click.Command):
         except BrokenPipeError:
             raise  # whoever read what we print has seen enough, which click knows
         except OSError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(why(error)) from error
 
 
-class NewFile(click.Path):
-    """The path of a file to be written, where that can be done: better said before the work."""
+class File(click.Path):
+    """The path of a file to be read, which there need not be yet unless it `exists`."""
 
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True, path_type=Path)
+    def __init__(self, exists: bool = False) -> None:
+        super().__init__(exists=exists, dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if not path.parent.is_dir():
-            self.fail(f"{path}: there is no folder {path.parent}; make it first", param, ctx)
-        if not path.exists() and not os.access(path.parent, os.W_OK):
-            self.fail(f"{path}: files cannot be written to {path.parent}", param, ctx)
-        return path
+        """The path. Better a usage error now than another after the work."""
+        if problem := self.problem(value):
+            self.fail(f"{shown(value)}: {problem}", param, ctx)
+        return Path(value)
+
+    def problem(self, path: Any) -> str:
+        """Reason why the path is refused, or nothing."""
+        return problem_of_file(path, self.exists)
+
+
+class NewFile(File):
+    """The path of a file to be written."""
+
+    def problem(self, path: Any) -> str:
+        return problem_of_new_file(path)
 
 
 def library_path(given: Path | None, default: Path) -> Path:
@@ -52,10 +62,10 @@ def library_path(given: Path | None, default: Path) -> Path:
 
     path = given or default.with_name(f"{as_identifier(default.stem)}.so")
     if path.suffix != ".so":
-        raise click.UsageError(f"--output {path}: the name of a library ends in .so")
-    check_place(path)
+        raise click.UsageError(f"--output {shown(path)}: the name of a library ends in .so")
     for suffix in (".so", ".h", ".json"):
         check_new("--output", path.with_suffix(suffix))
+    check_place(path)
     return path
 
 

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from loopwright.cli.common.command import STORE
-from loopwright.cli.common.options import FILE, NUMERICS, RECORDS, THREADS, collect
+from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, collect
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loopwright.transfer.records.store import Record
 
 _OPTIONS = (
-    click.argument("path", metavar="NET.onnx", type=FILE),
+    click.argument("path", metavar="NET.onnx", type=EXISTING),
     click.option(
         "--shape",
         "shapes",

@@ -5,25 +5,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import click
 
-from loopwright.cli.common.command import STORE
+from loopwright.cli.common.command import STORE, File
 from loopwright.dsl.numerics import Numerics
+from loopwright.paths import problem_of_file, shown
 
 
 def _transfer(_context: click.Context, _parameter: click.Parameter, value: str) -> str | None:
     """The word or file that `explore.tune` takes; a usage error where there is no such file."""
-    if value not in ("auto", "none") and not Path(value).is_file():
+    if value not in ("auto", "none") and (problem := problem_of_file(value, exists=True)):
         raise click.BadParameter(
-            f"there is no file {value}; give auto, none, or a file of `loopwright model train`"
+            f"{shown(value)}: {problem}; give auto, none, or a file of `loopwright model train`"
         )
     return None if value == "none" else value
 
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = File()
+EXISTING = File(exists=True)
 RECORDS = click.option(
     "--records", type=FILE, default=STORE, show_default=True, help="The record store."
 )

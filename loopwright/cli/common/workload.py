@@ -12,7 +12,6 @@ import inspect
 import runpy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +23,7 @@ from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.dsl.tensor import Tensor, tensor
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, workload
+from loopwright.paths import file_at, shown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -67,8 +67,8 @@ def read_workload(what: str, settings: Sequence[str]) -> Request:
     if what in ops.__all__:
         return _from_operator(what, values)
     raise NotationError(
-        f"{what!r} is no workload; give an operator ({', '.join(ops.__all__)}), an einsum string "
-        "such as 'ij,jk->ik', or a Python file and a name, my.py:workload"
+        f"'{shown(what)}' is no workload; give an operator ({', '.join(ops.__all__)}), an einsum "
+        "string such as 'ij,jk->ik', or a Python file and a name, my.py:workload"
     )
 
 
@@ -185,8 +185,7 @@ def _from_einsum(spec: str, values: dict[str, str]) -> Request:
 
 def _from_file(what: str) -> Request:
     path, _, name = what.rpartition(":") if ".py:" in what else (what, "", "workload")
-    if not Path(path).is_file():
-        raise NotationError(f"{path}: there is no such file")
+    file_at(path, "the file", NotationError)
     try:
         found = runpy.run_path(path)
         value = found.get(name)

@@ -1,0 +1,85 @@
+"""Paths that users give: what is wrong with one is told before the work, in a line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from loopwright.dsl.errors import LoopwrightError
+
+AnyPath = str | os.PathLike[str]
+
+_SHOWN = 160  # characters of a path in a message
+
+
+def shown(path: AnyPath) -> str:
+    """A path for a message, a long one cut, in characters that can be printed."""
+    text = os.fsdecode(os.fspath(path))
+    cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
+
+
+def problem_of_file(path: AnyPath, exists: bool = False) -> str:
+    """Reason why no file can be read at a path, in words; empty if none is known. There may be
+    none yet, unless it is said that it `exists`."""
+    text = os.fsdecode(os.fspath(path))
+    if not text or "\0" in text:
+        return "the name is empty, or has a zero byte"
+    try:
+        mode = os.stat(text).st_mode
+    except FileNotFoundError:
+        return "there is no such file" if exists else ""
+    except NotADirectoryError:
+        return "a file stands where it has a folder"
+    except (OSError, ValueError) as error:
+        return _words(error)
+    if stat.S_ISDIR(mode):
+        return "this is a folder; give a file"
+    return "you may not read it" if exists and not os.access(text, os.R_OK) else ""
+
+
+def problem_of_new_file(path: AnyPath) -> str:
+    """Reason why no file can be written at a path, in words; empty if none is known."""
+    if problem := problem_of_file(path):
+        return problem
+    path = Path(path)
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {shown(folder)}; make it first"
+    if path.exists():
+        return "" if os.access(path, os.W_OK) else "you may not write to it"
+    return "" if os.access(folder, os.W_OK) else f"files cannot be written to {shown(folder)}"
+
+
+def file_at(
+    path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError, exists: bool = True
+) -> Path:
+    """The path of a file that is to be read, called `what` in messages. Raises `error`."""
+    return _checked(path, what, error, problem_of_file(path, exists))
+
+
+def new_file(path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError) -> Path:
+    """The path of a file that is to be written, called `what` in messages. Raises `error`."""
+    return _checked(path, what, error, problem_of_new_file(path))
+
+
+def why(error: OSError) -> str:
+    """An error of the system in words, its file named as `shown`."""
+    words = _words(error)
+    return f"{shown(error.filename)}: {words}" if isinstance(error.filename, str) else words
+
+
+def _checked(path: AnyPath, what: str, error: type[LoopwrightError], problem: str) -> Path:
+    if problem:
+        raise error(f"{what} {shown(path)}: {problem}")
+    return Path(path)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return "the name is too long for a file: give one of at most 255 bytes"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
