@@ -111,13 +111,13 @@ def _identity(path: str) -> str:
     return f"{real} {status.st_size} {status.st_mtime_ns}"
 
 
-def runtime_object(compiler: Compiler) -> Path:
+def runtime_objects(compiler: Compiler) -> list[Path]:
     """The run-time, compiled; from the user's cache after the first time.
 
     The cache is $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright; a temporary folder
     where that cannot be written. Several processes may do this at once.
     """
-    return _cached_object(compiler, "runtime.c")
+    return [_cached_object(compiler, source) for source in ("runtime.c", "variants.c")]
 
 
 def launcher(output: Path) -> None:
@@ -223,7 +223,7 @@ def link(
             source.write_text(wrapper)
             compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
             files.append(built)
-        files.append(runtime_object(compiler))
+        files += runtime_objects(compiler)
         script = folder / "symbols.map"
         script.write_text(f"{{ global: {'; '.join((TABLE, *public))}; local: *; }};\n")
         options = ["-S", f"--version-script={script}", "-soname", output.name, "--eh-frame-hdr"]

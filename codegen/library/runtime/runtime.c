@@ -7,7 +7,6 @@
 
 #include "pool.c"
 #include "workspace.c"
-#include "variants.c"
 
 /* ---- threads ---- */
 

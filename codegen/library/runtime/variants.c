@@ -1,7 +1,8 @@
-/* The programs of a library of open sizes, one of which a call runs. Part of runtime.c.
+/* The programs of a library of open sizes, one of which a call runs.
  *
  * The first argument of all is an array: the number of the program, then the value of every dim. A
- * library of fixed sizes has a `main` of its own, which takes the place of the one here.
+ * library of fixed sizes has a `main` of its own, which takes the place of the one here. This is an
+ * object by itself, so that the linker may put another `main` around (`--wrap`).
  */
 #include "runtime.h"
 
