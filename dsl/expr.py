@@ -1,6 +1,7 @@
 """Element expressions: what one element of a tensor is worth.
 
     expr = Const(value, dtype)            | Read(tensor, index…)
+         | Extent(size, dtype)
          | IndexValue(affine)             | Unary(op, x)
          | Binary(op, x, y)               | Select(cond, x, y)
          | Cast(x, dtype)                 | Reduce(op, x)   -- only as a whole right-hand side
@@ -179,6 +180,24 @@ class Const(Expr):
 
 
 @dataclass(frozen=True)
+class Extent(Expr):
+    """The value of a size, a `Const` once its dims are chosen."""
+
+    size: Size
+    type: str
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+    def at(self, extent: int | Size) -> Const | Extent:
+        """The same of another size; a constant where it is a number."""
+        if isinstance(extent, Size):
+            return Extent(extent, self.type)
+        return _const(extent, self.type)
+
+
+@dataclass(frozen=True)
 class Read(Expr):
     """One element of a tensor: `A[i, 2*k + 1]`."""
 
@@ -307,6 +326,8 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
         return value
     if isinstance(value, IndexExpr):
         return IndexValue(value.affine())
+    if isinstance(value, Size):
+        return Extent(value, "int32" if like is None else like.dtype)
     number: Any = value
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.shape == ()):
         number = value.item()  # comparisons of NumPy's numbers come as arrays without axes
@@ -318,8 +339,6 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
                 "; a definition has no data: write the elements of a tensor, "
                 f'lw.tensor("T", {shape})[…], and give the array to the library\'s call'
             )
-        if isinstance(value, Size):
-            hint = f": {value} is an extent; what computes with it, such as a mean, takes a number"
         raise NotationError(f"{type(value).__name__} is not an element expression{hint}")
     return _const(number, like.dtype if like is not None else _natural(number))
 
@@ -467,7 +486,7 @@ def sides(x: object, y: object) -> tuple[Expr, Expr]:
     if isinstance(x, (int, float)) and isinstance(y, (int, float)):
         like = as_expr(float(x)) if isinstance(x, float) or isinstance(y, float) else None
         return as_expr(x, like), as_expr(y, like)
-    b = None if isinstance(y, (int, float, np.generic)) else as_expr(y)
+    b = None if isinstance(y, (int, float, np.generic, Size)) else as_expr(y)
     a = as_expr(x, like=b)
     return a, as_expr(y, like=a) if b is None else b
 
@@ -497,7 +516,7 @@ def _natural(number: bool | int | float) -> str:
 
 
 def _compare_indices(op: str, left: IndexExpr, right: object) -> Any:
-    if not isinstance(right, (IndexExpr, int, np.integer)):
+    if not isinstance(right, (IndexExpr, int, np.integer, Size)):
         return NotImplemented
     other = IndexValue(right.affine()) if isinstance(right, IndexExpr) else right
     value = IndexValue(left.affine())

@@ -48,7 +48,7 @@ def tensor_from_json(
     known_ones = {name: n for name, n in extents.items() if not isinstance(n, Size)}
     ranges = {i.name: i for i in indices(" ".join(open_ones), **known_ones)}
     ranges |= {name: Index(name, n) for name, n in open_ones.items()}  # type: ignore[arg-type]
-    body = expr_from_json(data["body"], known, ranges)
+    body = expr_from_json(data["body"], known, ranges, dims)
     axes = tuple(ranges[name].affine() for name, _ in data["axes"])
     if data["reducer"] is not None:
         if data["reducer"] not in e.REDUCERS:
@@ -77,6 +77,8 @@ def expr_to_json(x: e.Expr) -> list[Any]:
     if isinstance(x, e.Const):
         text = str(x.value)
         return ["const", text if text in INFINITIES else x.value, x.type]
+    if isinstance(x, e.Extent):
+        return ["size", extent_to_json(x.size), x.type]
     if isinstance(x, e.Read):
         return ["read", x.tensor.name, [affine_to_json(a) for a in x.index]]
     if isinstance(x, e.Gather):
@@ -97,17 +99,22 @@ def expr_to_json(x: e.Expr) -> list[Any]:
 
 
 def expr_from_json(
-    data: list[Any], known: Mapping[str, Tensor], ranges: Mapping[str, Index]
+    data: list[Any],
+    known: Mapping[str, Tensor],
+    ranges: Mapping[str, Index],
+    dims: Mapping[str, Size],
 ) -> e.Expr:
     """The expression that `expr_to_json` wrote, built by the checked constructors."""
     op, *rest = data
 
     def sub(part: list[Any]) -> e.Expr:
-        return expr_from_json(part, known, ranges)
+        return expr_from_json(part, known, ranges, dims)
 
     if op == "const":
         value, dtype = rest
         return e.as_expr(INFINITIES.get(value, value), like=e.Const(0, check_dtype(dtype)))
+    if op == "size":
+        return e.as_expr(extent_from_json(rest[0], dims), like=e.Const(0, check_dtype(rest[1])))
     if op == "read":
         name, index = rest
         read: e.Expr = known[name][tuple(affine_from_json(a, ranges) for a in index)]

@@ -41,6 +41,8 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     """An expression with no more parentheses than it needs."""
     if isinstance(x, e.Const):
         return str(x.value)
+    if isinstance(x, e.Extent):
+        return str(x.size) if x.size.form.plain() or level <= 1 else f"({x.size})"
     if isinstance(x, e.Read):
         return f"{x.tensor.name}[{', '.join(map(str, x.index))}]"
     if isinstance(x, e.Gather):

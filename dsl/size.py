@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -110,16 +111,16 @@ class Size:
     def __neg__(self) -> Size | int:
         return self * -1
 
-    def __lt__(self, other: Size | int) -> bool:
+    def __lt__(self, other: Size | int) -> Any:
         return self._always(other, "<", lambda low, high: (high < 0, low >= 0))
 
-    def __le__(self, other: Size | int) -> bool:
+    def __le__(self, other: Size | int) -> Any:
         return self._always(other, "<=", lambda low, high: (high <= 0, low > 0))
 
-    def __gt__(self, other: Size | int) -> bool:
+    def __gt__(self, other: Size | int) -> Any:
         return self._always(other, ">", lambda low, high: (low > 0, high <= 0))
 
-    def __ge__(self, other: Size | int) -> bool:
+    def __ge__(self, other: Size | int) -> Any:
         return self._always(other, ">=", lambda low, high: (low >= 0, high < 0))
 
     def __eq__(self, other: object) -> bool:
@@ -159,8 +160,8 @@ class Size:
     def _with(self, other: Size | int, join: Callable[[Affine, Affine], Affine]) -> Size:
         if isinstance(other, IndexExpr):
             raise NotationError(
-                f"{self} and {other}: a size is an extent, and no part of an index expression; "
-                "what needs it there, such as padding, takes fixed sizes"
+                f"{self} and {other}: a size is an extent, and no part of an index expression: "
+                "compare an index with it, or give the workload fixed sizes"
             )
         if not isinstance(other, Size):
             return Size(join(self.form, as_affine(other)), self.dims)
@@ -169,7 +170,9 @@ class Size:
 
     def _always(
         self, other: Size | int, sign: str, test: Callable[[int, int], tuple[bool, bool]]
-    ) -> bool:
+    ) -> Any:
+        if isinstance(other, IndexExpr):
+            return NotImplemented  # an index compares itself with a size
         difference = self._minus(other)
         always, never = test(*difference.span())
         if not (always or never):

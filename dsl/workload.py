@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loopwright.dsl.dtypes import item_bytes
@@ -17,10 +17,13 @@ from loopwright.dsl.expr import (
     ARITHMETIC,
     Binary,
     Expr,
+    Extent,
+    Gather,
     Read,
     Unary,
     children,
     map_leaves,
+    rebuild,
     walk,
 )
 from loopwright.dsl.index import Affine, Index
@@ -65,12 +68,14 @@ class Workload:
     @functools.cached_property
     def dims(self) -> tuple[Dim, ...]:
         """The sizes known only at the call, in order of appearance."""
-        extents = (
-            n
-            for t in (*self.inputs, *self.stages)
-            for n in (*tensor_shape(t), *(defined(t).extents.values() if t.definition else ()))
-        )
-        return merged(tuple(d for n in extents if isinstance(n, Size) for d in n.dims))
+        sizes: list[Any] = []
+        for t in (*self.inputs, *self.stages):
+            sizes += tensor_shape(t)
+            if t.definition:
+                sizes += t.definition.extents.values()
+                body = t.definition.body
+                sizes += (x.size for x in walk(body) if isinstance(x, Extent))
+        return merged(tuple(d for n in sizes if isinstance(n, Size) for d in n.dims))
 
     def at(self, **sizes: int) -> Workload:
         """The workload of fixed shapes for a value of every dim: `w.at(n=777)`.
@@ -111,7 +116,8 @@ class Workload:
                     tuple(Index(i.name, change(i.extent)) for i in part)
                     for part in (d.axes, d.reduce)
                 )
-                copy.definition = Definition(axes, reduce, d.reducer, _moved(d.body, copies))
+                body = _resized(_moved(d.body, copies), change)
+                copy.definition = Definition(axes, reduce, d.reducer, body)
         return Workload(
             tuple(copies[t] for t in self.inputs),
             tuple(copies[t] for t in self.stages),
@@ -350,6 +356,15 @@ def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
 def _moved(body: Expr, copies: dict[Tensor, Tensor]) -> Expr:
     """An expression that reads copies of tensors."""
     return map_leaves(body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
+
+
+def _resized(body: Expr, change: Callable[[Any], Any]) -> Expr:
+    """An expression with other sizes."""
+    if isinstance(body, Extent):
+        return body.at(change(body.size))
+    if isinstance(body, Gather):
+        body = replace(body, shape=tuple(map(change, body.shape)))
+    return rebuild(body, lambda child: _resized(child, change))
 
 
 def _operations(body: Expr) -> tuple[int, bool]:

@@ -42,9 +42,7 @@ def export(
     if not origin.objects:
         remedy = "copy its .so, .h and .json instead"
         if bound:
-            remedy += (
-                "; to have arrays inside, bind those of the library that was built"
-            )
+            remedy += "; to have arrays inside, bind those of the library that was built"
         raise LibraryError(
             f"{signature.name} was loaded from a file, which is an export already: {remedy}"
         )

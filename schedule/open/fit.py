@@ -52,13 +52,25 @@ def divisors(numbers: Sequence[int], most: int) -> list[int]:
 
 
 class Fit:
-    """Finds formulas for numbers known at the same sizes: an array of values for every dim."""
+    """Finds formulas for numbers known at the same sizes.
+
+    `sizes` has an array of values for every dim, `table` a column for every number.
+    """
 
     def __init__(
-        self, dims: Sequence[Dim], sizes: Mapping[str, Array], candidates: Sequence[int]
+        self,
+        dims: Sequence[Dim],
+        sizes: Mapping[str, Array],
+        candidates: Sequence[int],
+        table: Array,
     ) -> None:
         self.candidates, self.sizes = candidates, sizes
         self.bases = [(x, np.asarray(x.at(sizes), np.int64)) for x in products(dims)]
+        columns = np.unique(table, axis=1).T
+        self.slopes = {
+            basis: sorted({abs(line[0]) for c in columns if (line := _line(x, c))} - {0})
+            for basis, x in self.bases
+        }
 
     def formula(self, values: Array) -> Formula | int | None:
         """A formula that has these values, the simplest one of those tried; None if none has."""
@@ -88,8 +100,12 @@ class Fit:
         return self._stepped(basis, x, v)
 
     def _remainder(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
-        made = self._stepped(basis, x, x - v)
-        return None if made is None else basis - made
+        """What is left of one of the numbers that grow with x."""
+        for slope in self.slopes[basis]:
+            made = self._stepped(basis, x, slope * x - v)
+            if made is not None:
+                return basis * slope - made
+        return None
 
     def _stepped(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
         """`s·⌊(a·x + b) / c⌋ + t` with the least c."""

@@ -185,6 +185,7 @@ class _Opening:
             dims,
             {d.name: where[:, k] for k, d in enumerate(dims)},
             divisors([*constant, *chosen], _MOST_DIVISOR),
+            table,
         )
         known: dict[bytes, Formula | int] = {}
         formulas: dict[int, Any] = {}

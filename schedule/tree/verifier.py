@@ -2,7 +2,8 @@
 
 1. every variable is bound once, before it is used, and every buffer is declared;
 2. no subscript leaves its buffer (unless its load is clamped);
-3. extents and shapes are positive (a loop's extent may be 0: no iteration);
+3. extents and shapes are positive (a loop's extent may be 0: no iteration), and no limit of a
+   `Let` is negative: no tile is longer than its axis;
 4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
 5. register buffers are small and inside of all parallel loops.
 
@@ -166,6 +167,8 @@ class _Checker:
 
     def _let(self, let: Let) -> None:
         self._range(let.value)
+        before = np.less(let.limit, 0)
+        self._add(before, lambda i: f"{let.var} begins before 0: a tile is longer than its axis")
         self._bind(let.var, 1)
         self.analysis.let(let.var, let.value, let.limit)
 

@@ -58,6 +58,22 @@ def elements():
     return lw.workload(lw.ops.gelu(lw.tensor("X", (b, s, 7))))
 
 
+def padded():
+    x = lw.tensor("X", (1, 4, 6, lw.dim("n", 3, 50)))
+    w = lw.tensor("W", (8, 4, 3, 3), constant=True)
+    return lw.workload(lw.ops.conv2d(x, w, padding=1, stride=2))
+
+
+def normalized():
+    n = lw.dim("n", 1, 90)
+    x, scale, shift = (lw.tensor(*t) for t in (("X", (3, n)), ("S", (n,)), ("T", (n,))))
+    return lw.workload(lw.ops.layer_norm(x, scale, shift))
+
+
+def averaged():
+    return lw.workload(lw.ops.global_avg_pool2d(lw.tensor("X", (2, 3, 6, lw.dim("n", 1, 70)))))
+
+
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -69,6 +85,9 @@ MAKERS = (
     pooling,
     batches,
     elements,
+    padded,
+    normalized,
+    averaged,
 )
 
 

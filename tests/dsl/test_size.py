@@ -66,6 +66,15 @@ def relu(n: int | Size) -> Workload:
     return workload(lw.ops.relu(lw.tensor("X", (n, 3))))
 
 
+def padded(n: int | Size) -> Workload:
+    x, w = lw.tensor("X", (1, 3, 6, n)), lw.tensor("W", (4, 3, 3, 3))
+    return workload(lw.ops.conv2d(x, w, padding=1))
+
+
+def mean(n: int | Size) -> Workload:
+    return workload(lw.ops.layer_norm(lw.tensor("X", (3, n))))
+
+
 CASES: dict[str, tuple[Callable[[int | Size], Workload], int]] = {
     "product": (product, 1),
     "window": (window, 3),
@@ -76,6 +85,8 @@ CASES: dict[str, tuple[Callable[[int | Size], Workload], int]] = {
     "pooling": (pooling, 2),
     "halves": (halves, 1),
     "relu": (relu, 1),
+    "padded": (padded, 1),
+    "mean": (mean, 1),
 }
 
 
@@ -296,7 +307,18 @@ def test_bad_dims_are_refused(arguments: tuple[str, int, int], message: str) -> 
 
 def test_sizes_in_index_expressions_are_refused() -> None:
     with pytest.raises(NotationError, match="a size is an extent, and no part of an index"):
-        lw.pad(lw.tensor("X", (N,)), [(1, 1)])
+        lw.tensor("X", (N,))[N - 1 - lw.indices("i")[0]]  # type: ignore[operator]
+
+
+def test_indices_and_elements_are_compared_and_computed_with_sizes() -> None:
+    (i,) = lw.indices("i")
+    x, out = lw.tensor("X", (N,)), lw.tensor("T")
+    out[i] = lw.where(i < N - 1, x[i] / N, lw.cast(N // 2, "float32"))
+    made = workload(out)
+    assert "X[i] / n" in str(made)
+    assert Workload.from_json(made.to_json()).key == made.key
+    data = np.arange(5, dtype="float32")
+    np.testing.assert_allclose(evaluate(made, (data,))[0], [*(data[:4] / 5), 2])
 
 
 def test_the_order_of_products_is_chosen_for_the_largest_sizes() -> None:
