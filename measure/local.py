@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,6 +32,7 @@ from loopwright.measure.workers.pool import Pool
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import find_sketch, space
 from loopwright.schedule.target import Target
+from loopwright.temporary import TemporaryFolder
 
 _BATCH = 64  # candidates that are built before the first of them runs
 _ANSWERS = 20_000  # of a worker that runs: each sample is one
@@ -86,7 +86,7 @@ class LocalDevice(Device):
         self._timing = timing or Timing()
         self.cache = self._timing.cache
         limits = limits or Limits()
-        self._folder = tempfile.TemporaryDirectory(prefix="loopwright-")
+        self._folder = TemporaryFolder()
         folder = Path(self._folder.name)
         count, each = machine.builders(build_workers)
         pool = Pool(Kind("build", memory or each, folder), count)

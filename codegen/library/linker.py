@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.dsl.errors import BuildError, TargetError
+from loopwright.temporary import TemporaryFolder
 
 RUNTIME = Path(__file__).parent / "runtime"
 TABLE = "loopwright_runtime"
@@ -177,20 +178,20 @@ def _cache_folders() -> Iterator[Path]:
 
 
 @functools.cache
-def _own_temporary() -> tempfile.TemporaryDirectory[str]:
+def _own_temporary() -> TemporaryFolder:
     # Private to this process: in a shared folder, somebody else could plant an object.
-    return tempfile.TemporaryDirectory(prefix="loopwright-")
+    return TemporaryFolder()
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A temporary folder. Raises `BuildError` where none can be made."""
     try:
-        folder = tempfile.TemporaryDirectory(prefix="loopwright-")
+        folder = TemporaryFolder()
     except OSError as error:
         raise BuildError(f"cannot make a temporary folder: {error}") from error
-    with folder as name:
-        yield Path(name)
+    with folder as path:
+        yield path
 
 
 def link(

@@ -10,7 +10,6 @@ no copy between steps.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
-from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler
+from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler, scratch
 from loopwright.codegen.library.signature import Parameter
 
 ALIGNMENT = 64
@@ -131,8 +130,7 @@ def object_files(
     symbol = "lw_bound" if around else "lw_weights"
     kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
     compiler = find_compiler(triple)
-    with tempfile.TemporaryDirectory(prefix="loopwright-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         source, plan = folder / "plan.c", folder / "plan.o"
         source.write_text(
             c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around)

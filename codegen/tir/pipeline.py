@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.s_tir.pipeline import finalize_device_passes, finalize_host_passes
 
+from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.target import tvm_target
 from loopwright.schedule.target import Target
 
@@ -62,8 +61,8 @@ def compiled(
 
 def object_file(module: Any) -> bytes:
     """The machine code of a module."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.o"
+    with scratch() as folder:
+        path = folder / "kernel.o"
         module.write_to_file(str(path))
         return path.read_bytes()
 

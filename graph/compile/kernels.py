@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from tvm import tirx
 
 from loopwright.codegen.build import Program, program, signature
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.plan import Kernel
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.target import resolve, tvm_target
@@ -96,8 +95,8 @@ def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
     try:
         with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
             built = tirx.build(module, tvm_target(target))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kernel.o"
+        with scratch() as folder:
+            path = folder / "kernel.o"
             built.write_to_file(str(path))
             code = path.read_bytes()
     except Exception as error:  # TVM's errors have no root of their own

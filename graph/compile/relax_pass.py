@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.target import processor
 from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.dsl.numerics import Numerics
@@ -280,7 +279,7 @@ def _has_external(module: Any) -> bool:
 
 def _static_library(kernel: TunedKernel) -> Any:
     """The object file as a module that `tvm.compile` links into its own."""
-    with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
-        path = Path(folder) / f"{kernel.kernel.name}.o"
+    with scratch() as folder:
+        path = folder / f"{kernel.kernel.name}.o"
         path.write_bytes(kernel.kernel.code)
         return tvm.runtime.load_static_library(str(path), [kernel.kernel.name])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +15,7 @@ from loopwright.cli.common.workload import OPERATORS, read_workload, workload_ar
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
+from loopwright.temporary import TemporaryFolder
 
 _TIMEOUT = 120.0  # seconds for one candidate
 _HEAD = ("kernels", "registers", "spilled bytes", "shared bytes", "s", "config")
@@ -65,8 +64,8 @@ def inspect(
     configs = list(itertools.islice(_candidates(points, seed), count))
     workers, memory = machine.builders(most=count)
     click.echo(f"{target}: {len(configs)} of {points.size} programs", err=True)
-    with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
-        builder = Builder(Pool(Kind("build", memory, Path(folder)), workers), _TIMEOUT)
+    with TemporaryFolder() as folder:
+        builder = Builder(Pool(Kind("build", memory, folder), workers), _TIMEOUT)
         try:
             found = builder.build(Task(workload, target), configs)
         finally:

@@ -1,0 +1,81 @@
+"""Temporary folders that outlive no process for long, however it ends.
+
+A process that is killed leaves its folders behind. Each is locked while its process lives, by
+`flock`, which the system undoes at the end of it. So the first folder that a later process makes
+there removes those that nobody holds. A number of a process would not do: it may be another's by
+now, or one in another container that shares the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "loopwright-tmp-"
+_NEW = "loopwright-new-"
+_SOON = 60.0  # seconds in which a folder is locked after it was made, with certainty
+
+
+class TemporaryFolder:
+    """A folder of this process, removed by `cleanup`, at the end of a `with` block or of the
+    process, or by the next one. Raises `OSError` where none can be made."""
+
+    def __init__(self) -> None:
+        root = tempfile.gettempdir()
+        if root not in _swept:
+            _swept.add(root)
+            sweep(Path(root))
+        new = tempfile.mkdtemp(prefix=_NEW, dir=root)
+        held = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        self.name = os.path.join(root, _PREFIX + Path(new).name.removeprefix(_NEW))
+        os.rename(new, self.name)  # from now on `sweep` may look at it
+        self._finalizer = weakref.finalize(self, _remove, self.name, held, os.getpid())
+
+    def cleanup(self) -> None:
+        """Remove it, with what is in it. Twice is fine."""
+        self._finalizer()
+
+    def __enter__(self) -> Path:
+        return Path(self.name)
+
+    def __exit__(self, *_error: object) -> None:
+        self.cleanup()
+
+
+def sweep(root: Path) -> None:
+    """Remove the folders of this user that processes left in `root` when they were killed."""
+    for path in _left(root):
+        with contextlib.suppress(OSError):  # it is another's, in use, or gone already
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(held).st_uid == os.getuid():
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def _left(root: Path) -> Iterator[Path]:
+    """Folders that may have been left behind."""
+    yield from root.glob(f"{_PREFIX}*")
+    for path in root.glob(f"{_NEW}*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - _SOON:
+                yield path
+
+
+def _remove(name: str, held: int, owner: int) -> None:
+    if os.getpid() == owner:  # and no fork of it that ends
+        shutil.rmtree(name, ignore_errors=True)
+    os.close(held)
+
+
+_swept: set[str] = set()  # where this process has looked
