@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import tvm
 
+from loopwright.codegen.c.source import compile_source, glue, kernels
 from loopwright.codegen.devices.code import GpuCode
 from loopwright.codegen.devices.load import load_program
 from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
@@ -19,9 +20,8 @@ from loopwright.codegen.library.open_library import OpenLibrary
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.open_build import build_open
 from loopwright.codegen.target import cpu_features, resolve
-from loopwright.codegen.tir import csource
 from loopwright.codegen.tir.emit import emit_tree
-from loopwright.codegen.tir.pipeline import c_source, compiled, object_file
+from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.errors import (
     BuildError,
     ConfigError,
@@ -50,21 +50,6 @@ from loopwright.schedule.tree.printer import show
 from loopwright.schedule.tree.verifier import verify
 
 _T = TypeVar("_T")
-
-# TVM writes infinities and float16 by these names, we the bits of constants.
-_C_PRELUDE = """#include <math.h>
-#include <stdint.h>
-#define inff INFINITY
-#define inf ((double)INFINITY)
-#define half _Float16
-static inline float lw_as_float(int32_t bits) {
-  return ((union { int32_t bits; float value; }){bits}).value;
-}
-static inline double lw_as_double(int64_t bits) {
-  return ((union { int64_t bits; double value; }){bits}).value;
-}
-"""
-
 
 @dataclass(frozen=True)
 class Program:
@@ -248,7 +233,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
         if made.target.gpu is not None:
             return (compile_gpu(made.tree, made.target, draft).to_bytes(),)
         if made.target.kind == "c":
-            return (csource.compile_source(_c_source(made), made.target),)
+            return (compile_source(_kernels(made) + glue(made.tree), made.target),)
         return tuple(_modules(made, draft, object_file))
     except LoopwrightError:
         raise
@@ -277,10 +262,10 @@ def signature(made: Program, name: str) -> Signature:
     )
 
 
-def _functions(made: Program, vectors: bool = True) -> dict[str, Any]:
+def _functions(made: Program) -> dict[str, Any]:
     if made.target.gpu is not None:
         return dict(gpu_program(made.tree, made.target).tir)
-    return emit_tree(made.tree, made.target, vectors)
+    return emit_tree(made.tree, made.target)
 
 
 def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T]:
@@ -294,8 +279,8 @@ def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T
         return list(threads.map(module, functions.keys(), functions.values()))
 
 
-def _c_source(made: Program) -> str:
-    return f"{_C_PRELUDE}{c_source(_functions(made, vectors=False))}"
+def _kernels(made: Program) -> str:
+    return kernels(made.tree, made.workload, made.target)
 
 
 def _sources(made: Program) -> dict[str, Callable[[], str]]:
@@ -306,7 +291,11 @@ def _sources(made: Program) -> dict[str, Callable[[], str]]:
     if made.target.gpu is not None:
         return texts | gpu_sources(made.tree, made.target)
     if made.target.kind == "c":
-        return texts | {"c": lambda: _c_source(made)}
+
+        def assembly() -> str:
+            return compile_source(_kernels(made) + glue(made.tree), made.target, True).decode()
+
+        return texts | {"c": lambda: _kernels(made), "asm": assembly}
 
     def inspected(kind: str) -> str:
         return "\n".join(_modules(made, False, lambda m: str(m.inspect_source(kind))))

@@ -150,10 +150,10 @@ def wrapper(name: str, signature: Signature) -> str:
     parts = [
         '#include "runtime.h"\n',
         f"const int lw_default_threads = {signature.threads};\n",
-        _table("main", signature.main_parameters),
+        _table("main", signature.main_parameters, signature.outputs),
     ]
     if signature.prepared:
-        parts.append(_table("prepare", signature.prepare_parameters))
+        parts.append(_table("prepare", signature.prepare_parameters, signature.prepared))
     parts += [
         Functions(name, signature).definitions(),
         define(f"int {name}_set_threads(int threads)", "  return lw_set_threads(threads);"),
@@ -298,9 +298,11 @@ def define(prototype: str, body: str) -> str:
     return f"LW_PUBLIC {prototype} {{\n{body}\n}}\n"
 
 
-def _table(function: str, parameters: Sequence[Parameter]) -> str:
+def _table(
+    function: str, parameters: Sequence[Parameter], written: Sequence[Parameter]
+) -> str:
     rows = "".join(
-        f"    {{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, 0}}, /* {name} */\n"
+        f"    {{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, {int(p in written)}}}, /* {name} */\n"
         for p in parameters
         for name in [re.sub(r"\W", "_", p.name, flags=re.ASCII)]  # which could end the comment
     )

@@ -1,4 +1,4 @@
-/* A thread pool for compiled kernels: libc and pthreads only. Part of runtime.c.
+/* A thread pool for compiled kernels: libc and pthreads only. Part of base.c.
  *
  * The chunks of a launch are assigned in order, as many to each thread: what one launch leaves in
  * the caches of a processor, the next one finds there. Whoever has done its own steals others' last
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime.h"
+#include "base.h"
 
 #define LINE 64
 /* A worker that sleeps takes about 100 µs to come back. So one that was woken spins for twice as
@@ -256,13 +256,6 @@ static void await_tasks(void) {
   while (!nobody_inside()) pthread_cond_wait(&pool.done, &pool.sleeping);
   atomic_store(&pool.caller_sleeps, 0);
   pthread_mutex_unlock(&pool.sleeping);
-}
-
-static int run_serially(lw_task *task, void *data, int count) {
-  lw_group group = {NULL, count};
-  int status = 0;
-  for (int i = 0; i < count && !status; i++) status = task(i, &group, data);
-  return status;
 }
 
 /* The first use, and the first use in the child of a fork, which has none of the threads and

@@ -5,35 +5,10 @@
 #define _GNU_SOURCE
 #include "runtime.h"
 
-#include "pool.c"
-#include "workspace.c"
+#include "base.c"
 
 /* ---- threads ---- */
 
-static const lw_pool own_pool = {run, allocate, release};
-static const lw_pool *active_pool = &own_pool;
-static atomic_int thread_count; /* 0: not decided yet */
-
-int lw_threads(void) {
-  int n = atomic_load_explicit(&thread_count, memory_order_relaxed);
-  if (n) return n;
-  n = processors();
-  if (&lw_default_threads && lw_default_threads < n) n = lw_default_threads;
-  if (n > LW_MAX_THREADS) n = LW_MAX_THREADS;
-  int undecided = 0; /* another thread may decide meanwhile */
-  atomic_compare_exchange_strong(&thread_count, &undecided, n);
-  return atomic_load(&thread_count);
-}
-
-int lw_set_threads(int threads) {
-  if (threads < 1 || threads > LW_MAX_THREADS) return LW_BAD_ARGUMENT;
-  atomic_store(&thread_count, threads);
-  return LW_OK;
-}
-
-/* More chunks than threads: one that starts late, or has to share its processor, holds nobody
- * up. Fewer would leave a thread more idle where the iterations do not divide. */
-#define CHUNKS 32
 
 static _Thread_local int wanted; /* chunks of this thread's next launch; 0 for as many as usual */
 
@@ -90,10 +65,6 @@ static void borrow(const lw_pool *pool) {
   __TVMBackendFreeWorkspace = pool->release;
 }
 
-void *lw_allocate(uint64_t bytes) { return __TVMBackendAllocWorkspace(1, 0, bytes, 0, 8); }
-
-void lw_release(void *pointer) { __TVMBackendFreeWorkspace(1, 0, pointer); }
-
 /* ---- calls ---- */
 
 enum { DEVICE_CPU = 1, TYPE_TENSOR = 7 };
@@ -148,11 +119,15 @@ static int call(const lw_function *function, void *const *pointers) {
 }
 
 int lw_checked_call(const lw_function *function, void *const *pointers) {
+  lw_array arrays[LW_MAX_ARGUMENTS];
+  if (function->count < 0 || function->count > LW_MAX_ARGUMENTS) return LW_BAD_ARGUMENT;
   for (int i = 0; i < function->count; i++) {
-    if (!pointers[i]) return LW_NULL_POINTER;
-    if ((uintptr_t)pointers[i] % (function->parameters[i].bits / 8u)) return LW_MISALIGNED;
+    const lw_parameter *p = &function->parameters[i];
+    uint64_t item = p->bits / 8u;
+    arrays[i] = (lw_array){pointers[i], (uint64_t)p->elements * item, item, p->written != 0};
   }
-  return call(function, pointers);
+  int status = lw_check(arrays, function->count);
+  return status ? status : call(function, pointers);
 }
 
 static int64_t clock_ns(clockid_t clock) {
@@ -173,17 +148,6 @@ static int repeat(const lw_function *function, void *const *pointers, int64_t ti
   *elapsed = clock_ns(CLOCK_MONOTONIC) - start;
   *cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
   return status;
-}
-
-const char *lw_error(int status) {
-  switch (status) {
-    case LW_OK: return "no error";
-    case LW_NULL_POINTER: return "a pointer is null";
-    case LW_MISALIGNED: return "a pointer is not aligned to the size of its element type";
-    case LW_OUT_OF_MEMORY: return "no memory for the temporary arrays of the kernel";
-    case LW_BAD_ARGUMENT: return "a number is out of range";
-    default: return "unknown status";
-  }
 }
 
 LW_PUBLIC const lw_table loopwright_runtime = {

@@ -1,4 +1,4 @@
-/* A cache of workspaces for compiled kernels. Part of runtime.c.
+/* A cache of workspaces for compiled kernels. Part of base.c.
  *
  * Free blocks are kept for the next call, since fresh pages cost more than many a kernel: some in
  * slots, and the last one that is too large for those. They are emptied and filled by atomic
@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "runtime.h"
+#include "base.h"
 
 #define ALIGNMENT 64
 #define SLOTS 32

@@ -1,0 +1,1 @@
+"""C source: from loop trees to readable C11."""

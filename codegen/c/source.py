@@ -1,0 +1,86 @@
+"""C source of a whole library: kernels from loop trees, and what stands around them.
+
+`kernels` is the same text everywhere. Python's libraries link it behind `glue`, which has the calling
+convention of TVM's functions; an exported folder has the functions that the header declares.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from loopwright.codegen.c.emit import emit_function
+from loopwright.codegen.c.text import comment
+from loopwright.codegen.library.header import C_TYPES
+from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler
+from loopwright.codegen.target import resolve
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import Buffer, Tree
+
+FLAGS = ("-std=c11", "-O3", "-fno-math-errno")
+
+_LEGEND = """ * Of a dimension x, loops count x_block and x_tile; a tile begins at x_base (the last one overlaps
+ * the one before it), and x_at, x_in and x_lane count inside of it. acc is a register tile.
+ * Arrays are flat: the subscript of A[m][n] is n * i + j."""
+
+
+def kernels(tree: Tree, workload: Workload, target: Target) -> str:
+    """The functions `kernel_main` and, if it has anything to do, `kernel_prepare`."""
+    meaning = "\n".join(f" *   {comment(line)}" for line in str(workload).splitlines())
+    arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
+    texts = [
+        f"/* What is computed:\n *\n{meaning}\n *\n{_LEGEND}\n */\n",
+        '#include "base.h"\n#include "elements.h"\n',
+    ]
+    if tree.prepared:
+        made = (*tree.constants, *tree.prepared)
+        texts.append("/* Lays the constants out as kernel_main reads them. */")
+        texts.append(emit_function("kernel_prepare", made, tree.prepared, tree.prepare, 1))
+    texts.append(
+        emit_function("kernel_main", arguments, tree.outputs, tree.body, target.threads)
+    )
+    return "\n".join(texts)
+
+
+def glue(tree: Tree) -> str:
+    """The functions of the run-time's table, which call the kernels."""
+    functions = {"main": (*tree.inputs, *tree.prepared, *tree.outputs)}
+    if tree.prepared:
+        functions["prepare"] = (*tree.constants, *tree.prepared)
+    return '\n#include "runtime.h"\n' + "".join(_glue(n, b) for n, b in functions.items())
+
+
+def _glue(name: str, arguments: tuple[Buffer, ...]) -> str:
+    # The first member of a DLTensor is its data.
+    given = ", ".join(
+        f"*({C_TYPES[b.dtype]} **)arguments[{n}].value.pointer" for n, b in enumerate(arguments)
+    )
+    return f"""
+LW_HIDDEN int __tvm_ffi_{name}(void *self, const lw_any *arguments, int32_t count, lw_any *result) {{
+  (void)self, (void)count, (void)result;
+  return kernel_{name}({given});
+}}
+"""
+
+
+def _machine(target: Target) -> list[str]:
+    """The compiler's switches for a processor: this one, or one of x86 by name and features."""
+    if target == resolve("c", target.threads):
+        return ["-march=native"]
+    if architecture(target.triple) != "x86_64":
+        return []
+    named = [f"-march={target.mcpu}"] if target.mcpu else []
+    return [*named, *(f"-m{'' if f[0] == '+' else 'no-'}{f[1:]}" for f in target.features)]
+
+
+def compile_source(source: str, target: Target, assembly: bool = False) -> bytes:
+    """The object file of C source, or its assembly. Raises `BuildError` with the compiler's
+    words."""
+    flags = [*FLAGS, *_machine(target), "-fPIC", "-ffp-contract=fast", "-I", RUNTIME]
+    with tempfile.TemporaryDirectory() as folder:
+        text, made = Path(folder) / "kernel.c", Path(folder) / "kernel.o"
+        text.write_text(source)
+        step = "-S" if assembly else "-c"
+        find_compiler(target.triple).run(*flags, step, text, "-o", made)
+        return made.read_bytes()
