@@ -51,6 +51,7 @@ from loopwright.schedule.tree.verifier import verify
 
 _T = TypeVar("_T")
 
+
 @dataclass(frozen=True)
 class Program:
     """A workload lowered by one config: what is compiled."""
@@ -156,9 +157,9 @@ def build(
     ----------
     workload: or one defined tensor.
     config: a point of `space_of(workload, target, threads)`; the default one if None.
-    target: "cpu" (this machine), "c" (through C source), "cuda" or "opencl" (this machine's GPU),
-        or the mapping of another machine, such as {"kind": "llvm", "mcpu": "skylake-avx512"} or
-        {"kind": "cuda", "arch": "sm_90"}.
+    target: "cpu" (this machine), "c" (C source that can be read and taken elsewhere), "cuda" or
+        "opencl" (this machine's GPU), or the mapping of another machine, such as
+        {"kind": "llvm", "mcpu": "skylake-avx512"} or {"kind": "cuda", "arch": "sm_90"}.
     threads: how many threads parallel loops run on; all that this process may use if None. With
         one, nothing is parallel.
     name: what messages call the library; an exported one is called like its file.
@@ -196,6 +197,7 @@ def build_fixed(
         cpu_features=cpu_features(made.target),
         sources=_sources(made),
         extra=_described(made),
+        kernels=kernels(made.tree, made.workload, made.target) if made.target.kind == "c" else {},
     )
 
 
@@ -233,7 +235,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
         if made.target.gpu is not None:
             return (compile_gpu(made.tree, made.target, draft).to_bytes(),)
         if made.target.kind == "c":
-            return (compile_source(_kernels(made) + glue(made.tree), made.target),)
+            return (compile_source(_c_source(made) + glue(made.tree), made.target),)
         return tuple(_modules(made, draft, object_file))
     except LoopwrightError:
         raise
@@ -279,8 +281,8 @@ def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T
         return list(threads.map(module, functions.keys(), functions.values()))
 
 
-def _kernels(made: Program) -> str:
-    return kernels(made.tree, made.workload, made.target)
+def _c_source(made: Program) -> str:
+    return "".join(kernels(made.tree, made.workload, made.target).values())
 
 
 def _sources(made: Program) -> dict[str, Callable[[], str]]:
@@ -293,9 +295,9 @@ def _sources(made: Program) -> dict[str, Callable[[], str]]:
     if made.target.kind == "c":
 
         def assembly() -> str:
-            return compile_source(_kernels(made) + glue(made.tree), made.target, True).decode()
+            return compile_source(_c_source(made) + glue(made.tree), made.target, True).decode()
 
-        return texts | {"c": lambda: _kernels(made), "asm": assembly}
+        return texts | {"c": lambda: _c_source(made), "asm": assembly}
 
     def inspected(kind: str) -> str:
         return "\n".join(_modules(made, False, lambda m: str(m.inspect_source(kind))))

@@ -89,7 +89,8 @@ class _Function:
     def _rest(self, body: tuple[Stmt, ...], depth: int) -> list[str]:
         """The lines of statements to the end of a block. What nothing behind it uses is left
         out."""
-        pad, lines = "  " * depth, []
+        pad = "  " * depth
+        lines: list[str] = []
         for n, stmt in enumerate(body):
             if isinstance(stmt, Let):
                 low, high = self.places.range(stmt.value)
@@ -149,14 +150,12 @@ class _Function:
     def _loop(self, loop: Loop, depth: int, alone: bool) -> list[str]:
         """A loop; one that is `alone` in its block needs none of its own for what it declares."""
         if loop.kind == "parallel" and self.threads > 1:
-            return self._parallel(loop, depth)
+            return self._parallel(loop, depth, alone)
         pad, bound = "  " * depth, self.places.bound(loop)
         if int(loop.extent) == 1:
             self.places.fix(loop.var, 0)
             if bound is None:
-                if alone or not _declares(loop.body):
-                    return self.block(loop.body, depth)
-                return [f"{pad}{{", *self.block(loop.body, depth + 1), f"{pad}}}"]
+                return self._once(loop.body, depth, alone)
             inner = self.block(loop.body, depth + 1)
             return [f"{pad}if ({bound} > 0) {{", *inner, f"{pad}}}"] if inner else []
         if loop.kind == "vectorized" and (found := VectorLoop(self.values, loop).assignment()):
@@ -178,14 +177,25 @@ class _Function:
         before = [f"{pad}LW_UNROLL"] if unrolled else []
         return [*before, f"{pad}for ({begin}; {var} < {end}; {var}++) {{{note}", *body, f"{pad}}}"]
 
-    def _parallel(self, loop: Loop, depth: int) -> list[str]:
+    def _once(self, body: tuple[Stmt, ...], depth: int, alone: bool) -> list[str]:
+        """The body of a loop of one iteration."""
+        if alone or not any(isinstance(stmt, (Let, Allocate)) for stmt in body):
+            return self.block(body, depth)
+        pad = "  " * depth
+        return [f"{pad}{{", *self.block(body, depth + 1), f"{pad}}}"]
+
+    def _parallel(self, loop: Loop, depth: int, alone: bool) -> list[str]:
         """Directly nested parallel loops as one, in a function of its own."""
         chain = [loop]
-        while len(body := chain[-1].body) == 1 and isinstance(inner := body[0], Loop):
+        while len(inside := chain[-1].body) == 1 and isinstance(inner := inside[0], Loop):
             if inner.kind != "parallel":
                 break
             chain.append(inner)
         total = math.prod(int(each.extent) for each in chain)
+        if total == 1:
+            for each in chain:
+                self.places.fix(each.var, 0)
+            return self._once(chain[-1].body, depth, alone)
         pad, around, used = "  " * depth, dict(self.live), self.places.used
         heap, self.heap, self.places.used = self.heap, [], set()
         counter, lines, rest = c_name("iteration", set(self.live)), [], total
@@ -214,13 +224,14 @@ class _Function:
         self.places.used = used | set(captured)
         given = ", ".join(captured)
         failed = self._failed("status")
-        return [
-            f"{pad}{{",
-            f"{pad}  struct {task} with = {{{given}}};",
-            f"{pad}  const int status = lw_parallel({task}, &with, {total});",
-            f"{pad}  if (status) {failed}",
-            f"{pad}}}",
+        lines = [
+            f"struct {task} with = {{{given}}};",
+            f"const int status = lw_parallel({task}, &with, {total});",
+            f"if (status) {failed}",
         ]
+        if alone:
+            return [f"{pad}{line}" for line in lines]
+        return [f"{pad}{{", *(f"{pad}  {line}" for line in lines), f"{pad}}}"]
 
 
 def _assigned(pad: str, place: str, value: Text) -> list[str]:
@@ -244,14 +255,10 @@ def _adds(text: str) -> bool:
 
 
 def _is_straight(body: list[str]) -> bool:
-    """Return whether all loops of some lines are written out. Lanes of a vector that are a loop must
-    stay one."""
+    """Return whether all loops of some lines are written out. The lanes of a vector, where they
+    are a loop, must stay one."""
     lines = [line.lstrip() for line in body]
     return lines.count("LW_UNROLL") == sum(line.startswith("for (") for line in lines)
-
-
-def _declares(body: tuple[Stmt, ...]) -> bool:
-    return any(isinstance(stmt, (Let, Allocate)) for stmt in body)
 
 
 def _task(
@@ -282,5 +289,3 @@ static int {name}(int chunk, lw_group *group, void *data) {{
   return LW_OK;
 }}
 """
-
-

@@ -31,7 +31,7 @@ class Places:
         self.analysis.let(var, Linear((), value), value)
 
     def bound(self, loop: Loop) -> Text | None:
-        """The iterations of a loop where they are fewer than its extent; None if they never are."""
+        """Iterations of a loop that may have fewer than its extent; None of any other."""
         if loop.bound is None or self.range(loop.bound)[0] >= int(loop.extent):
             return None
         return self.linear(loop.bound)

@@ -1,7 +1,7 @@
 """C source of a whole library: kernels from loop trees, and what stands around them.
 
-`kernels` is the same text everywhere. Python's libraries link it behind `glue`, which has the calling
-convention of TVM's functions; an exported folder has the functions that the header declares.
+`kernels` are the same everywhere. Libraries of Python's have `glue` beside them, in the calling
+convention of TVM's functions; an exported folder has the functions that its header declares.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Buffer, Tree
 
-FLAGS = ("-std=c11", "-O3", "-fno-math-errno")
+_FLAGS = ("-std=c11", "-O3", "-fPIC", "-fno-math-errno", "-ffp-contract=fast")
 
-_LEGEND = """ * Of a dimension x, loops count x_block and x_tile; a tile begins at x_base (the last one overlaps
- * the one before it), and x_at, x_in and x_lane count inside of it. acc is a register tile.
- * Arrays are flat: the subscript of A[m][n] is n * i + j."""
+_LEGEND = """\
+ * Of a dimension x, loops count x_block and x_tile. A tile begins at x_base; the last one overlaps
+ * the one before it. x_in, x_at and x_lane count inside of a tile. acc is a register tile.
+ * Arrays are flat: the element [i][j] of an array of n columns is [n * i + j]."""
 
 
-def kernels(tree: Tree, workload: Workload, target: Target) -> str:
-    """The functions `kernel_main` and, if it has anything to do, `kernel_prepare`."""
+def kernels(tree: Tree, workload: Workload, target: Target) -> dict[str, str]:
+    """The parts of the source: the head, the functions `kernel_main` and, if it has anything to
+    do, `kernel_prepare`."""
     meaning = "\n".join(f" *   {comment(line)}" for line in str(workload).splitlines())
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
-    texts = [
-        f"/* What is computed:\n *\n{meaning}\n *\n{_LEGEND}\n */\n",
-        '#include "base.h"\n#include "elements.h"\n',
-    ]
+    parts = {
+        "head": f"/* What is computed:\n *\n{meaning}\n *\n{_LEGEND}\n */\n\n"
+        '#include "base.h"\n#include "elements.h"\n\n'
+    }
     if tree.prepared:
         made = (*tree.constants, *tree.prepared)
-        texts.append("/* Lays the constants out as kernel_main reads them. */")
-        texts.append(emit_function("kernel_prepare", made, tree.prepared, tree.prepare, 1))
-    texts.append(
-        emit_function("kernel_main", arguments, tree.outputs, tree.body, target.threads)
-    )
-    return "\n".join(texts)
+        text = emit_function("kernel_prepare", made, tree.prepared, tree.prepare, 1)
+        parts["prepare"] = f"/* Lays the constants out as kernel_main reads them. */\n{text}\n"
+    main = emit_function("kernel_main", arguments, tree.outputs, tree.body, target.threads)
+    return {**parts, "main": main}
 
 
 def glue(tree: Tree) -> str:
@@ -57,7 +57,8 @@ def _glue(name: str, arguments: tuple[Buffer, ...]) -> str:
         f"*({C_TYPES[b.dtype]} **)arguments[{n}].value.pointer" for n, b in enumerate(arguments)
     )
     return f"""
-LW_HIDDEN int __tvm_ffi_{name}(void *self, const lw_any *arguments, int32_t count, lw_any *result) {{
+LW_HIDDEN int __tvm_ffi_{name}(void *self, const lw_any *arguments, int32_t count,
+                               lw_any *result) {{
   (void)self, (void)count, (void)result;
   return kernel_{name}({given});
 }}
@@ -77,7 +78,7 @@ def _machine(target: Target) -> list[str]:
 def compile_source(source: str, target: Target, assembly: bool = False) -> bytes:
     """The object file of C source, or its assembly. Raises `BuildError` with the compiler's
     words."""
-    flags = [*FLAGS, *_machine(target), "-fPIC", "-ffp-contract=fast", "-I", RUNTIME]
+    flags = [*_FLAGS, *_machine(target), "-I", str(RUNTIME)]
     with tempfile.TemporaryDirectory() as folder:
         text, made = Path(folder) / "kernel.c", Path(folder) / "kernel.o"
         text.write_text(source)

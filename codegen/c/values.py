@@ -1,13 +1,14 @@
 """Element expressions as C.
 
-Halves are computed in float and rounded after every operation, as everywhere; they and truth values
-are stored as integers. What C has no operator for is a function of elements.h.
+Halves are computed in float and rounded after every operation, as everywhere. They and truth
+values are stored as integers. What C has no operator for is a function of elements.h.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def constant(x: Const) -> Text:
         return Text(str(int(x.value)))
     if is_float(kind):
         with np.errstate(over="ignore"):
-            value = np.asarray(x.value, numpy_dtype(x.type)).astype(kind)[()]
+            value: Any = np.asarray(x.value, numpy_dtype(x.type)).astype(kind)[()]
         if math.isnan(value):
             return Text("NAN")
         text = "INFINITY" if math.isinf(value) else _digits(abs(value), kind)
@@ -177,15 +178,15 @@ def constant(x: Const) -> Text:
     number, bits = int(x.value), numpy_dtype(kind).itemsize * 8
     wide = f"{'U' if is_unsigned(kind) else ''}INT{bits}_C" if bits == 64 else ""
     if number == limits(kind)[0] < 0:  # C has no literal for it
-        return Text(f"-{wide}({-(number + 1)}) - 1", SUM) if wide else Text(f"{number + 1} - 1", SUM)
+        return (
+            Text(f"-{wide}({-(number + 1)}) - 1", SUM) if wide else Text(f"{number + 1} - 1", SUM)
+        )
     text = f"{wide}({abs(number)})" if wide else str(abs(number))
     text += "u" if kind == "uint32" else ""
     return Text(f"-{text}", UNARY) if number < 0 else Text(text)
 
 
-def _digits(value: np.floating[object], kind: str) -> str:
+def _digits(value: Any, kind: str) -> str:
     text = str(value)
     text = text if any(sign in text for sign in ".e") else f"{text}.0"
     return text + ("f" if kind == "float32" else "")
-
-

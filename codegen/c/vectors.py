@@ -1,7 +1,7 @@
 """Vector loops as operations on whole vectors, by the extension of C that GCC and Clang share.
 
-These are the loops whose lanes are neighbours in memory, or all the same, under arithmetic of floats. A
-register tile that such loops fill stays in registers.
+These are the loops whose lanes are neighbours in memory, or all the same, under arithmetic of
+floats. A register tile that such loops fill stays in registers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ _KINDS = {"float32": "f32", "float64": "f64"}
 _OPERATORS = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT)}
 
 
-class _Plain(Exception):
+class _PlainError(Exception):
     """The loop is no operation on vectors."""
 
 
 class VectorLoop:
-    """One vector loop; `at` takes the place and the value of its store."""
+    """A vector loop of one store."""
 
     def __init__(self, values: Values, loop: Loop) -> None:
         self.values, self.lane, self.lanes = values, loop.var, int(loop.extent)
-        (self.store,) = loop.body
-        assert isinstance(self.store, Store), self.store
+        (store,) = loop.body
+        assert isinstance(store, Store), store
+        self.store = store
 
     def assignment(self) -> tuple[str, Text] | None:
         """The place of the store and its value; None for a loop that stays one."""
@@ -49,7 +50,7 @@ class VectorLoop:
         self.values.places.fix(self.lane, 0)
         try:
             value = self._whole(self.store.value)
-        except _Plain:
+        except _PlainError:
             del self.values.places.fixed[self.lane]
             return None
         return self._at(self.store.buffer, self.store.index), value
@@ -68,7 +69,7 @@ class VectorLoop:
     def _value(self, x: Expr) -> tuple[Text, bool]:
         """A value, and whether it is a vector: others are the same in all lanes."""
         if x.dtype != self.store.buffer.dtype:
-            raise _Plain
+            raise _PlainError
         if not self._varies(x):
             return self.values.value(x), False
         if isinstance(x, Load) and not x.clamped and self._step(x.buffer, x.index) == 1:
@@ -82,9 +83,9 @@ class VectorLoop:
         if isinstance(x, Binary) and x.op in ("min", "max"):
             one, other = self._whole(x.x), self._whole(x.y)
             if len(one) + len(other) > _LONGEST:
-                raise _Plain
+                raise _PlainError
             return call(f"LW_{x.op.upper()}", self.kind, one, other), True
-        raise _Plain
+        raise _PlainError
 
     def _whole(self, x: Expr) -> Text:
         """A value as a vector."""

@@ -84,8 +84,9 @@ def as_identifier(name: str) -> str:
     return better if is_function(better) else f"my_{better or 'library'}"
 
 
-def check_name(name: str) -> None:
-    """Raises `LibraryError` unless `name` can name a function in C and in C++."""
+def check_name(name: str, suffix: str = ".so") -> None:
+    """Raises `LibraryError` unless `name`, that of a file with a suffix, can name a function in C
+    and in C++."""
     if is_function(name):
         return
     if not is_identifier(name):
@@ -96,7 +97,7 @@ def check_name(name: str) -> None:
         why = f"the C library has {name}"
     raise LibraryError(
         f"the file's name becomes the name of a C function, and {why}; "
-        f"try {as_identifier(name)}.so"
+        f"try {as_identifier(name)}{suffix}"
     )
 
 
@@ -126,10 +127,12 @@ def public_symbols(name: str, signature: Signature) -> tuple[str, ...]:
     return (name, *(name + end for end in (*more, "_set_threads", "_threads", "_error")))
 
 
-def header(name: str, signature: Signature) -> str:
-    """The text of NAME.h. Raises `LibraryError` where `name` is no C identifier."""
+def header(name: str, signature: Signature, about: str | None = None) -> str:
+    """The text of NAME.h; `about` says what it goes with, a shared object unless given. Raises
+    `LibraryError` where `name` is no C identifier."""
     return Functions(name, signature).header(
-        f"""{MADE_BY}. Link with {name}.so, which needs the C library alone.
+        about
+        or f"""{MADE_BY}. Link with {name}.so, which needs the C library alone.
  *
  * Arrays are dense, in C order:""",
         """Every function may be called from any thread. An output must not overlap an input
@@ -156,11 +159,18 @@ def wrapper(name: str, signature: Signature) -> str:
         parts.append(_table("prepare", signature.prepare_parameters, signature.prepared))
     parts += [
         Functions(name, signature).definitions(),
-        define(f"int {name}_set_threads(int threads)", "  return lw_set_threads(threads);"),
-        define(f"int {name}_threads(void)", "  return lw_threads();"),
-        define(f"const char *{name}_error(int status)", "  return lw_error(status);"),
+        *(define(prototype, body) for prototype, body in shared_functions(name)),
     ]
     return "\n".join(parts)
+
+
+def shared_functions(name: str) -> tuple[tuple[str, str], ...]:
+    """The functions that every library for processors has: prototype and body."""
+    return (
+        (f"int {name}_set_threads(int threads)", "  return lw_set_threads(threads);"),
+        (f"int {name}_threads(void)", "  return lw_threads();"),
+        (f"const char *{name}_error(int status)", "  return lw_error(status);"),
+    )
 
 
 class Functions:
@@ -298,14 +308,12 @@ def define(prototype: str, body: str) -> str:
     return f"LW_PUBLIC {prototype} {{\n{body}\n}}\n"
 
 
-def _table(
-    function: str, parameters: Sequence[Parameter], written: Sequence[Parameter]
-) -> str:
-    rows = "".join(
-        f"    {{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, {int(p in written)}}}, /* {name} */\n"
-        for p in parameters
-        for name in [re.sub(r"\W", "_", p.name, flags=re.ASCII)]  # which could end the comment
-    )
+def _table(function: str, parameters: Sequence[Parameter], written: Sequence[Parameter]) -> str:
+    rows = ""
+    for p in parameters:
+        name = re.sub(r"\W", "_", p.name, flags=re.ASCII)  # which could end the comment
+        numbers = (p.elements, DTYPE_CODES[p.dtype], bits(p.dtype), 1, int(p in written))
+        rows += f"    {{{', '.join(map(str, numbers))}}}, /* {name} */\n"
     return (
         f"static const lw_parameter {function}_parameters[] = {{\n{rows}}};\n\n"
         f"static const lw_function {function}_function = "

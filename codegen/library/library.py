@@ -80,16 +80,26 @@ class Library:
         cpu_features: Sequence[str] = (),
         sources: Sources | None = None,
         extra: Mapping[str, Any] | None = None,
+        kernels: Mapping[str, str] | None = None,
     ) -> Library:
         """Links and loads the object file (or files) that TVM made, with its asserts off.
 
         `target_triple` is LLVM's (None: this machine); code for another processor, or for one with
         `cpu_features` that this one lacks, can only be exported. `target` describes it in the
         manifest. `sources` compute the texts that `source` shows, when asked.
-        `extra` is kept in the manifest. Raises `BuildError`, `TargetError`.
+        `extra` is kept in the manifest; `kernels` are parts of C source, for `export`. Raises
+        `BuildError`, `TargetError`.
         """
         objects = (code,) if isinstance(code, bytes) else tuple(code)
-        origin = Origin(target_triple, target, tuple(cpu_features), objects, dict(extra or {}))
+        features = tuple(cpu_features)
+        origin = Origin(
+            target_triple,
+            target,
+            features,
+            objects,
+            dict(extra or {}),
+            kernels=dict(kernels or {}),
+        )
         binary = None
         if is_native(target_triple) and not missing_features(cpu_features):
             name = as_identifier(signature.name)
@@ -276,7 +286,9 @@ class Library:
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Write `path` (NAME.so), NAME.h and NAME.json; see `export.py`.
 
-        What is bound is inside of NAME.so, laid out, and no parameter of its functions. Raises
+        A library for target "c" is written as C source too, where `path` is a folder that does not
+        end in .so; see `folder.py`. What is bound is inside, laid out, and no parameter of the
+        functions. Raises
         `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
         """
         return self._exported(Path(path))
@@ -336,7 +348,10 @@ class Library:
 
     def _exported(self, path: Path) -> Path:
         from loopwright.codegen.library.export import export
+        from loopwright.codegen.library.folder import export_folder
 
+        if path.suffix != ".so" and self.origin.kernels:
+            return export_folder(self.signature, self.origin.kernels, path, self._bound)
         return export(self.signature, self.origin, path, self._bound)
 
     def __repr__(self) -> str:

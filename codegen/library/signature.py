@@ -163,6 +163,8 @@ class Origin:
     """The shared object, or where it was loaded from; None where it was built here."""
     sha256: str = ""
     """Hash of a shared object that was loaded from a path."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """C source in parts, "head", "prepare" and "main", of what was built for target "c"."""
 
     def read(self) -> bytes:
         """The shared object. Raises `LibraryError` where it is gone, or is another one now."""

@@ -18,7 +18,7 @@ from tvm.tirx import ForKind
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch, sequence
-from loopwright.codegen.tir.elementary import apply, apply_scaling, libm
+from loopwright.codegen.tir.elementary import apply, apply_scaling
 from loopwright.codegen.tir.indices import (
     MOST_ELEMENTS,
     ZERO,
@@ -31,7 +31,7 @@ from loopwright.codegen.tir.indices import (
 from loopwright.codegen.tir.loops import decides, overflows, reads_back, stored
 from loopwright.codegen.tir.sparse import BitLoops
 from loopwright.codegen.tir.transposed import RowGroup, Tile, together, transposes
-from loopwright.codegen.tir.values import CValues, ValueEmitter, storage_type
+from loopwright.codegen.tir.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.size import Dim
 from loopwright.schedule.program.footprint import LINE
@@ -71,19 +71,17 @@ def emit(
     arguments: tuple[Buffer, ...],
     body: tuple[Stmt, ...],
     target: Target,
-    vectors: bool = True,
     own: bool = True,
     dims: Sequence[Dim] = (),
 ) -> Any:
     """A TIR function over flat arrays, `arguments` in order. If it has `dims`, an array of int64
     stands before them: the number of a program, which is not read, and the value of each.
 
-    With one thread nothing is parallel. Without `vectors`, vector loops are left to the compiler,
-    and elementary functions to the C library. Without `own`, or without `vectors`, it needs
-    nothing of our run-time but what TVM's has too.
+    With one thread nothing is parallel. Without `own`, it needs nothing of our run-time but what
+    TVM's has too.
     """
     sizes = {d.name: tirx.Var(d.name, "int32") for d in dims}
-    emitter = _Emitter(arguments, target, vectors, own, sizes)
+    emitter = _Emitter(arguments, target, own, sizes)
     code = emitter.thread(body)
     stmt = sequence([*emitter.at.bindings, code])
     parameters = [emitter.buffers[b.name] for b in arguments]
@@ -99,19 +97,19 @@ def emit(
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
 
 
-def emit_tree(tree: Tree, target: Target, vectors: bool = True) -> dict[str, Any]:
+def emit_tree(tree: Tree, target: Target) -> dict[str, Any]:
     """The functions of a tree of one config: "main", and "prepare" if it has anything to do."""
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
-    functions = {"main": emit("main", arguments, tree.body, target, vectors)}
+    functions = {"main": emit("main", arguments, tree.body, target)}
     if tree.prepared:
-        functions["prepare"] = emit_preparation("prepare", tree, target, vectors)
+        functions["prepare"] = emit_preparation("prepare", tree, target)
     return functions
 
 
-def emit_preparation(name: str, tree: Tree, target: Target, vectors: bool = True) -> Any:
+def emit_preparation(name: str, tree: Tree, target: Target) -> Any:
     """The function that lays the constants of a tree out, on one thread."""
     arguments = (*tree.constants, *tree.prepared)
-    return emit(name, arguments, tree.prepare, replace(target, threads=1), vectors)
+    return emit(name, arguments, tree.prepare, replace(target, threads=1))
 
 
 class _Emitter:
@@ -119,23 +117,22 @@ class _Emitter:
         self,
         arguments: tuple[Buffer, ...],
         target: Target,
-        vectors: bool,
         own: bool,
         sizes: Mapping[str, Any],
     ) -> None:
-        self.threads, self.vectors = target.threads, vectors
-        self.own, self.caches = own and vectors, target.l2_bytes * target.threads
+        self.threads = target.threads
+        self.own, self.caches = own, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
         self.at = Indices(sizes=sizes)
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: RowGroup | None = None  # of neighbouring rows, where they are stored together
-        functions = (apply_scaling if has_avx512(target) else apply) if vectors else libm
-        self.values = (ValueEmitter if vectors else CValues)(
+        functions = apply_scaling if has_avx512(target) else apply
+        self.values = ValueEmitter(
             self.at.offset, self.at.linear, self.buffers, self.shuffled, functions
         )
-        self.bit_loops = BitLoops(self.at, self.buffers, target if vectors else None)
+        self.bit_loops = BitLoops(self.at, self.buffers, target)
         for b in arguments:  # the caller's, who may have put them anywhere
             self.buffers[b.name] = self._declare(b, item_bytes(b.dtype))
 
@@ -168,18 +165,18 @@ class _Emitter:
     def loop(self, loop: Loop) -> list[Any]:
         if loop.kind == "parallel" and self.threads > 1:
             return self.parallel(loop)
-        if loop.kind == "vectorized" and self.vectors:
+        if loop.kind == "vectorized":
             return [self.vector(loop)]
         if loop.extent == 1 and not self._whole(loop):
             return self.guarded(loop)
         if loop.extent == 1 or self.group is not None or decides(loop):
             return [stmt for at in range(int(loop.extent)) for stmt in self.iteration(loop, at)]
-        if self.vectors and (grouped := self.transposed(loop)) is not None:
+        if (grouped := self.transposed(loop)) is not None:
             return grouped
         kind = _KINDS[loop.kind]
-        if loop.kind in ("parallel", "vectorized") or isinstance(loop.extent, Formula):
+        if loop.kind == "parallel" or isinstance(loop.extent, Formula):
             kind = ForKind.SERIAL
-        var = tirx.Var(_free(loop.var.name), "int32")
+        var = tirx.Var(loop.var.name, "int32")
         if self.bit_loops.has(loop):
             return self.bit_loops.loop(loop, var, self.statements)
         before, first = self.bit_loops.ahead(loop, var, self.at.let)
@@ -308,7 +305,7 @@ class _Emitter:
         total = math.prod(sizes)
         most = math.prod(bounds(each.extent)[1] for each in chain)
         name = ".".join(each.var.name for each in chain if each.extent != 1)
-        counter = tirx.Var(_free(name), "int32")
+        counter = tirx.Var(name, "int32")
         for place, (each, size) in enumerate(zip(chain, sizes, strict=True)):
             rest = math.prod(sizes[place + 1 :])
             # The outermost one needs no remainder, but without it LLVM's strength reduction takes
@@ -383,8 +380,6 @@ class _Emitter:
 
     def prefetch(self, hint: Prefetch) -> list[Any]:
         """Read soon, and again: into the second-level cache and beyond."""
-        if not self.vectors:
-            return []
         at = expression(self.at.offset(hint.buffer, hint.index, clamped=True))
         address = tirx.address_of(tirx.BufferLoad(self.buffers[hint.buffer.name], [at]))
         settings = (number(0), number(2), number(1))  # reading, the locality, data
@@ -411,13 +406,8 @@ class _Emitter:
         return scratch.vector(value, storage_type(x.dtype))
 
     def _declare(self, b: Buffer, alignment: int = _ALIGNMENT, elements: Any = None) -> Any:
-        name, dtype = _free(b.name), storage_type(b.dtype)
-        return flat_buffer(b, name, dtype, elements, data_alignment=alignment)
-
-
-def _free(name: str) -> str:
-    """A name that is no macro of the C that TVM writes (see `codegen.build`)."""
-    return f"{name}_" if name in ("half", "inf", "inff") else name
+        dtype = storage_type(b.dtype)
+        return flat_buffer(b, b.name, dtype, elements, data_alignment=alignment)
 
 
 def _annotations(buffer: Buffer) -> dict[str, Any] | None:

@@ -65,10 +65,3 @@ def object_file(module: Any) -> bytes:
         path = folder / "kernel.o"
         module.write_to_file(str(path))
         return path.read_bytes()
-
-
-def c_source(functions: dict[str, Any]) -> str:
-    """TVM's C source of the functions."""
-    with tvm.transform.PassContext(config=_OPTIONS):
-        built = tirx.build(tvm.IRModule(functions), tvm.target.Target("c"), _NAME)
-    return str(built.inspect_source())

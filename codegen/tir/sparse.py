@@ -39,12 +39,11 @@ _AVX = 32  # bytes of its vectors
 
 
 class BitLoops:
-    """Loops over set bits of a function; none without a target."""
+    """Loops over set bits of a function."""
 
-    def __init__(self, at: Indices, buffers: dict[str, Any], target: Target | None) -> None:
+    def __init__(self, at: Indices, buffers: dict[str, Any], target: Target) -> None:
         self.at, self.buffers = at, buffers
-        family = None if target is None else architecture(target.triple)
-        self.able = target is not None and family == "x86_64" and target.vector_bytes >= _AVX
+        self.able = architecture(target.triple) == "x86_64" and target.vector_bytes >= _AVX
         self.made: dict[Var, Any] = {}  # bits that the loop around has made
 
     def has(self, loop: Loop) -> bool:

@@ -294,14 +294,6 @@ def _may_be_nan(x: Expr) -> bool:
     return is_float(x.dtype) and not exact
 
 
-class CValues(ValueEmitter):
-    """Emits element expressions for C, for which TVM writes NaN by a name that is none."""
-
-    def constant(self, x: Const) -> Any:
-        bits = by_bits(x, "lw_as")
-        return super().constant(x) if bits is None else bits
-
-
 def by_bits(x: Const, function: str) -> Any:
     """A constant as a call of `function`_float or `function`_double with its bits, where seven
     digits, which is what TVM writes, do not say it; None for others."""

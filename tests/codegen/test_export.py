@@ -230,6 +230,21 @@ def test_what_is_bound_is_inside_of_an_export(packed, tmp_path):
     np.testing.assert_allclose(out, A @ W, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shift", [-4, 0, 4])
+def test_outputs_that_overlap_inputs_have_a_status(exported, shift):
+    code, at = ctypes.CDLL(str(exported)), ctypes.c_void_p
+    code.matmul_error.restype = ctypes.c_char_p
+    _, W = matrices()
+    block = np.ones(24 * 16 + 64, np.float32)
+    start = block.ctypes.data + 64
+    A, C = at(start), at(start + shift)
+    assert code.matmul(A, at(W.ctypes.data), C) == 5
+    assert code.matmul_error(5) == b"an output overlaps an input or another output"
+    assert (block == 1).all()
+    far = np.ones(24 * 16, np.float32)
+    assert code.matmul(A, A, at(far.ctypes.data)) == 0, "inputs may be the same array"
+
+
 def test_an_operator_is_exported_with_its_weights_inside(tmp_path):
     x = lw.tensor("x", (1, 16, 14, 14))
     w = lw.tensor("w", (16, 16, 3, 3), constant=True)

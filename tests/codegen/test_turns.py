@@ -94,4 +94,3 @@ def test_what_fits_the_caches_or_leaves_nothing_there_goes_forwards_alone():
 
 def test_code_for_other_runtimes_knows_no_turns():
     assert not takes_turns(product(16, 512), own=False)
-    assert not takes_turns(product(16, 512), vectors=False)
