@@ -19,7 +19,7 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes
     ----------
-    tuned: the `Tuned` of what was found.
+    tuned: what was found: the `Tuned` of `tune`, the model of `tune_model`.
     """
 
     def __init__(self, tuned: Any) -> None:

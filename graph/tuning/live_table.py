@@ -1,21 +1,56 @@
-"""A table of a network's tasks that keeps up to date while they are tuned, for a terminal."""
+"""What is shown of a network while it is tuned: a table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
 from loopwright.explore.report.callbacks import clock
+from loopwright.graph.tuning.task_state import TuningRound
 
 if TYPE_CHECKING:
-    from loopwright.graph.tuning.tune import TuningRound
+    from rich.console import Console
+
+Tell = Callable[[str], None]
+Watch = Callable[[TuningRound], None]
 
 _AROUND = 6
 """Lines of a terminal that are not for tasks."""
+
+
+@contextmanager
+def shown(tell: Tell | None = None) -> Iterator[tuple[Tell, Watch | None]]:
+    """Functions that show lines, and every round of a task, on standard error: a table on a
+    terminal, else lines. `tell` is given all lines, too."""
+    others = () if tell is None else (tell,)
+
+    if not sys.stderr.isatty():
+        yield _all_of(_print, *others), None
+        return
+    with LiveTable() as live:
+
+        def watch(now: TuningRound) -> None:
+            live.update(now)
+            for each in others:
+                each(str(now))
+
+        yield _all_of(live.note, *others), watch
+
+
+def _all_of(*those: Tell) -> Tell:
+    def tell(line: str) -> None:
+        for each in those:
+            each(line)
+
+    return tell
+
+
+def _print(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 class LiveTable:
@@ -23,6 +58,9 @@ class LiveTable:
 
     def __init__(self, console: Console | None = None) -> None:
         """`console` is standard error if not given."""
+        from rich.console import Console
+        from rich.live import Live
+
         self._live = Live(console=console or Console(stderr=True), refresh_per_second=4)
 
     def __enter__(self) -> LiveTable:
@@ -41,6 +79,8 @@ class LiveTable:
         self._live.update(self._table(now), refresh=True)
 
     def _table(self, now: TuningRound) -> Any:
+        from rich.table import Table
+
         left = f", left {clock(now.left)}" if math.isfinite(now.left) else ""
         title = f"{now.trials} trials, {clock(now.seconds)}{left}: {now.total}"
         table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)

@@ -6,8 +6,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ import numpy as np
 from loopwright.codegen.target import processor
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
-from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.recorder import Recorder
+from loopwright.explore.report.callbacks import is_watched
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
 from loopwright.graph.compile.model import (
@@ -31,9 +32,11 @@ from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.tasks import Task, Work
-from loopwright.graph.tuning.candidates import Compared, candidates, skipping_zeros
+from loopwright.graph.tuning.candidates import Compared, candidates
 from loopwright.graph.tuning.in_situ import compare_in_situ
+from loopwright.graph.tuning.live_table import Tell, shown
 from loopwright.graph.tuning.summary import summary
+from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
 from loopwright.measure.device import Device, DeviceError
 from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
@@ -42,120 +45,9 @@ from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
 from loopwright.transfer.records.store import Record, RecordError, RecordStore
 
-BATCH = 16
-"""Candidates that are measured of a task before another may have its turn."""
-COMPARED = BATCH
-"""New candidates of a task from which on its best are measured again, inside of the network."""
 COMPARING, MOST_COMPARING = 120.0, 0.3
-"""Seconds that this takes, about; a budget in minutes keeps them back, but no more than that share
-of it."""
-RECENT = 2
-"""Batches over which the rate of improvement is taken."""
-
-
-@dataclass
-class TaskState:
-    """State of the search of one task.
-
-    Attributes
-    ----------
-    curve: the lowest cost in seconds after each batch; infinite while nothing worked.
-    exhausted: whether nothing is left to measure.
-    measured: how many candidates this search measured.
-    """
-
-    task: Task
-    session: Session
-    tuner: Tuner
-    curve: list[float] = field(default_factory=list)
-    exhausted: bool = False
-    measured: int = 0
-
-    @property
-    def best(self) -> float:
-        """The lowest cost so far, in seconds."""
-        return self.curve[-1] if self.curve else math.inf
-
-    @property
-    def total(self) -> float:
-        """Seconds that one call of the network spends on this task."""
-        return self.task.count * self.best
-
-    def compared(self, sparse: bool) -> bool:
-        """Return whether there is something to compare in the network. That is: many new
-        candidates; or a best one, or a `sparse` one, that no network has compared yet. The best
-        may be of this search or of an interrupted one."""
-        if self.measured >= COMPARED:
-            return True
-        wanted = self.session.ranked()[:1]
-        if wanted and sparse:
-            wanted += skipping_zeros(self.session)
-        seen = self.session.in_networks()
-        return any(config not in seen for config in wanted)
-
-    @property
-    def expected_gain(self) -> float:
-        """Seconds of the network that the next batch may save: count × time × recent rate.
-
-        The rate is the share of its time that a task lost per batch lately; where there is too
-        little to tell, it is taken to be large, in the order of arithmetic.
-        """
-        if self.exhausted:
-            return -math.inf
-        if not self.curve or math.isinf(self.best):
-            return math.inf if len(self.curve) < RECENT else 0.0
-        batches = min(RECENT, len(self.curve) - 1)
-        if batches < RECENT:
-            rate = 0.5 / (1 + batches)
-        else:
-            rate = (1 - self.best / self.curve[-1 - batches]) / batches
-        return self.total * max(rate, 0.02 / len(self.curve))
-
-    def advance(self, trials: int) -> int:
-        """Measure one more batch; how many candidates that were."""
-        configs = self.tuner.ask(trials)
-        measured = self.session.measure(configs)
-        self.tuner.tell([m.config for m in measured], [m.cost for m in measured])
-        self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
-        self.exhausted = self.tuner.exhausted
-        self.measured += len(measured)
-        return len(measured)
-
-
-@dataclass(frozen=True)
-class TuningRound:
-    """Progress after a round of a task; as text, a line about it.
-
-    Attributes
-    ----------
-    states: of all tasks; `state` is that of the one.
-    before: its lowest cost before, in seconds.
-    trials: candidates measured of all tasks, by this search.
-    seconds: since it began; `left`: until the budget is used up, at this pace.
-    """
-
-    states: Sequence[TaskState]
-    state: TaskState
-    before: float
-    trials: int
-    seconds: float
-    left: float
-
-    @property
-    def total(self) -> str:
-        """Time that a call spends on the tasks that are known, in words."""
-        known = [s.total for s in self.states if math.isfinite(s.best)]
-        return f"{len(known)} of {len(self.states)} tasks, {_ms(sum(known))} in all"
-
-    def __str__(self) -> str:
-        task = self.state.task
-        return (
-            f"{self.trials} trials, {self.seconds:.0f} s: {task.name} × {task.count}: "
-            f"{_ms(self.before)} to {_ms(self.state.best)}; {self.total}"
-        )
-
-
-Tell = Callable[[str], None]
+"""Seconds that the comparison inside of the network takes, about; a budget in minutes keeps them
+back, but no more than that share of it."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +90,14 @@ def tune_model(  # noqa: PLR0913 - what users choose
     check: bool = True,
     device: Device | None = None,
     tell: Tell | None = None,
+    progress: bool | None = None,
 ) -> TunedModel | VmModel:
     """Tune all work of a network together, and compile it by what was found.
 
     Every measurement goes to the record store as soon as it is there: the same call again goes on
-    from there, equal work in other models is known already, and Ctrl-C ends the search with what
-    was found.
+    from there, and equal work in other models is known already. Ctrl-C ends the search with
+    `Interrupted`, whose `tuned` is the model as compiled by what was found. If the device or the
+    store fails meanwhile, the model is that, too, and a line says so.
 
     Parameters
     ----------
@@ -226,23 +120,42 @@ def tune_model(  # noqa: PLR0913 - what users choose
         candidates are then not compared inside of the network.
     tell: is given lines of text: one for every batch, and at the end the estimate beside a
         measured call.
+    progress: whether to show on standard error how it goes; by default in a terminal and in a
+        notebook, unless `tell` is given.
 
-    Raises `ModelError`, `TuningError`, `BuildError`.
+    Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
+    was measured, and once more at Ctrl-C while the model is compiled.
     """
     budget = Budget.of_model(trials, minutes, effort)
-    options = SearchOptions(seed, only, transfer, device, tell)
+    if progress is None:
+        progress = tell is None and is_watched()
+    check_seed(seed)
+    check_transfer(transfer)
     new_file(records, "records =", RecordError)
     machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check, numerics, sparse)
-    states = search(work, machine, budget, records, options)
+    with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
+        options = SearchOptions(seed, only, transfer, device, say, watch)
+        found = search(work, machine, budget, records, options)
     measured_on = None if device is None else device.fingerprint()
-    built = build_work(work, machine, records, machine=measured_on, besides=unstored(states))
+    built = build_work(work, machine, records, machine=measured_on, besides=unstored(found.states))
     if check:
         built = check_results(built, machine, tuned=True)
-    if tell is not None and isinstance(built, TunedModel) and runs_here(machine):
+    if say is not None and isinstance(built, TunedModel) and runs_here(machine):
         for line in summary(built):
-            tell(line)
-    return without_source(built)
+            say(line)
+    built = without_source(built)
+    if found.interrupted:
+        raise Interrupted(built)
+    return built
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What became of a search: the state of every task, and whether the user ended it."""
+
+    states: Sequence[TaskState]
+    interrupted: bool = False
 
 
 def search(
@@ -251,13 +164,14 @@ def search(
     budget: Budget,
     records: str | os.PathLike[str],
     options: SearchOptions | None = None,
-) -> list[TaskState]:
-    """Spend a budget (`Budget.of_model`) on the tasks of a network; what became of each."""
+) -> Searched:
+    """Spend a budget (`Budget.of_model`) on the tasks of a network. Raises `KeyboardInterrupt` at
+    Ctrl-C before anything was measured."""
     options = options or SearchOptions()
     only, device = options.only, options.device
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
-        return []
+        return Searched(())
     with ExitStack() as stack:
         inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
         if device is None:
@@ -279,6 +193,7 @@ def search(
             _state(space(t.workload, device.target, work.numerics), t, shared, searching)
             for t in tasks
         ]
+        interrupted = False
         try:
             for now in _rounds(states, budget, searching):
                 show(now)
@@ -298,6 +213,9 @@ def search(
                 for line in compare_in_situ(work, target, best, left, others, timed):
                     say(line)
         except KeyboardInterrupt:
+            if not any(s.session.ranked() for s in states):
+                raise
+            interrupted = True
             say("interrupted: what was measured is kept")
         except (DeviceError, RecordError) as error:
             if not any(s.measured for s in states):
@@ -307,7 +225,7 @@ def search(
             for state in states:
                 state.session.flush()
             shared.recorder.again()
-    return states
+    return Searched(states, interrupted)
 
 
 def unstored(states: Sequence[TaskState]) -> dict[str, Record]:
@@ -384,7 +302,3 @@ def _failed(states: Sequence[TaskState]) -> Iterator[str]:
     for s in tried:
         if math.isinf(s.best):
             yield f"{s.task.name}: {s.session.nothing_worked('the search ended')}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g} ms" if math.isfinite(seconds) else "–"

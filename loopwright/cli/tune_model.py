@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +12,6 @@ from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
 from loopwright.cli.common.options import MINUTES, SEED, TRANSFER, collect
 from loopwright.dsl.words import counted
-
-if TYPE_CHECKING:
-    from loopwright.graph.tuning.tune import TuningRound
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,7 @@ def tune_model(network: Network, options: _Options) -> None:
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
     from loopwright.graph.compile.model import TunedModel, check_results
+    from loopwright.graph.tuning.live_table import shown
     from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search, unstored
 
@@ -87,7 +80,7 @@ def tune_model(network: Network, options: _Options) -> None:
     for note in work.notes():
         click.echo(note, err=True)
     click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
-    with _shown() as (tell, watch):
+    with shown() as (tell, watch):
         how = SearchOptions(
             seed=options.seed,
             only=only,
@@ -95,8 +88,8 @@ def tune_model(network: Network, options: _Options) -> None:
             tell=tell,
             watch=watch,
         )
-        states = search(work, target, budget, network.records, how)
-    built = network.compiled(work, target, unstored(states))
+        found = search(work, target, budget, network.records, how)
+    built = network.compiled(work, target, unstored(found.states))
     if network.check:
         checked = check_results(built, target, tuned=True)
         assert isinstance(checked, TunedModel)
@@ -106,18 +99,6 @@ def tune_model(network: Network, options: _Options) -> None:
     for line in summary(built):
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
-
-
-@contextmanager
-def _shown() -> Iterator[tuple[Callable[[str], None], Callable[[TuningRound], None] | None]]:
-    """Functions that are told lines, and every round of a task: a table on a terminal."""
-    if sys.stderr.isatty():
-        from loopwright.graph.tuning.live_table import LiveTable
-
-        with LiveTable() as live:
-            yield live.note, live.update
-    else:
-        yield functools.partial(click.echo, err=True), None
 
 
 def _chosen(text: str, count: int) -> list[int]:

@@ -18,8 +18,9 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.tuning.candidates import VARIANTS, candidates
 from loopwright.graph.tuning.live_table import LiveTable
 from loopwright.graph.tuning.summary import summary
-from loopwright.graph.tuning.tune import BATCH, SearchOptions, TaskState, search, tune_model
-from loopwright.measure.device import Measurement
+from loopwright.graph.tuning.task_state import BATCH, TaskState
+from loopwright.graph.tuning.tune import SearchOptions, search, tune_model
+from loopwright.measure.device import DeviceError, Measurement
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
@@ -130,7 +131,7 @@ def test_a_difference_to_the_estimate_says_where_it_comes_from(net):
     assert "none: 2 of 2 tasks" in list(summary(made))[-1]
 
 
-def test_an_interrupt_loses_nothing_of_what_was_measured(net, tmp_path):
+def test_an_interrupt_ends_a_loop_and_carries_the_model_of_what_was_measured(net, tmp_path):
     model, x = net
     told = []
 
@@ -139,11 +140,63 @@ def test_an_interrupt_loses_nothing_of_what_was_measured(net, tmp_path):
         if "trials" in line:
             raise KeyboardInterrupt
 
-    made = tune_model(model, (x,), trials=99, records=tmp_path / "r.db", threads=1, tell=tell)
+    with pytest.raises(lw.Interrupted, match=r"1 of 2 tasks tuned.* the `tuned`") as caught:
+        tune_model(model, (x,), trials=99, records=tmp_path / "r.db", threads=1, tell=tell)
+    assert not isinstance(caught.value, Exception)
+    made = caught.value.tuned
     torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
     assert "interrupted: what was measured is kept" in told
+    assert told[-2].startswith("measured")
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store) == BATCH
+
+
+def test_an_interrupt_before_anything_was_measured_passes_through(net, tmp_path):
+    model, x = net
+    options = {"records": tmp_path / "r.db", "trials": 99, "device": MadeUp(interrupt_at=0)}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tune_model(model, (x,), **options)
+    assert not isinstance(caught.value, lw.Interrupted)
+
+
+def test_a_device_that_fails_ends_the_search_of_a_network_with_what_it_has(net, tmp_path):
+    model, x = net
+    told = []
+    device = MadeUp(breaks_at=BATCH + 3)
+    made = tune_model(
+        model, (x,), trials=99, records=tmp_path / "r.db", device=device, tell=told.append
+    )
+    assert made.records
+    assert any("ends early, with what it has: the device is gone" in line for line in told)
+    with RecordStore(tmp_path / "r.db") as store:
+        assert len(store) == BATCH + 3
+    with pytest.raises(DeviceError, match="the device is gone"):
+        tune_model(model, (x,), trials=9, records=tmp_path / "s.db", device=MadeUp(breaks_at=0))
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_progress_is_shown_where_somebody_watches(net, tmp_path, monkeypatch, capsys, watched):
+    model, x = net
+    monkeypatch.setattr("loopwright.graph.tuning.tune.is_watched", lambda: watched)
+    options = {"trials": 2 * BATCH, "records": tmp_path / "r.db", "device": MadeUp()}
+    tune_model(model, (x,), **options)
+    said = capsys.readouterr().err
+    assert ("16 trials, " in said) == ("2 of 2 tasks" in said) == watched
+    tune_model(model, (x,), **options, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_and_lines_go_together(net, tmp_path, capsys):
+    model, x = net
+    told = []
+    options = {"trials": BATCH, "records": tmp_path / "r.db", "device": MadeUp()}
+    tune_model(model, (x,), **options, progress=True, tell=told.append)
+    shown_lines = capsys.readouterr().err.splitlines()
+    assert shown_lines == told
+    told.clear()
+    tune_model(model, (x,), **options, tell=told.append)  # lines alone, unless told otherwise
+    assert told
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["file", "folder"])
@@ -260,8 +313,8 @@ def test_a_search_that_goes_on_knows_how_fast_it_improved(net, tmp_path):
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     options = SearchOptions(only=[0], transfer=None)
-    (first,) = search(work, target, Budget(trials=3 * BATCH), tmp_path / "r.db", options)
-    (again,) = search(work, target, Budget(trials=1), tmp_path / "r.db", options)
+    (first,) = search(work, target, Budget(trials=3 * BATCH), tmp_path / "r.db", options).states
+    (again,) = search(work, target, Budget(trials=1), tmp_path / "r.db", options).states
     assert again.curve[:3] == first.curve
 
 
@@ -307,7 +360,7 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
     lines = []
     budget = Budget(trials=2 * BATCH)
     options = SearchOptions(transfer=None, tell=lines.append)
-    states = search(work, target, budget, tmp_path / "r.db", options)
+    states = search(work, target, budget, tmp_path / "r.db", options).states
     assert sum("trials" in line for line in lines) == 2
     assert all(math.isfinite(s.best) for s in states)
     with RecordStore(tmp_path / "r.db") as store:
@@ -315,7 +368,9 @@ def test_a_search_measures_every_task_and_the_next_one_goes_on_from_there(net, t
         assert len(alone) == 2 * BATCH
         assert 2 <= len(store) - len(alone) <= 2 * VARIANTS
         assert store.best(work.tasks[0].workload, target, "any").cache == "warm"
-    again = search(work, target, Budget(trials=1), tmp_path / "r.db", SearchOptions(only=[1]))
+    again = search(
+        work, target, Budget(trials=1), tmp_path / "r.db", SearchOptions(only=[1])
+    ).states
     assert len(again[0].session.history) == BATCH + 1
     built = build_work(work, target, tmp_path / "r.db")
     assert {r.cache for r in built.records.values()} == {"network"}
@@ -334,7 +389,7 @@ def test_a_terminal_shows_a_table_of_the_tasks(net, tmp_path):
     with LiveTable(console) as live:
         live.note("[not markup]")
         options = SearchOptions(watch=live.update, transfer=None)
-        states = search(work, target, budget, tmp_path / "r.db", options)
+        states = search(work, target, budget, tmp_path / "r.db", options).states
     text = console.file.getvalue()
     assert "[not markup]" in text
     assert f"{BATCH} trials" in text
@@ -362,7 +417,7 @@ def test_when_time_is_up_a_batch_ends(net, tmp_path):
     target = resolve("cpu", 1)
     work = import_model(model, (x,), target)
     budget = Budget(minutes=1e-6)
-    states = search(work, target, budget, tmp_path / "r.db", SearchOptions(transfer=None))
+    states = search(work, target, budget, tmp_path / "r.db", SearchOptions(transfer=None)).states
     assert sum(s.measured for s in states) == 0
 
 
