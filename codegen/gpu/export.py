@@ -81,7 +81,7 @@ class _Functions(Functions):
         listed = ", ".join(f"(uint64_t)(uintptr_t){pointer}" for pointer in pointers)
         return (
             f"  const uint64_t pointers[] = {{{listed}}};\n"
-            f"  return lw_gpu_checked_call(LW_{step.upper()}, pointers, {step}_aligned, stream);"
+            f"  return lw_gpu_checked_call(LW_{step.upper()}, pointers, {step}_arguments, stream);"
         )
 
     def allocation(self, size: int) -> tuple[str, str]:
@@ -97,7 +97,13 @@ def _wrapper(name: str, signature: Signature, code: GpuCode, image: Path) -> str
     functions = {"main": signature.main_parameters}
     if signature.prepared:
         functions["prepare"] = signature.prepare_parameters
-    plans = "".join(_plan_table(f, code.functions[f], ps) for f, ps in functions.items())
+    written = {
+        "main": {p.name for p in signature.outputs},
+        "prepare": {p.name for p in signature.prepared},
+    }
+    plans = "".join(
+        _plan_table(f, code.functions[f], ps, written[f]) for f, ps in functions.items()
+    )
     used = ", ".join(
         f"{{{len(ps)}, {len(code.functions[f].launches)}, {len(code.functions[f].workspaces)}, "
         f"{f}_launches, {f}_bytes}}"
@@ -122,7 +128,9 @@ LW_PUBLIC const char *{name}_detail(void) {{ return loopwright_gpu.detail(); }}
 """
 
 
-def _plan_table(function: str, plan: Plan, parameters: Sequence[Parameter]) -> str:
+def _plan_table(
+    function: str, plan: Plan, parameters: Sequence[Parameter], written: set[str]
+) -> str:
     lines = []
     for number, launch in enumerate(plan.launches):
         numbers = ", ".join(map(str, launch.arguments)) or "0"
@@ -133,11 +141,13 @@ def _plan_table(function: str, plan: Plan, parameters: Sequence[Parameter]) -> s
         for number, launch in enumerate(plan.launches)
     )
     sizes = ", ".join(f"{size}u" for size in plan.workspaces) or "0"
-    aligned = ", ".join(str(_alignment(p)) for p in parameters)
+    arguments = ", ".join(
+        f"{{{p.nbytes}u, {_alignment(p)}, {int(p.name in written)}}}" for p in parameters
+    )
     lines += [
         f"static const lw_launch {function}_launches[] = {{{rows}}};",
         f"static const uint64_t {function}_bytes[] = {{{sizes}}};",
-        f"static const int32_t {function}_aligned[] = {{{aligned}}};",
+        f"static const lw_gpu_argument {function}_arguments[] = {{{arguments}}};",
     ]
     return "\n".join(lines) + "\n"
 

@@ -34,7 +34,7 @@ _STATUS = {
     2: "a pointer is not aligned to the size of its element type",
     3: "no memory for the temporary arrays of the kernel",
     4: "a number is out of range",
-    5: "an output overlaps an input or another output",
+    9: "an output overlaps an input or another output",
 }
 
 

@@ -101,7 +101,7 @@ def test_two_folders_become_one_program(product, arrays, tmp_path):
     (tmp_path / "main.c").write_text(
         '#include "one.h"\n#include "two.h"\n'
         "int main(void) { float a[288] = {0}, c[384];\n"
-        "return one_set_threads(2) || one(a, c) || two(a, c) || one(c, c) != 5; }\n"
+        "return one_set_threads(2) || one(a, c) || two(a, c) || one(c, c) != 9; }\n"
     )
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(both C)\n"

@@ -40,7 +40,7 @@ enum {
   LW_MISALIGNED = 2,
   LW_OUT_OF_MEMORY = 3,
   LW_BAD_ARGUMENT = 4,
-  LW_OVERLAP = 5
+  LW_OVERLAP = 9 /* those between are of GPUs alone, see cuda.h */
 };
 
 /* A part of a parallel loop: task 0 … num_task-1. */

@@ -391,6 +391,7 @@ static const char *error_text(int status) {
     case LW_NO_GPU: return "there is no NVIDIA GPU";
     case LW_OTHER_GPU: return "the kernels were compiled for another GPU";
     case LW_LOST: return "a kernel or the GPU failed; its context cannot be used any more";
+    case LW_OVERLAP: return "an output overlaps an input or another output";
     default: return "unknown status";
   }
 }
@@ -399,14 +400,23 @@ static const char *detail(void) { return message; }
 
 extern lw_gpu_library lw_gpu_own __attribute__((weak, visibility("hidden")));
 
+static int overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
+  return a < b ? b - a < a_bytes && b_bytes : a - b < b_bytes && a_bytes;
+}
+
 __attribute__((visibility("hidden"))) int lw_gpu_checked_call(int function,
                                                               const uint64_t *pointers,
-                                                              const int32_t *aligned,
+                                                              const lw_gpu_argument *arguments,
                                                               void *stream) {
-  for (int i = 0; i < lw_gpu_own.functions[function].pointers; i++) {
+  int count = lw_gpu_own.functions[function].pointers;
+  for (int i = 0; i < count; i++) {
     if (!pointers[i]) return LW_NULL_POINTER;
-    if (pointers[i] % (uint64_t)aligned[i]) return LW_MISALIGNED;
+    if (pointers[i] % (uint64_t)arguments[i].alignment) return LW_MISALIGNED;
   }
+  for (int i = 0; i < count; i++)
+    for (int j = 0; arguments[i].written && j < count; j++)
+      if (j != i && overlap(pointers[i], arguments[i].bytes, pointers[j], arguments[j].bytes))
+        return LW_OVERLAP;
   return call(&lw_gpu_own, -1, function, pointers, stream);
 }
 

@@ -8,7 +8,7 @@
 #define LW_GPU_ABI 1
 #define LW_GPU_MAX_ARGUMENTS 256
 
-/* Results of a call: 0 is success. Those up to LW_BAD_ARGUMENT are as in runtime.h. */
+/* Results of a call: 0 is success. Those that base.h has are the same. */
 enum {
   LW_OK = 0,
   LW_NULL_POINTER = 1,
@@ -18,7 +18,8 @@ enum {
   LW_NO_DRIVER = 5,
   LW_NO_GPU = 6,
   LW_OTHER_GPU = 7,
-  LW_LOST = 8
+  LW_LOST = 8,
+  LW_OVERLAP = 9
 };
 
 /* One kernel: `arguments` are numbers of its function's pointers, and then of its workspaces. */
@@ -69,7 +70,15 @@ typedef struct {
 } lw_gpu_table;
 
 extern const lw_gpu_table loopwright_gpu;
-int lw_gpu_checked_call(int function, const uint64_t *pointers, const int32_t *aligned,
+/* What is asked of an argument. */
+typedef struct {
+  uint64_t bytes;
+  int32_t alignment, written;
+} lw_gpu_argument;
+
+/* Calls a function after a look at its pointers: not null, aligned, and what is written apart from
+ * all others. */
+int lw_gpu_checked_call(int function, const uint64_t *pointers, const lw_gpu_argument *arguments,
                         void *stream);
 int lw_gpu_allocate(uint64_t bytes, uint64_t *pointer, void *stream);
 void lw_gpu_release(uint64_t pointer, void *stream);

@@ -260,6 +260,7 @@ int main(void) {{
   printf("%g %g\\n", c[0], c[24 * 12 - 1]);
   printf("%s\\n", {name}_error({name}(a + 1, b, c, NULL)));
   printf("%s\\n", {name}_error({name}(a, NULL, c, NULL)));
+  printf("%s\\n", {name}_error({name}(a, b, a, NULL)));
   return 0;
 }}
 """
@@ -276,6 +277,7 @@ def test_an_exported_library_is_called_from_c(tmp_path):
         "40 40",
         "a pointer is not aligned to 16 bytes",
         "a pointer is null",
+        "an output overlaps an input or another output",
     ]
 
 
