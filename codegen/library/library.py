@@ -283,15 +283,24 @@ class Library:
             raise LibraryError(f"{self.signature.name}: no source of kind {kind!r}; {why}")
         return self._sources[kind]()
 
-    def export(self, path: str | os.PathLike[str]) -> Path:
+    def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
         """Write `path` (NAME.so), NAME.h and NAME.json; see `export.py`.
 
         A library for target "c" is written as C source too, where `path` is a folder that does not
         end in .so; see `folder.py`. What is bound is inside, laid out, and no parameter of the
-        functions. Raises
-        `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
+        functions. `extras` are "c++", for the header NAME.hpp, and "pkg-config", for NAME.pc.
+
+        Raises `LibraryError` for a bad name or place, `BuildError` where the toolchain fails.
         """
-        return self._exported(Path(path))
+        from loopwright.codegen.library.bound import without_bound
+        from loopwright.codegen.library.extras import check_extras, write_extras
+
+        check_extras(extras, Path(path), type(self) is Library)
+        written = self._exported(Path(path))
+        if extras:
+            left = without_bound(self.signature, self._bound) if self._bound else self.signature
+            write_extras(extras, left, written)
+        return written
 
     def _repr_html_(self) -> str:
         constants = self.signature.constants

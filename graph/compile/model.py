@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,9 +155,10 @@ class TunedModel:
         alone = len(network.outputs) == 1 and network.several
         return (source is None or source.structure is None) and not alone
 
-    def export(self, path: str | os.PathLike[str]) -> Path:
-        """Writes NAME.so with the weights inside, NAME.h and NAME.json."""
-        return self.library.export(path)
+    def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
+        """Writes NAME.so with the weights inside, NAME.h and NAME.json; `extras` as
+        `Library.export` has them."""
+        return self.library.export(path, extras)
 
     def measure(self, seconds: float = 0.5) -> float:
         """The median seconds of a whole call on the data of `examples`, warm, taking about
