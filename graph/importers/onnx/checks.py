@@ -22,7 +22,7 @@ class _Schema:
     counts: what there is, and how many of it at least and at most.
     attributes: by name, the number of the type, and whether one must be given.
     inputs: the letter of the element type of each, and the kinds that it may be of; an input that
-        may be of any number or type has no letter.
+        may be of any number or type has no letter, and a sequence is of no kind.
     """
 
     counts: tuple[tuple[str, int, int], ...]
@@ -48,7 +48,9 @@ def _schema(op: str, version: int, domain: str) -> _Schema | None:
         tuple(
             (
                 x.type_str if x.is_homogeneous else "",
-                frozenset(map(_kind, types.get(x.type_str, [x.type_str]))),
+                frozenset(
+                    _kind(t) for t in types.get(x.type_str, [x.type_str]) if t.startswith("tensor")
+                ),
             )
             for x in found.inputs
         ),
@@ -94,14 +96,16 @@ def check_node(node: Any, label: str, version: int, inputs: Sequence[Value | Non
 
 def _check_types(schema: _Schema, label: str, inputs: Sequence[Value | None]) -> None:
     """Raise `ModelError` for an input of another kind, or for two of one letter whose types
-    differ. Integers of other sizes than an operator's version allows are left to the rule."""
+    differ. Integers of other sizes than an operator's version allows are left to the rule, and so
+    are truth values in their place, which torch's exporter writes."""
     seen: dict[str, str] = {}
     for number, value in enumerate(inputs):
         letter, kinds = schema.inputs[min(number, len(schema.inputs) - 1)]
         if value is None:
             continue
         dtype = str(value.dtype)
-        if _kind(dtype) not in kinds:
+        kind = "integers" if dtype == "bool" and "integers" in kinds else _kind(dtype)
+        if kinds and kind not in kinds:
             raise ModelError(
                 f"{label}: its input {number} is {dtype}; it may be {', '.join(sorted(kinds))}"
             )

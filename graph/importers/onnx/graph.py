@@ -14,7 +14,13 @@ from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
-from loopwright.graph.importers.definitions import Definitions, Foreign, Written, defined_by
+from loopwright.graph.importers.definitions import (
+    Definitions,
+    Foreign,
+    Written,
+    defined_by,
+    read_by,
+)
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
 from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import (
@@ -41,7 +47,8 @@ _MOST_FIXED = 64
 class Graph:
     """What the nodes of a model mean, as far as they were read.
 
-    `definitions` are the tensors that each node defines, `weights` the arrays behind constants.
+    `definitions` are the tensors that each node defines, `names` the operators that they are of,
+    `weights` the arrays behind constants.
     """
 
     versions: Mapping[str, int]
@@ -49,6 +56,7 @@ class Graph:
     definitions: list[Definitions | Foreign] = field(default_factory=list)
     scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
     seen: set[Tensor] = field(default_factory=set)
+    names: dict[Tensor, str] = field(default_factory=dict)
 
     def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
         """The outputs of a graph. `values` are those known by name, `outer` counts what graphs
@@ -61,6 +69,7 @@ class Graph:
         uses = Counter(outer)
         uses.update(_read_in(graph))
         uses.update(v.name for v in graph.output)
+        uses.subtract(_described(graph))
         self.nodes(_needed(graph), values, uses, _stated(graph))
         return [self._output(v.name, values) for v in graph.output]
 
@@ -154,7 +163,7 @@ class Graph:
             raise UnsupportedOperator(not_as_defined(call)) from error
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
-        self._record(node.op_type.lower(), results)
+        self._record(node.op_type.lower(), results, inputs)
         return results
 
     def _step(self, part: Foreign) -> Sequence[Tensor]:
@@ -164,10 +173,18 @@ class Graph:
         self.seen.update(part.tensors)
         return part.tensors
 
-    def _record(self, name: str, results: Sequence[Value]) -> None:
-        """Keep what a node defines."""
+    def _record(
+        self, name: str, results: Sequence[Value], inputs: Sequence[Value | None] = ()
+    ) -> None:
+        """Keep what a node defines. One that went into the weights of the operator before it has
+        the name of that."""
         new = [t for t in defined_by(results, self.seen) if t.definition is not None]
         self.seen.update(new)
+        read = {t for one in new for t in read_by(one)}
+        for x in inputs:
+            if isinstance(x, Tensor) and x in self.scaled and x not in read:
+                name = self.names[x]
+        self.names.update(dict.fromkeys(new, name))
         if new:
             self.definitions.append(Definitions(name, tuple(new)))
 
@@ -253,6 +270,15 @@ def _read_in(graph: Any) -> Iterator[str]:
                 for name in (*_read_in(inner), *(v.name for v in inner.output)):
                     yield name
                     yield name  # as often as a loop does
+
+
+def _described(graph: Any) -> Iterator[str]:
+    """The names of which nodes read the shape or the type alone."""
+    for node in graph.node:
+        if node.op_type in ("Shape", "Size"):
+            yield from node.input
+        elif node.op_type == "CastLike":
+            yield from node.input[1:]
 
 
 def _needed(graph: Any) -> list[Any]:

@@ -86,17 +86,27 @@ def onnx_of(program: Any) -> Any:
                 raise ModelError(
                     f"torch.onnx cannot export the model: {_cause(error)}; use other operators"
                 ) from error
+    _cast_outputs(made.graph, program)
     _rename(made.graph, dict(zip((v.name for v in made.graph.input), input_names(program))))
     return made
 
 
 def _to_onnx(program: Any) -> Any:
     import torch
+    from onnxscript import optimizer
 
+    # The exporter's optimizer takes numbers for 0 and 1 that are near: x + 1e-9 becomes x.
     made = torch.onnx.export(
-        program, dynamo=True, verbose=False, custom_translation_table=translations()
+        program,
+        dynamo=True,
+        verbose=False,
+        optimize=False,
+        custom_translation_table=translations(),
     )
     assert made is not None
+    optimizer.inline(made.model)
+    optimizer.fold_constants(made.model)  # sequences that splits make, too
+    optimizer.remove_unused_nodes(made.model)
     return made.model_proto
 
 
@@ -125,6 +135,23 @@ def _reshaping(program: Any) -> Iterator[None]:
     finally:
         for node in views:
             node.target = aten.view.default
+
+
+def _cast_outputs(graph: Any, program: Any) -> None:
+    """Give outputs the types that torch gives them: the exporter leaves a result of halves that it
+    computes in float32 as it is, where nothing else reads it."""
+    from onnx.helper import np_dtype_to_tensor_dtype
+
+    (results,) = next(n for n in program.graph.nodes if n.op == "output").args
+    tensors = [n for n in results if hasattr(getattr(n, "meta", {}).get("val"), "dtype")]
+    for number, (value, node) in enumerate(zip(graph.output, tensors, strict=True)):
+        kind = value.type.tensor_type
+        name = str(node.meta["val"].dtype).removeprefix("torch.")
+        wanted = int(np_dtype_to_tensor_dtype(np.dtype(name)))
+        if kind.elem_type != wanted:
+            new = graph.node.add(op_type="Cast", input=[value.name], output=[f"cast_{number}"])
+            new.attribute.add(name="to", type=2, i=wanted)  # an integer
+            value.name, kind.elem_type = new.output[0], wanted
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:

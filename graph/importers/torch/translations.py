@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.graph.importers.torch import special
+
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """What makes ONNX operators of a call, by torch's operator."""
@@ -20,6 +22,12 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.log_sigmoid.default: _log_sigmoid,
+        aten.cumprod.default: special.cumulative_product,
+        aten.embedding_bag.padding_idx: special.embedding_bag,
+        aten.erfinv.default: special.inverse_error_function,
+        aten.lgamma.default: special.log_gamma,
+        aten.masked_select.default: special.masked_select,
+        aten.rsub.Scalar: _from_number,
         aten.scaled_dot_product_attention.default: _attention,
     }
 
@@ -65,6 +73,18 @@ def _log_sigmoid(x: Any) -> Any:
     from onnxscript import opset18 as op
 
     return op.Neg(op.Softplus(op.Neg(x)))
+
+
+def _from_number(x: Any, number: Any, alpha: Any = 1) -> Any:
+    """A number minus a tensor: the exporter makes of it a call that is none where types differ."""
+    op = _opset()
+    if isinstance(number, float) and x.dtype.name.startswith(("INT", "UINT")):
+        x = op.Cast(x, to=1)
+
+    def constant(value: Any) -> Any:
+        return op.CastLike(op.Constant(value_float=float(value)), x)
+
+    return op.Sub(constant(number), x if alpha == 1 else op.Mul(x, constant(alpha)))
 
 
 def _attention(

@@ -170,6 +170,8 @@ def _pow(call: Call) -> Value:
 def _cast(call: Call) -> Value:
     target = call.dtype(1) if call.op == "CastLike" else dtype_of(call.get("to"))
     value = call.value(0)
+    if isinstance(value, np.ndarray):  # like a tensor that is known at a call only
+        return value.astype(target)
     return value if call.dtype() == target else call.each(lambda x: f.cast(x, target), 0)
 
 

@@ -137,5 +137,6 @@ def _compress(call: Call) -> Value:
 def _shape_of_data(call: Call) -> Value:
     raise ModelError(
         f"{call.label}: the shape of its result depends on data, and programs are made for fixed "
-        "shapes; end the model before it, and compute it outside"
+        "shapes; choose elements by a mask of fixed shape (Where), or end the model before it and "
+        "compute the rest outside"
     )

@@ -165,15 +165,15 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
     inner, outer = d.activations
     if call.get("linear_before_reset", 0):
         states = call.as_tensor(product(call, h, d.of_state(call, 0, 3 * width)))
-        bias = None if d.bias is None else call.as_tensor(d.bias)
+        ahead, bias = call.as_tensor(now), None if d.bias is None else call.as_tensor(d.bias)
 
         def after(b: Index, k: Index) -> Expr:
-            z = inner(_clipped(call.read(now, (b, k)) + states[b, k], clip))
-            r = inner(_clipped(call.read(now, (b, k + width)) + states[b, k + width], clip))
+            z = inner(_clipped(ahead[b, k] + states[b, k], clip))
+            r = inner(_clipped(ahead[b, k + width] + states[b, k + width], clip))
             held = states[b, k + 2 * width]
             if bias is not None:
                 held = held + bias[k + 5 * width]
-            n = outer(_clipped(call.read(now, (b, k + 2 * width)) + r * held, clip))
+            n = outer(_clipped(ahead[b, k + 2 * width] + r * held, clip))
             return n - z * n + z * call.read(h, (b, k))
 
         new = define("h", (batch, width), after)

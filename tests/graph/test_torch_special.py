@@ -1,0 +1,100 @@
+"""Operators of torch that ONNX has not, at the values that are hard for them."""
+
+import math
+
+import pytest
+
+from loopwright.graph.compile.model import build_model
+from loopwright.graph.errors import ModelError
+from tests.graph.modules import Function
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+pytestmark = pytest.mark.torch
+
+
+def check(function, *inputs):
+    built = build_model(Function(function), inputs, threads=1, check=False)
+    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True)
+    return built
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_inverse_of_the_error_function_is_exact_up_to_its_ends(dtype):
+    last = 1 - 2 * torch.finfo(dtype).eps
+    hard = torch.tensor([0, 1e-30, 0.5, 0.99, last, 1, 1.5, math.nan], dtype=dtype)
+    check(torch.erfinv, torch.cat([-hard, hard]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_logarithm_of_the_gamma_function_has_its_poles_and_zeros(dtype):
+    hard = [1e-30, 0.5, 1, 1.5, 2, 3, 100.25, 1e30, math.inf, -0.5, -1, -2.75, -20.5, -math.inf]
+    check(torch.lgamma, torch.tensor([*hard, math.nan], dtype=dtype))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+def test_a_cumulative_product_takes_in_all_before_each_element(dim, dtype):
+    x = torch.tensor([1, -2, 4])[torch.randint(0, 3, (3, 7))].to(dtype)
+    check(lambda x: x.cumprod(dim), x / 2 if dtype.is_floating_point else x)
+
+
+def test_sums_along_an_axis_have_the_type_that_torch_gives_them():
+    check(lambda x: x.cumsum(0), torch.rand(5).half())
+    check(lambda x: x.cumsum(0, dtype=torch.float64), torch.rand(5).half())
+
+
+def test_an_integer_tensor_that_is_taken_from_a_float_is_promoted():
+    check(lambda x, y: (2.5 - x, 2 - x, torch.rsub(y, 3, alpha=2)), torch.arange(5), torch.rand(3))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 2])
+def test_bags_of_embeddings_leave_out_padding(mode, padding):
+    table = torch.randn(10, 4)
+    rows = torch.randint(0, 10, (3, 5))
+    rows[1] = 2  # a bag that is padding alone
+
+    def even(rows):
+        return F.embedding_bag(rows, table, mode=mode, padding_idx=padding)
+
+    def uneven(rows, starts):
+        return F.embedding_bag(rows, table, starts, mode=mode, padding_idx=padding)
+
+    check(even, rows)
+    starts = torch.tensor([0, 4, 4, 9])  # the second bag is empty
+    built = check(uneven, rows.flatten(), starts)
+    starts = torch.tensor([0, 1, 9, 15])
+    torch.testing.assert_close(built(rows.flatten(), starts), uneven(rows.flatten(), starts))
+
+
+def test_bags_may_weigh_their_rows_and_say_where_the_last_one_ends():
+    table, rows, weights = torch.randn(10, 4), torch.randint(0, 10, (3, 5)), torch.rand(3, 5)
+    check(lambda i, w: F.embedding_bag(i, table, per_sample_weights=w, mode="sum"), rows, weights)
+
+    def ended(i, ends):
+        return F.embedding_bag(i, table, ends, mode="sum", include_last_offset=True)
+
+    check(ended, rows.flatten(), torch.tensor([0, 4, 9]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.nonzero, torch.unique, lambda x: x[x > 0], lambda x: torch.masked_select(x, x > 0)],
+)
+def test_a_shape_that_depends_on_data_is_refused_with_a_remedy(function):
+    said = "(NonZero|Unique) .*: the shape of its result depends on data, .* by a mask of fixed"
+    with pytest.raises(ModelError, match=said):
+        build_model(Function(function), (torch.rand(4),), threads=1)
+
+
+def test_elements_of_a_known_mask_are_chosen():
+    mask = torch.tensor([True, False, True, True])
+    check(lambda x: torch.masked_select(x, mask), torch.rand(3, 4))
+
+
+def test_numbers_near_zero_and_one_are_kept():
+    x = torch.tensor([0.0, 1.0, 2.0])
+    check(lambda x: (x + 1e-9).log(), x)
+    check(lambda x: x / (x.sum() * 0 + 1e-12), x)
+    check(lambda x: x * 1.000005 - 1.000005, x)
