@@ -12,6 +12,7 @@ from loopwright.dsl.errors import LoopwrightError
 AnyPath = str | os.PathLike[str]
 
 _SHOWN = 160  # characters of a path in a message
+_FOLDER = "this is a folder; give a file"
 
 
 def shown(path: AnyPath) -> str:
@@ -36,7 +37,7 @@ def problem_of_file(path: AnyPath, exists: bool = False) -> str:
     except (OSError, ValueError) as error:
         return _words(error)
     if stat.S_ISDIR(mode):
-        return "this is a folder; give a file"
+        return _FOLDER
     return "you may not read it" if exists and not os.access(text, os.R_OK) else ""
 
 
@@ -53,6 +54,16 @@ def problem_of_new_file(path: AnyPath) -> str:
     return "" if os.access(folder, os.W_OK) else f"files cannot be written to {shown(folder)}"
 
 
+def problem_of_new_folder(path: AnyPath) -> str:
+    """Reason why a folder cannot be made at a path, or used, in words; empty if none is known."""
+    problem = problem_of_file(path)
+    if problem == _FOLDER:
+        return "" if os.access(path, os.W_OK) else "files cannot be written to it"
+    if not problem and Path(path).exists():
+        return "this is a file; give a folder"
+    return problem or problem_of_new_file(path)
+
+
 def file_at(
     path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError, exists: bool = True
 ) -> Path:
@@ -63,6 +74,11 @@ def file_at(
 def new_file(path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError) -> Path:
     """The path of a file that is to be written, called `what` in messages. Raises `error`."""
     return _checked(path, what, error, problem_of_new_file(path))
+
+
+def new_folder(path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError) -> Path:
+    """The path of a folder that is to be made or used. Raises `error`, as `new_file`."""
+    return _checked(path, what, error, problem_of_new_folder(path))
 
 
 def why(error: OSError) -> str:

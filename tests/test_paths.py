@@ -148,6 +148,10 @@ def test_a_model_that_is_missing_is_said_before_the_search_with_what_may_be_give
 # ---- Python ----
 
 
+def as_folder(path):
+    lw.build(lw.ops.relu(lw.tensor("x", (4,))), target="c").export(path)
+
+
 def model_file(path):
     write_model(path, "mlp", {"a": 1})
 
@@ -159,6 +163,7 @@ def tuned():
 PYTHON = {
     "load": lambda path: load(f"{path}.so"),
     "export": lambda path: kernels.matmul().export(f"{path}.so"),
+    "export as a folder": as_folder,
     "records": lambda path: run(MadeUp(), records=path),
     "transfer": lambda path: run(MadeUp(), transfer=path, model="gbt"),
     "report": lambda path: tuned().report(path),
@@ -187,15 +192,19 @@ def test_a_path_that_no_file_can_have_is_an_error_of_ours(call, bad):
         if bad == "ring":
             os.remove(f"ring{ENDS[call]}")
             os.symlink(f"ring{ENDS[call]}", f"ring{ENDS[call]}")
+    if call == "export as a folder" and bad == "folder":
+        bad = "file"
     with pytest.raises(LoopwrightError) as caught:
-        PYTHON[call](BAD[bad])
+        PYTHON[call](BAD.get(bad, bad))
     said = str(caught.value)
     assert len(said) < 1000
     assert "\0" not in said
-    assert shown(BAD[bad])[:100] in said
+    assert shown(BAD.get(bad, bad))[:100] in said
 
 
-@pytest.mark.parametrize("call", ["export", "report", "plot", "saved model", "export_lines"])
+@pytest.mark.parametrize(
+    "call", ["export", "export as a folder", "report", "plot", "saved model", "export_lines"]
+)
 def test_nothing_makes_a_folder_in_python_or_on_the_command_line(call):
     with pytest.raises(LoopwrightError, match=r"there is no folder none; make it first"):
         PYTHON[call]("none/such")

@@ -6,13 +6,10 @@ convention of TVM's functions; an exported folder has the functions that its hea
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from loopwright.codegen.c.emit import emit_function
 from loopwright.codegen.c.text import comment
 from loopwright.codegen.library.header import C_TYPES
-from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler
+from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler, scratch
 from loopwright.codegen.target import resolve
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.target import Target
@@ -79,8 +76,8 @@ def compile_source(source: str, target: Target, assembly: bool = False) -> bytes
     """The object file of C source, or its assembly. Raises `BuildError` with the compiler's
     words."""
     flags = [*_FLAGS, *_machine(target), "-I", str(RUNTIME)]
-    with tempfile.TemporaryDirectory() as folder:
-        text, made = Path(folder) / "kernel.c", Path(folder) / "kernel.o"
+    with scratch() as folder:
+        text, made = folder / "kernel.c", folder / "kernel.o"
         text.write_text(source)
         step = "-S" if assembly else "-c"
         find_compiler(target.triple).run(*flags, step, text, "-o", made)

@@ -27,6 +27,7 @@ from loopwright.codegen.library.linker import RUNTIME
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import LibraryError
+from loopwright.paths import new_folder, why
 
 _RUNTIME_FILES = ("base.h", "base.c", "pool.c", "workspace.c", "elements.h")
 _PER_LINE = 8  # numbers of a weight
@@ -59,20 +60,17 @@ def export_folder(
     try:
         (path / "runtime").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LibraryError(f"cannot write the library: {error}") from error
+        raise LibraryError(f"cannot write the library: {why(error)}") from error
     write_together({path / file: text.encode() for file, text in files.items()})
     return path
 
 
 def _check_folder(path: Path) -> None:
     """Raises `LibraryError` where no folder of ours can be: it is new, empty, or an export."""
+    new_folder(path, "the library", LibraryError)
     check_name(path.name, suffix="")
-    if not path.parent.is_dir():
-        raise LibraryError(f"{path}: there is no folder {path.parent}; make it first")
     if not path.exists():
         return
-    if not path.is_dir():
-        raise LibraryError(f"{path} is a file: give the export another name")
     beside = path / f"{path.name}.h"
     ours = beside.is_file() and MADE_BY in beside.read_text(errors="replace").partition("\n")[0]
     if not ours and any(path.iterdir()):
