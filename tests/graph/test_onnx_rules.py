@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from loopwright.graph.compile.model import build_model
 from loopwright.graph.errors import ModelError
-from tests.graph.onnx_nodes import computed
+from tests.graph.onnx_nodes import computed, node_model
 
 pytestmark = pytest.mark.onnx
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -175,3 +176,31 @@ def test_what_goes_from_space_to_depth_comes_back(mode):
     assert deep.shape == (2, 12, 2, 3)
     back = computed("DepthToSpace", {"x": deep}, blocksize=2, mode=mode)
     np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_weights_of_four_bits_become_real_numbers(dtype):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, low = np.eye(6, dtype=np.float32), -8 if dtype == "int4" else 0
+    numbers = np.arange(30).reshape(6, 5) % 16 + low
+    known = {
+        "w": numbers.astype(getattr(ml_dtypes, dtype)),
+        "s": np.arange(1, 6, dtype=np.float32),
+        "z": np.arange(5).astype(getattr(ml_dtypes, dtype)),
+    }
+    model = node_model("DequantizeLinear", {}, known, opset=21, axis=1)
+    model.graph.input.add().CopyFrom(node_model("Relu", {"x": x}).graph.input[0])
+    model.graph.node.add(op_type="MatMul", input=["x", "y0"], output=["y"])
+    model.graph.output[0].name = "y"
+    wanted = (numbers - np.arange(5)) * np.arange(1, 6)
+    np.testing.assert_array_equal(build_model(model, threads=1)(x), wanted)
+
+
+def test_negative_indices_count_from_the_end_at_a_call_too():
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    rows, places = np.array([-1, 0, -4]), np.array([[-1, 2], [0, -2]])
+    np.testing.assert_array_equal(computed("Gather", {"x": x, "i": rows}), x[rows])
+    np.testing.assert_array_equal(computed("GatherND", {"x": x, "i": places}), x[[-1, 0], [2, -2]])
+    columns = np.array([[-1, 0], [5, -6], [-3, 3], [-2, 1]])
+    found = computed("GatherElements", {"x": x, "i": columns}, axis=1)
+    np.testing.assert_array_equal(found, np.take_along_axis(x, columns % 6, 1))
