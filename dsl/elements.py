@@ -1,7 +1,7 @@
 """The operators and functions of elements: the name of each, and what it is in NumPy.
 
-`codegen/tir` and `codegen/gpu` have tables of the same names. An operator of the tables is in the
-notation as soon as all three have it.
+`codegen/tir`, `codegen/gpu` and `codegen/c` have the same names. An operator of the tables is in
+the notation as soon as all of them have it.
 """
 
 from __future__ import annotations

@@ -68,13 +68,19 @@ class _Function:
         return name
 
     def _declare(self, b: Buffer, kind: str) -> str:
-        name = self.buffers[b.name] = c_name(b.name, set(self.live))
-        self.live[name] = kind
+        name = self.buffers[b.name] = self._new(b.name, kind)
         return name
 
     def _variable(self, var: Var) -> str:
-        name = self.places.names[var] = c_name(var.name, set(self.live))
-        self.live[name] = f"{_INDEX} "
+        self.places.fixed.pop(var, None)
+        name = self.places.names[var] = self._new(var.name, f"{_INDEX} ")
+        return name
+
+    def _new(self, wanted: str, kind: str) -> str:
+        """The C name of a variable that comes into scope."""
+        name = c_name(wanted, set(self.live))
+        self.live[name] = kind
+        self.places.used.discard(name)  # another one, whose scope has ended
         return name
 
     # ---- statements ----
@@ -106,8 +112,7 @@ class _Function:
             if isinstance(stmt, Allocate):
                 return lines + self._allocated(stmt.buffer, body[n + 1 :], depth)
             if isinstance(stmt, Loop):
-                alone = len(body) == 1
-                lines += self._loop(stmt, depth, alone)
+                lines += self._loop(stmt, depth, alone=len(body) == 1)
             elif isinstance(stmt, Store):
                 lines += self._stored(stmt, pad)
         return lines
@@ -165,8 +170,7 @@ class _Function:
         var = self._variable(loop.var)
         begin, end = f"{_INDEX} {var} = 0", str(int(loop.extent))
         if bound is not None:
-            last = c_name(f"{var}_end", set(self.live))
-            self.live[last] = f"{_INDEX} "
+            last = self._new(f"{var}_end", f"{_INDEX} ")
             begin, end = f"{begin}, {last} = lw_least({bound}, {end})", last
         body = self.block(loop.body, depth + 1)
         self.live = live
@@ -198,8 +202,7 @@ class _Function:
             return self._once(chain[-1].body, depth, alone)
         pad, around, used = "  " * depth, dict(self.live), self.places.used
         heap, self.heap, self.places.used = self.heap, [], set()
-        counter, lines, rest = c_name("iteration", set(self.live)), [], total
-        self.live[counter] = f"{_INDEX} "
+        counter, lines, rest = self._new("iteration", f"{_INDEX} "), [], total
         counters = []
         for each in chain:
             size = int(each.extent)

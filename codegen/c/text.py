@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 
-from loopwright.codegen.library.header import is_identifier
+from loopwright.codegen.library.header import is_variable
 
 OTHER, SUM, PRODUCT, UNARY, ATOM = range(5)
 """How tightly an expression binds; what is looser than asked gets parentheses."""
 
-# The C library's, which functions and macros of generated code must find.
+# What generated code itself calls, or names.
 _TAKEN = re.compile(
-    r"lw_.*|LW_.*|chunk|group|data|with|end|status|NULL|NAN|INFINITY|HUGE.*|M_.*|MATH_.*|FP_.*"
-    r"|U?INT.*_C|.*_t|unix|linux|i386|(exp|exp2|expm1|log|log2|log10|log1p|sqrt|sin|cos|tan|asin"
+    r"chunk|group|data|with|end|status|(exp|exp2|expm1|log|log2|log10|log1p|sqrt|sin|cos|tan|asin"
     r"|acos|atan|sinh|cosh|tanh|asinh|acosh|atanh|erf|floor|ceil|trunc|rint|fabs|pow|atan2|fmod)f?"
 )
 
@@ -46,7 +45,7 @@ def product(x: Text, y: Text) -> Text:
 def c_name(name: str, taken: set[str]) -> str:
     """A name for a variable of C, as near as can be to `name`, that is not taken."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if not is_identifier(text) or _TAKEN.fullmatch(text):
+    if not is_variable(text) or _TAKEN.fullmatch(text):
         text = f"x_{text}"
     while text in taken:
         text += "_"

@@ -46,7 +46,7 @@ _SUFFIX = {
 _OWN = ("min", "max", "floordiv", "mod", "rsqrt", "sigmoid")
 """Functions of floats that elements.h has."""
 _C_NAMES = {"abs": "fabs", "round": "rint"}
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"} | COMPARISONS
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _LEVELS = {"add": SUM, "sub": SUM, "mul": PRODUCT, "div": PRODUCT}
 _LOGICAL = {"and": "&&", "or": "||"}
 _BITWISE = {"and": "&", "or": "|", "xor": "^"}

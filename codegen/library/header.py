@@ -46,6 +46,11 @@ _KEYWORDS = """
     co_await co_return co_yield const_cast consteval constinit dynamic_cast not_eq or_eq
     reinterpret_cast static_assert static_cast thread_local xor_eq"""
 _RESERVED = frozenset(_KEYWORDS.split())
+_MACROS = re.compile(
+    r"lw_.*|LW_.*|kernel_.*|NULL|NAN|INFINITY|HUGE.*|M_.*|MATH_.*|FP_.*|U?INT.*_(C|MAX|MIN)|.*_t"
+    r"|SIZE_MAX|EOF|errno|stdin|stdout|stderr|assert|unix|linux|i386"
+)
+"""Names that headers of C, or our run-time, may have given a meaning."""
 
 _ARENA_ALIGNMENT = 64
 
@@ -56,6 +61,11 @@ MADE_BY = "made by Loopwright"
 def is_identifier(name: str) -> bool:
     """Return whether `name` can name something in C and in C++."""
     return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)) and name not in _RESERVED
+
+
+def is_variable(name: str) -> bool:
+    """Return whether `name` can name a parameter, whatever headers are included before."""
+    return is_identifier(name) and not _MACROS.fullmatch(name)
 
 
 def is_function(name: str) -> bool:
@@ -110,11 +120,11 @@ class Names:
     @staticmethod
     def choose(signature: Signature) -> Names:
         """Names that are legal, distinct, and as near as can be to those in Python."""
-        taken = ("prepared", "status", "threads", "pointers", "stream", "block")
+        taken = ("prepared", "status", "threads", "pointers", "arrays", "stream", "block")
         chosen = dict.fromkeys(taken, "")
         for p in (*signature.inputs, *signature.outputs):
             name = re.sub(r"\W", "_", p.name, flags=re.ASCII)
-            name = name if is_identifier(name) else f"x_{name}"
+            name = name if is_variable(name) else f"x_{name}"
             while name in chosen.values() or name in chosen:
                 name += "_"
             chosen[p.name] = name

@@ -73,6 +73,22 @@ def test_the_source_names_what_is_computed_and_nothing_of_tvm(product):
     assert max(map(len, source.splitlines())) < 140
 
 
+def test_names_of_c_and_of_the_run_time_may_be_those_of_tensors(tmp_path):
+    names = ["float", "exp", "lw_check", "chunk", "status", "NAN", "größe", "M_PI"]
+    tensors = [lw.tensor(name, (33, 40)) for name in names]
+    out, (i, j) = lw.tensor("kernel_main_part1"), lw.indices("data with")
+    total = tensors[0][i, j]
+    for tensor in tensors[1:]:
+        total = total + lw.exp(tensor[i, j])
+    out[i, j] = total
+    library = lw.build(lw.workload(out), target="c", threads=2)
+    code = compiled(library.export(tmp_path / "made"))
+    inputs = [np.full((33, 40), n, np.float32) for n in range(len(names))]
+    found = np.empty((33, 40), np.float32)
+    called(code.made, *inputs, found)
+    np.testing.assert_allclose(found, np.exp(np.arange(1, len(names))).sum(), rtol=1e-5)
+
+
 def test_the_folder_names_no_header_but_its_own_and_the_c_library_s(product, tmp_path):
     folder = product.export(tmp_path / "product")
     for path in folder.rglob("*.[ch]"):
