@@ -146,6 +146,20 @@ def test_c_source_gives_the_same_results(name):
     assert_configs_equal_oracle(workload, configs, target="c", threads=2)
 
 
+def test_the_code_of_a_library_can_be_read_whether_it_is_bound_or_not():
+    A, B, C = lw.tensor("A", (24, 32)), lw.tensor("B", (32, 48), constant=True), lw.tensor("C")
+    i, j, k = lw.indices("i j k")
+    C[i, j] += A[i, k] * B[k, j]
+    marks = {"cpu": {"asm": "__tvm_ffi_main:", "llvm": "define ", "tree": "for "}}
+    marks["c"] = {"asm": "__tvm_ffi_main:", "c": "for (", "tree": "for "}
+    for target, kinds in marks.items():
+        library = lw.build(lw.workload(C), target=target)
+        bound = library.bind(B=np.ones((32, 48), np.float32))
+        for kind, mark in kinds.items():
+            assert mark in library.source(kind)
+            assert mark in bound.source(kind)
+
+
 def test_the_c_source_can_be_read():
     assert "for (" in lw.build(matmul(), target="c").source("c")
 
