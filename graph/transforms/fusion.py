@@ -39,6 +39,8 @@ from loopwright.graph.transforms.reshape import only_reshapes, view_offset
 Part = Definitions | Foreign
 
 
+_MOST_FUSED = 128
+"""Definitions of a step: the time to compile one grows by the square of their number."""
 _IMAGE = 4
 """Axes of what convolutions read, and of what `graph.transforms.layout` lays out anew."""
 
@@ -153,7 +155,8 @@ class _Fusion:
         roots = {self.find(n) for n in (*path, end)}
         own = set[Tensor]().union(*(self.owned[n] for n in roots))
         read = set[Tensor]().union(*(self.read[n] for n in roots)) - own
-        if len(read) + len(self.parts[end].tensors) > MOST_ARGUMENTS:
+        arguments = len(read) + len(self.parts[end].tensors)
+        if arguments > MOST_ARGUMENTS or len(own) > _MOST_FUSED:
             return
         kind = max(self.kinds[n] for n in roots)
         target = self.find(end)

@@ -53,3 +53,21 @@ def test_a_part_of_what_is_computed_is_an_output_of_its_own():
     wanted = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     made = build_model(model, threads=1)(x)
     np.testing.assert_allclose(made, wanted[5:7], rtol=1e-4, atol=1e-6)
+
+
+def test_a_long_chain_of_elements_becomes_several_steps():
+    """One would take minutes to compile."""
+    from onnx import TensorProto, ValueInfoProto, helper
+
+    chain = [("Sin", "Neg")[n % 2] for n in range(400)]
+    nodes = [helper.make_node(op, [f"v{n}"], [f"v{n + 1}"]) for n, op in enumerate(chain)]
+    x = helper.make_tensor_value_info("v0", TensorProto.FLOAT, (8,))
+    graph = helper.make_graph(nodes, "g", [x], [ValueInfoProto(name="v400")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    built = build_model(model, threads=1, check=False)
+    assert 4 <= len(built.work.network.steps) <= 8
+    given = np.linspace(-1, 1, 8, dtype=np.float32)
+    wanted = given.astype(np.float64)
+    for _ in range(200):
+        wanted = -np.sin(wanted)
+    np.testing.assert_allclose(built(given), wanted, rtol=1e-3, atol=1e-5)
