@@ -65,9 +65,9 @@ class Worker:
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
         self._known: list[int] = []  # its number, once it has told
-        pipes = (self._in, self._out)
+        self._files = [self._in, self._out]
         self._end = weakref.finalize(
-            self, _end, fork_server, self._known, pipes, self._printed, os.getpid()
+            self, _end, fork_server, self._known, self._files, self._printed, os.getpid()
         )
         self._begin(_START)
 
@@ -156,6 +156,8 @@ class Worker:
         if self.pid is None:
             self.pid = int(message.header["pid"])
             self._known.append(self.pid)
+            with contextlib.suppress(OSError):  # old systems have none
+                self._files.append(os.pidfd_open(self.pid))
             self.fork_server.proven = True
         if (fault := message.header.get("fault")) is not None:
             raise DeviceError(f"this machine cannot go on: {fault}")
@@ -185,17 +187,22 @@ def _pipe() -> tuple[int, int]:
 
 
 def _end(
-    fork_server: ForkServer, pid: list[int], pipes: Sequence[int], printed: IO[bytes], owner: int
+    fork_server: ForkServer, pid: list[int], files: Sequence[int], printed: IO[bytes], owner: int
 ) -> None:
+    """Kill a worker and close the files, its pipes and its handle, if there is one."""
     if os.getpid() != owner:
         return  # a fork of the parent that ends
-    # Without a fork server the number may be another's; a worker ends with its pipes, too.
+    # Without a fork server the number may be another's. A worker ends with its pipes, too, but for
+    # one that is stopped.
     for number in pid if fork_server.alive else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(number, signal.SIGKILL)
         fork_server.status(number)
-    for pipe in pipes:
-        os.close(pipe)
+    for handle in files[2:] if pid and not fork_server.alive else ():
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    for file in files:
+        os.close(file)
     printed.close()
 
 

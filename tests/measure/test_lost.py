@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,20 @@ def test_a_worker_that_goes_on_is_kept(workers, monkeypatch):
     timer.join()
     assert reply.failure.kind == "run"
     assert worker.alive
+
+
+def test_a_stopped_worker_does_not_outlive_the_pool_though_its_fork_server_was_killed(workers):
+    workers.start(1)
+    worker, server = workers.workers[0].pid, workers._fork_server.pid
+    os.kill(worker, signal.SIGSTOP)
+    os.kill(server, signal.SIGKILL)
+    workers._fork_server._process.wait()
+    workers.close()
+    for _ in range(100):  # whoever adopts it takes a moment
+        if not os.path.exists(f"/proc/{worker}"):
+            return
+        time.sleep(0.05)
+    assert Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_process_that_is_stopped_is_told_from_others():
