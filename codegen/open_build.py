@@ -39,15 +39,23 @@ def build_open(
         )
     word = Numerics.of(numerics)
 
-    def defaults(sizes: Mapping[str, int]) -> Iterator[Config]:
-        fixed = workload.at(**sizes)
-        sketch = default_sketch(fixed, target, word)
-        yield sketch.at(sketch.default)
-        if sketch.derivation:  # a rewrite may have no form for other sizes
-            sketch = default_sketch(fixed, target, word, frozenset(sketch.derivation.names))
-            yield sketch.at(sketch.default)
+    def choose(sizes: Mapping[str, int]) -> Iterator[Config]:
+        return default_configs(workload, target, word, sizes)
 
-    return open_library(cover(workload, target, defaults), workload, target, name, str(word))
+    return open_library(cover(workload, target, choose), workload, target, name, str(word))
+
+
+def default_configs(
+    workload: Workload, target: Target, numerics: Numerics, sizes: Mapping[str, int]
+) -> Iterator[Config]:
+    """The default config of a workload with dims at some sizes; where it has rewrites, which may
+    have no form for others, also the one without them."""
+    fixed = workload.at(**sizes)
+    sketch = default_sketch(fixed, target, numerics)
+    yield sketch.at(sketch.default)
+    if sketch.derivation:
+        sketch = default_sketch(fixed, target, numerics, frozenset(sketch.derivation.names))
+        yield sketch.at(sketch.default)
 
 
 def open_library(
@@ -57,8 +65,8 @@ def open_library(
     programs = merged(workload, [p.tree for p in made.programs])
     arguments = (*programs.inputs, *programs.prepared, *programs.outputs)
     functions = {
-        f"main{k}": emit(f"main{k}", arguments, body, target, dims=made.dims)
-        for k, body in enumerate(programs.bodies)
+        f"main{k}": emit(f"main{k}", arguments, body, p.target, dims=made.dims)
+        for k, (p, body) in enumerate(zip(made.programs, programs.bodies, strict=True))
     }
     if programs.prepared:
         alone = replace(target, threads=1)
@@ -91,6 +99,7 @@ def _described(program: OpenProgram) -> dict[str, Any]:
     return {
         "config": program.config.to_json(),
         "made_for": [dict(sizes) for sizes in program.made_for],
+        "threads": program.target.threads,
         "takes": {d.name: [d.low, d.high] for d in program.dims},
     }
 

@@ -1,68 +1,29 @@
-"""`tune`: Algorithm 1 of the AutoTVM paper, from a workload to the fastest program found."""
+"""`tune`: from a workload to the fastest programs found."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from loopwright.costmodel.model import CostModel
-from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, as_workload
-from loopwright.explore.budget import Budget, Interrupted, TuningError
-from loopwright.explore.finalize import INTERRUPTED, finalize, unmeasured
+from loopwright.dsl.workload import Workload, any_workload
+from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.open_tune import OpenTuned, tune_open
 from loopwright.explore.report.callbacks import Callback, display, is_watched
-from loopwright.explore.session import Session
+from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
 from loopwright.explore.strategies.annealing import Schedule
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Mask, Points
-from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
-from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
-from loopwright.explore.zero_shot import ZeroShot
-from loopwright.measure.device import Device, DeviceError, Measurement
-from loopwright.measure.tabular import TabularDevice
+from loopwright.explore.tuner import StrategyLike
+from loopwright.measure.device import Device
 from loopwright.measure.timing import Timing
 from loopwright.paths import new_file
-from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
-from loopwright.transfer.records.store import RecordError, RecordStore
-
-SHARE, MOST = 0.25, 64
-"""b, the candidates that are chosen together with one model: a share of those measured so far,
-within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-GO_ON = ("gbt", "mlp", "blend")
-"""The models that go on from the shipped one: they rank, by the features that it reads."""
-ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
-"""Precision of measurements when there is no time."""
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """Options of a search, as the parameters of `tune` say."""
-
-    records: str | os.PathLike[str] | None = "tuning.db"
-    seed: int = 0
-    strategy: StrategyLike = "annealing"
-    model: str | CostModel = "gbt"
-    callbacks: Sequence[Callback] = ()
-    transfer: Transfer = AUTO
-    numerics: Numerics = Numerics.STANDARD
-    batch: int | None = None
-    schedule: Schedule | None = None
-
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
-        check_transfer(self.transfer)
-        if self.batch is not None and self.batch < 1:
-            raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
+from loopwright.transfer.pretrained.base import AUTO, Transfer
+from loopwright.transfer.records.store import RecordError
 
 
 def tune(  # noqa: PLR0913 - what users choose
@@ -84,7 +45,8 @@ def tune(  # noqa: PLR0913 - what users choose
     batch: int | None = None,
     schedule: Schedule | None = None,
     progress: bool | None = None,
-) -> Tuned:
+    sizes: Sequence[Mapping[str, int]] | None = None,
+) -> Tuned | OpenTuned:
     """Search the space of a workload for its fastest program on a machine.
 
     It takes 1000 trials or 15 minutes; `effort="quick"` two minutes, `"instant"` seconds.
@@ -93,6 +55,9 @@ def tune(  # noqa: PLR0913 - what users choose
     trials that were done, so that after all of them it compares the best once more. Ctrl-C ends
     the search with `Interrupted`, whose `tuned` is what was found. If the device or the store
     fails meanwhile, the result is what was found, and its `notes` say so.
+
+    A workload with dims is searched at a few of its sizes; the best of all are measured at others,
+    and at most eight programs are kept that together lose least. The result is an `OpenTuned`.
 
     Parameters
     ----------
@@ -120,6 +85,9 @@ def tune(  # noqa: PLR0913 - what users choose
     schedule: its ε, λ and α, and the annealing's numbers.
     progress: whether to show on standard error how it goes; by default in a terminal and in a
         notebook, unless there are callbacks.
+    sizes: of a workload with dims, the values of its dims that calls will have, such as
+        `[{"n": 128}, {"n": 512}]`, each as often as it matters; by default all that are allowed,
+        evenly in the logarithm.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
@@ -127,7 +95,7 @@ def tune(  # noqa: PLR0913 - what users choose
     what it has; `KeyboardInterrupt` at Ctrl-C before
     anything was measured.
     """
-    workload = as_workload(workload)
+    workload = any_workload(workload)
     if progress is None:
         progress = not callbacks and is_watched()
     if progress:
@@ -141,154 +109,11 @@ def tune(  # noqa: PLR0913 - what users choose
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         device = device or stack.enter_context(_local(target, threads, timing))
-        return _search(workload, device, budget, options)
-
-
-def _search(workload: Workload, device: Device, budget: Budget, options: TuneOptions) -> Tuned:
-    """`tune` with a budget on a device, which stays open."""
-    with ExitStack() as stack:
-        store = None
-        if options.records is not None:
-            store = stack.enter_context(RecordStore(options.records))
-        preparing = None
-        if budget.zero_shot and budget.trials:  # while the model chooses
-            preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
-        points = _space(workload, device, options.numerics)
-        callbacks, seed = options.callbacks, options.seed
-        session = Session(workload, points, device, store, budget, callbacks, seed, preparing)
-        with _shown(session):
-            base = _base(session, options)
-            strategy = options.strategy
-            if budget.zero_shot:
-                strategy = _zero_shot(session, strategy, base)
-            tuner = Tuner(
-                EncodedSpace(points, _legal(device, points)),
-                strategy,
-                options.model,
-                seed,
-                schedule=options.schedule,
-                base=base,
-                begin=_begin(session) if strategy == "transfer" else None,
-            )
-            if not budget.trials:
-                result = unmeasured(session, tuner)
-            else:
-                result = finalize(session, _run(session, tuner, options.batch))
-    for callback in callbacks:
-        callback.finish(result)
-    if result.end == INTERRUPTED:
-        raise Interrupted(result)
-    return result
-
-
-def algorithm_1(
-    session: Session, tuner: Tuner, earlier: Sequence[Measurement], batch: int | None = None
-) -> str:
-    """Algorithm 1 of Chen et al. 2018, *Learning to optimize tensor programs*; why it ended.
-
-    D ← ∅                                            (here: what `earlier` sessions measured)
-    while n_trials < max_n_trials do
-      Q ← run parallel simulated annealing to collect candidates in S_e, by energy f̂
-      S ← run greedy submodular optimization to pick a (1-ε)b-subset from Q, by Eq. 3
-      S ← S ∪ {εb candidates sampled at random}
-      for s in S do  c ← f(g(e, s));  D ← D ∪ {(e, s, c)}
-      update f̂ using D
-      n_trials ← n_trials + b
-    s* ← argmin of c over D
-    """
-    tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
-    while left := session.trials_left:
-        b = batch or min(max(int(SHARE * len(session.history)), tuner.strategy.least), MOST)
-        with session.timed("choosing"):
-            session.update("choosing")
-            configs = tuner.ask(min(b, left))  # Q, then S: Annealing._propose
-        measured = session.measure(configs)
-        with session.timed("learning"):
-            session.update("learning")
-            tuner.tell([m.config for m in measured], [m.cost for m in measured])
-        if tuner.exhausted:
-            return "the space is exhausted"
-    return f"budget of {session.budget} used"
-
-
-def _base(session: Session, options: TuneOptions) -> StoredModel | None:
-    """The global model that a search begins with, if it begins with one."""
-    transfer, strategy, model = options.transfer, options.strategy, options.model
-    fits = strategy in MODELLED and isinstance(model, str) and model != "random"
-    if transfer == AUTO:
-        if not fits or isinstance(session.device, TabularDevice):
-            return None
-        if model not in GO_ON:
-            session.note(f"no model is shipped for model={model!r} to go on from")
-            return None
-    elif transfer is not None and not fits:
-        raise TuningError(
-            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'transfer', and a "
-            "model that is named and learns: leave it out, or give base= to the one that you make"
-        )
-    with session.timed("starting"):
-        store = None if session.budget.zero_shot else session.store
-        base = find_base(transfer, session.workload, session.device.target, store)
-    for note in base.notes:
-        session.note(note)
-    return base.model
-
-
-def _begin(session: Session) -> Config | None:
-    """Best config of another machine, the nearest first, if there are records of any."""
-    if session.store is None:
-        return None
-    here = session.device.fingerprint()
-    target = session.device.target
-    found = session.store.best(
-        session.workload, target, "any", machine=here, besides=here, among=session.space
-    )
-    if found is None:
-        return None
-    machine = found.machine.get("processor", "another machine")
-    session.note(f"begins with what was best on {machine}")
-    return found.config
-
-
-def _zero_shot(session: Session, strategy: StrategyLike, base: StoredModel | None) -> StrategyLike:
-    """Strategy for when there is no time: the global model, if there is one."""
-    if base is not None:
-        if session.budget.trials:
-            return functools.partial(ZeroShot, model=base)
-        return functools.partial(ZeroShot, model=base, sketches=12, kept=2)  # within a second
-    session.note("there is no global model to choose by: rules of thumb do")
-    return strategy
-
-
-def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
-    """Search; why it ended, an interrupt by the user included."""
-    earlier = session.resume()  # an interrupt from now on leaves what was found before
-    try:
-        if session.preparing is None:
-            with session.timed("starting"):
-                session.device.check()
-        return algorithm_1(session, tuner, earlier, batch)
-    except KeyboardInterrupt:
-        if not session.ranked():
-            raise
-        return INTERRUPTED
-    except DeviceError as error:
-        if not session.ranked() or len(session.history) == session.resumed:
-            raise
-        session.note(f"the search ends early, with what it has: {error}")
-        return "the device failed"
-
-
-@contextmanager
-def _shown(session: Session) -> Iterator[None]:
-    """Callbacks begin before anything is measured, and stop whatever happens."""
-    for callback in session.callbacks:
-        callback.start(session.progress("starting"))
-    try:
-        yield
-    finally:
-        for callback in session.callbacks:
-            callback.stop()
+        if workload.dims:
+            return tune_open(workload, device, budget, options, sizes)
+        if sizes is not None:
+            raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")
+        return search(workload, device, budget, options)
 
 
 def _local(
@@ -297,18 +122,3 @@ def _local(
     from loopwright.measure.local import LocalDevice
 
     return LocalDevice(target, threads, timing=timing)
-
-
-def _space(workload: Workload, device: Device, numerics: Numerics) -> Space:
-    if not isinstance(device, TabularDevice):
-        return space(workload, device.target, numerics)
-    if workload != device.space.workload:
-        raise TuningError(f"{device.name} is a table of another workload: tune that of its space")
-    return device.space
-
-
-def _legal(device: Device, points: Space) -> Callable[[Points], Mask] | None:
-    """The points of a table, or of a space."""
-    if isinstance(device, TabularDevice):
-        return by_sketch(points, device.legal)
-    return legal_points(points)

@@ -91,18 +91,17 @@ class TimeModel:
             raise ModelError("this model has not learned anything yet: fit it first")
         return np.exp(self._forward(self._weights, self._standard(self._logs(inputs)))[0])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file of JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """A value that `json` can write, and `from_json` reads."""
         if not self.ready:
             raise ModelError("this model has not learned anything yet: fit it before saving it")
         numbers = {"mean": self._mean, "deviation": self._deviation, "weights": self._weights}
         content = {name: value.tolist() for name, value in numbers.items()}
-        write_model(path, _KIND, {"names": list(self.names), "seed": self.seed, **content})
+        return {"names": list(self.names), "seed": self.seed, **content}
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> TimeModel:
-        """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, _KIND)
+    def from_json(content: Any) -> TimeModel:
+        """The inverse of `to_json`. Raises `ModelError` for anything else."""
         try:
             model = TimeModel(content["names"], content["seed"])
             count = len(model.names)
@@ -110,8 +109,20 @@ class TimeModel:
             model._deviation = _numbers(content["deviation"], count)
             model._weights = _numbers(content["weights"], model.parameters)
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{path} is damaged ({error!r}); save it again") from error
+            raise ModelError(f"no time model: {error!r}") from error
         return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file of JSON."""
+        write_model(path, _KIND, self.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> TimeModel:
+        """Read what `save` wrote; `ModelError` for anything else."""
+        try:
+            return TimeModel.from_json(read_model(path, _KIND)[1])
+        except ModelError as error:
+            raise ModelError(f"{path} is damaged ({error}); save it again") from error
 
     def to_c(self, function: str = "predicted_seconds") -> str:
         """C source of `double function(const double *inputs)`, seconds for positive inputs in the

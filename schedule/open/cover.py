@@ -46,23 +46,33 @@ def cover(workload: Workload, target: Target, choose: Choose) -> Cover:
 
     Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
     """
-    dims = workload.dims
     programs: list[OpenProgram] = []
-    for sizes in _spread(dims):
+    for sizes in _spread(workload.dims):
         _add(programs, workload, target, choose(sizes), sizes)
-    while (left := _uncovered(dims, programs)) is not None:
-        if len(programs) >= MOST_PROGRAMS:
+    return completed(workload, target, programs, choose)
+
+
+def completed(
+    workload: Workload, target: Target, programs: Sequence[OpenProgram], choose: Choose
+) -> Cover:
+    """Some programs, and others for the sizes that none of these is right for.
+
+    Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
+    """
+    dims, made = workload.dims, list(programs)
+    while (left := _uncovered(dims, made)) is not None:
+        if len(made) >= MOST_PROGRAMS:
             raise ConfigError(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
             )
         below = _smaller(dims, left, 2)
-        made = _widest(workload, target, choose(below), below)
-        if made is None or not made.takes(left):
-            made = _widest(workload, target, choose(left), left)
-        if made is None:
+        one = _widest(workload, target, choose(below), below)
+        if one is None or not one.takes(left):
+            one = _widest(workload, target, choose(left), left)
+        if one is None:
             raise ConfigError(f"no program for {left} has a form for other sizes too")
-        programs.append(made)
-    return Cover(dims, tuple(programs), rules(dims, programs))
+        made.append(one)
+    return Cover(dims, tuple(made), rules(dims, made))
 
 
 def _add(

@@ -1,0 +1,401 @@
+"""Tuning of workloads with dims: a few programs that together lose least over all sizes.
+
+Searches at a few sizes give candidates. All of them are measured at sizes drawn as calls will have
+them, those with many threads beside their twins with one. A greedy cover keeps the programs that
+lose least, and NN+C learns the time of each, which chooses among them for every size.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.open_library import OpenLibrary
+from loopwright.codegen.open_build import default_configs, open_library
+from loopwright.costmodel.models.time_model import TimeModel
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.oracle import random_inputs
+from loopwright.dsl.size import Dim
+from loopwright.dsl.words import counted, html_table
+from loopwright.dsl.workload import Workload
+from loopwright.explore.budget import Budget, Interrupted, TuningError
+from loopwright.explore.search import TuneOptions, search
+from loopwright.explore.tuned import Tuned
+from loopwright.measure.device import Device
+from loopwright.measure.tabular import TabularDevice
+from loopwright.measure.timing import Timer, Timing, in_rounds, typical
+from loopwright.schedule.open.cover import MOST_PROGRAMS, Cover, completed, rules
+from loopwright.schedule.open.program import OpenProgram, open_program
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Target
+
+_SEARCHED = 5  # sizes
+_BEST = 3  # configs of each search that are tried at other sizes
+_SHARE = 0.7  # of the minutes, for the searches
+_SAMPLED = 24  # sizes at which all candidates are measured
+_LEARNED = 48  # further ones, at which those that are kept are
+_MOST_KEPT = 8
+_WORTH = 0.004  # least gain in the mean logarithm of time for which one more program is kept
+_LINES = 48  # of the grid of a dim in which a program is chosen for each cell, of one dim in all
+_SMALL = 20_000_000  # operations from which on one thread alone is not tried
+_NEAR = 1.25  # times the least: programs that are slower at a size are not measured again there
+_ROUNDS = 3
+_TIMING = Timing(cap=0.004, shortest=5e-4, retries=1)
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTuned:
+    """The result of `tune` for a workload with dims.
+
+    Attributes
+    ----------
+    library: the programs that were kept, in one library.
+    searches: the results of the searches, and the sizes that each was of.
+    seconds: of each kept program (rows) at each of `measured` (columns); infinite where it is not
+        right for a size.
+    loss: how much slower the chosen programs are than the best of the kept ones, as the geometric
+        mean over `measured`: 1.02 is two per cent.
+    spent: seconds by part.
+    end: why it ended.
+    """
+
+    workload: Workload
+    target: Target
+    library: OpenLibrary
+    searches: tuple[tuple[Sizes, Tuned], ...]
+    measured: tuple[Sizes, ...]
+    seconds: np.ndarray[Any, np.dtype[np.float64]]
+    loss: float
+    spent: Mapping[str, float]
+    end: str
+
+    def __str__(self) -> str:
+        dims = "; ".join(map(str, self.workload.dims))
+        at = ", ".join(_shown(sizes) for sizes, _ in self.searches)
+        return (
+            f"{counted(len(self.seconds), 'program')} for {dims}, after searches at {at} "
+            f"({self.end}); the choice loses {100 * (self.loss - 1):.1f} % at "
+            f"{counted(len(self.measured), 'measured size')}"
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows: dict[str, object] = {
+            "dims": "; ".join(map(str, self.workload.dims)),
+            "programs": len(self.seconds),
+            "searched at": ", ".join(_shown(sizes) for sizes, _ in self.searches),
+            "loss of the choice": f"{100 * (self.loss - 1):.1f} %",
+            "target": self.target,
+            "end": self.end,
+        }
+        return html_table("OpenTuned", rows)
+
+
+def tune_open(
+    workload: Workload,
+    device: Device,
+    budget: Budget,
+    options: TuneOptions,
+    sizes: Sequence[Sizes] | None = None,
+) -> OpenTuned:
+    """`tune` for a workload with dims, as `explore.tune` describes it. `sizes` are those of calls,
+    each as often as it matters."""
+    if isinstance(device, TabularDevice) or device.target.gpu is not None:
+        raise TuningError("a workload with dims is tuned on this machine's processor")
+    return _OpenTuning(workload, device, budget, options, sizes).run()
+
+
+class _OpenTuning:
+    def __init__(
+        self,
+        workload: Workload,
+        device: Device,
+        budget: Budget,
+        options: TuneOptions,
+        sizes: Sequence[Sizes] | None,
+    ) -> None:
+        self.workload, self.device, self.target = workload, device, device.target
+        self.budget, self.options = budget, options
+        self.rng = np.random.default_rng(options.seed)
+        self.given = None if sizes is None else _checked(workload, sizes)
+        self.spent: dict[str, float] = {}
+        self.searches: list[tuple[Sizes, Tuned]] = []
+        self.end = f"budget of {budget} used"
+        self.interrupted = False
+
+    def run(self) -> OpenTuned:
+        for sizes, part in self._parts():
+            with self._timed("searching"):
+                self._search(sizes, part)
+            if self.interrupted:
+                self.end = "interrupted"
+                break
+        with self._timed("generalizing"):
+            candidates = self._candidates()
+        result = self._measured(candidates) if self.budget.trials else self._unmeasured(candidates)
+        if self.interrupted:
+            raise Interrupted(result)
+        return result
+
+    # ---- candidates ----
+
+    def _parts(self) -> Iterator[tuple[Sizes, Budget]]:
+        """The sizes that are searched, and the budget of each."""
+        drawn = self._drawn(200, self.rng)
+        chosen = _far_apart(self.workload.dims, drawn, _SEARCHED)
+        minutes = self.budget.minutes * _SHARE / len(chosen)
+        trials = self.budget.trials
+        if trials and math.isfinite(trials):
+            trials = max(1, trials // len(chosen))
+        for sizes in chosen:
+            yield sizes, replace(self.budget, trials=trials, minutes=minutes)
+
+    def _search(self, sizes: Sizes, part: Budget) -> None:
+        try:
+            found = search(self.workload.at(**sizes), self.device, part, self.options)
+        except Interrupted as interrupted:
+            found, self.interrupted = interrupted.tuned, True
+        self.searches.append((sizes, found))
+
+    def _candidates(self) -> list[OpenProgram]:
+        """The programs of the best configs of all searches, and of default ones."""
+        programs: dict[tuple[Any, ...], OpenProgram] = {}
+
+        def add(config: Config, sizes: Sizes) -> None:
+            try:
+                made = open_program(self.workload, self.target, config, sizes)
+            except ConfigError:  # a rewrite may have no form for other sizes
+                return
+            programs.setdefault((made.config, made.dims), made)
+
+        for sizes, found in self.searches:
+            best = sorted(found.history, key=lambda m: m.cost)
+            configs = [found.config, *(m.config for m in best if math.isfinite(m.cost))]
+            for config in list(dict.fromkeys(configs))[:_BEST]:
+                add(config, sizes)
+            for config in default_configs(
+                self.workload, self.target, self.options.numerics, sizes
+            ):
+                add(config, sizes)
+        return list(programs.values())
+
+    def _unmeasured(self, candidates: Sequence[OpenProgram]) -> OpenTuned:
+        made = self._covering(list(candidates)[: MOST_PROGRAMS // 2])
+        library = self._library(made)
+        return self._result(library, (), np.empty((len(made.programs), 0)), 1.0)
+
+    def _covering(self, programs: list[OpenProgram]) -> Cover:
+        return completed(self.workload, self.target, programs, self._defaults)
+
+    def _defaults(self, sizes: Sizes) -> Iterator[Config]:
+        return default_configs(self.workload, self.target, self.options.numerics, sizes)
+
+    # ---- measurements ----
+
+    def _measured(self, candidates: list[OpenProgram]) -> OpenTuned:
+        with self._timed("building"):
+            twins = [self._alone(p) for p in candidates if self._is_small(p)]
+            candidates = [*candidates, *twins] if self.target.threads > 1 else candidates
+            parts = [
+                self._library(Cover(self.workload.dims, tuple(part), ()))
+                for part in _split(candidates, MOST_PROGRAMS)
+            ]
+        sampled = self._drawn(_SAMPLED, self.rng)
+        with self._timed("measuring"):
+            seconds = np.concatenate([self._times(lib, sampled) for lib in parts])
+        kept = _cover_of(seconds)
+        with self._timed("building"):
+            made = self._covering([candidates[k] for k in kept])
+            library = self._library(made)
+        more = [*sampled, *self._drawn(_LEARNED, self.rng)]
+        with self._timed("measuring"):
+            seconds = self._times(library, more)
+        with self._timed("learning"):
+            models = [self._model(more, row) for row in seconds]
+            made = replace(made, rules=self._rules(made, models))
+        library = self._with_rules(library, made, models)
+        chosen = [library.signature.program(sizes) for sizes in more]
+        best = seconds.min(axis=0)
+        loss = math.exp(np.mean([np.log(seconds[k, n] / best[n]) for n, k in enumerate(chosen)]))
+        return self._result(library, more, seconds, loss)
+
+    def _times(self, library: OpenLibrary, sizes: Sequence[Sizes]) -> Any:
+        """Seconds of every program at every size; infinite where it is not right for one."""
+        programs = self.programs[id(library)]
+        seconds = np.full((len(programs), len(sizes)), math.inf)
+        for n, each in enumerate(sizes):
+            able = [k for k, p in enumerate(programs) if p.takes(each)]
+            if not able:
+                continue
+            fixed = self.workload.at(**each)
+            data = dict(zip((t.name for t in fixed.inputs), random_inputs(fixed, self.rng)))
+            timers = []
+            for k in able:
+                one = library._at(each, k)
+                one = one.bind(**{name: data[name] for name in library.signature.constants})
+                call = one.prepare_call(*(data[p.name] for p in one.inputs))
+                timers.append(Timer(call, _TIMING))
+                seconds[k, n] = timers[-1].least
+            near = [t for t in timers if t.least < _NEAR * min(t.least for t in timers)]
+            for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
+                seconds[able[timers.index(timer)], n] = typical(samples)
+        return seconds
+
+    def _model(self, sizes: Sequence[Sizes], seconds: Any) -> TimeModel:
+        able = np.isfinite(seconds)
+        model = TimeModel([*(d.name for d in self.workload.dims), "c"], self.options.seed)
+        rows = np.array([self._inputs(each) for each in sizes])[able]
+        times = seconds[able]
+        if len(rows) < 2:  # a program for next to no sizes: it is not compared with others there
+            rows = np.repeat(rows if len(rows) else np.ones((1, len(model.names))), 2, axis=0)
+            times = np.repeat(times if len(times) else [1.0], 2)
+        model.fit(rows, times)
+        return model
+
+    def _inputs(self, sizes: Sizes) -> list[float]:
+        work = self.workload.at(**sizes)
+        return [*(float(sizes[d.name]) for d in self.workload.dims), float(max(1, work.flops))]
+
+    def _rules(self, made: Cover, models: Sequence[TimeModel]) -> Any:
+        def best(able: Sequence[int], sizes: Sizes) -> int:
+            inputs = [self._inputs(sizes)]
+            return min(able, key=lambda k: float(models[k].predict(inputs)[0]))
+
+        count = max(2, round(_LINES ** (1 / len(made.dims))))
+        lines = {
+            d.name: sorted(
+                {
+                    round(x) // d.multiple * d.multiple
+                    for x in np.geomspace(d.low, d.high, count + 1)
+                }
+            )
+            for d in made.dims
+        }
+        return rules(made.dims, made.programs, best, lines)
+
+    # ---- libraries ----
+
+    def _library(self, made: Cover) -> OpenLibrary:
+        library = open_library(
+            made, self.workload, self.target, "kernel", str(self.options.numerics)
+        )
+        self.programs = {**getattr(self, "programs", {}), id(library): made.programs}
+        return library
+
+    def _with_rules(
+        self, library: OpenLibrary, made: Cover, models: Sequence[TimeModel]
+    ) -> OpenLibrary:
+        extra = {**library.origin.extra, "times": [m.to_json() for m in models]}
+        signature = replace(library.signature, rules=made.rules)
+        return OpenLibrary(signature, library._binary, replace(library.origin, extra=extra))
+
+    def _alone(self, program: OpenProgram) -> OpenProgram:
+        return replace(program, target=replace(program.target, threads=1))
+
+    def _is_small(self, program: OpenProgram) -> bool:
+        return any(self.workload.at(**sizes).flops < _SMALL for sizes in program.made_for)
+
+    # ---- the rest ----
+
+    def _drawn(self, count: int, rng: np.random.Generator) -> list[Sizes]:
+        """Sizes of calls, as they will be: of those that were given, or evenly in the logarithm,
+        each part of the range as often as the others."""
+        if self.given is not None:
+            order = rng.permutation(len(self.given))
+            return [self.given[order[n % len(order)]] for n in range(count)]
+        columns = []
+        for d in self.workload.dims:
+            u = (rng.permutation(count) + rng.random(count)) / count
+            values = d.low * (d.high / d.low) ** u
+            columns.append([_nearest(v, d) for v in values])
+        names = [d.name for d in self.workload.dims]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _result(
+        self, library: OpenLibrary, measured: Sequence[Sizes], seconds: Any, loss: float
+    ) -> OpenTuned:
+        return OpenTuned(
+            self.workload,
+            self.target,
+            library,
+            tuple(self.searches),
+            tuple(measured),
+            seconds,
+            loss,
+            self.spent,
+            self.end,
+        )
+
+    def _timed(self, part: str) -> Any:
+        return _Clock(self.spent, part)
+
+
+class _Clock:
+    """Adds the seconds of a block to a part's."""
+
+    def __init__(self, spent: dict[str, float], part: str) -> None:
+        self.spent, self.part = spent, part
+
+    def __enter__(self) -> None:
+        self.start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        passed = time.monotonic() - self.start
+        self.spent[self.part] = self.spent.get(self.part, 0.0) + passed
+
+
+def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:
+    if isinstance(sizes, Mapping) or not sizes:
+        raise TuningError("sizes: give at least one mapping of a value to every dim, in a list")
+    for each in sizes:
+        workload.at(**each)  # which says what is wrong
+    return [dict(each) for each in sizes]
+
+
+def _far_apart(dims: Sequence[Dim], drawn: Sequence[Sizes], count: int) -> list[Sizes]:
+    """The largest of some sizes, and others that are farthest from those chosen so far, in the
+    logarithm."""
+    logs = np.array([[math.log(each[d.name]) for d in dims] for each in drawn])
+    chosen = [int(logs.sum(axis=1).argmax())]
+    nearest = np.abs(logs - logs[chosen[0]]).sum(axis=1)
+    while len(chosen) < count and nearest.max() > 0:
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, np.abs(logs - logs[chosen[-1]]).sum(axis=1))
+    return [drawn[k] for k in chosen]
+
+
+def _cover_of(seconds: Any) -> list[int]:
+    """The programs that together lose least, found one by one: at most `_MOST_KEPT`."""
+    able = np.isfinite(seconds).any(axis=0)
+    logs = np.log(np.where(np.isfinite(seconds), seconds, 1e9))[:, able]
+    chosen: list[int] = []
+    least = np.full(logs.shape[1], math.log(1e9))
+    while len(chosen) < _MOST_KEPT:
+        means = np.minimum(logs, least).mean(axis=1)
+        best = int(means.argmin())
+        if chosen and least.mean() - means[best] < _WORTH:
+            break
+        chosen.append(best)
+        least = np.minimum(least, logs[best])
+    return chosen
+
+
+def _split(programs: list[OpenProgram], count: int) -> list[list[OpenProgram]]:
+    return [programs[k : k + count] for k in range(0, len(programs), count)]
+
+
+def _nearest(value: float, known: Dim) -> int:
+    steps = round((value - known.low) / known.multiple)
+    return min(known.high, known.low + known.multiple * steps)
+
+
+def _shown(sizes: Sizes) -> str:
+    return " ".join(f"{name}={value}" for name, value in sizes.items())
