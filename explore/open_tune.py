@@ -42,6 +42,7 @@ _LEARNED = 48  # further ones, at which those that are kept are
 _MOST_KEPT = 8
 _WORTH = 0.004  # least gain in the mean logarithm of time for which one more program is kept
 _LINES = 48  # of the grid of a dim in which a program is chosen for each cell, of one dim in all
+_NEIGHBOURS = 0.15  # of logarithms of sizes: how far a measurement corrects a model
 _SMALL = 20_000_000  # operations from which on one thread alone is not tried
 _NEAR = 1.25  # times the least: programs that are slower at a size are not measured again there
 _ROUNDS = 3
@@ -220,7 +221,8 @@ class _OpenTuning:
             seconds = self._times(library, more)
         with self._timed("learning"):
             models = [self._model(more, row) for row in seconds]
-            made = replace(made, rules=self._rules(made, models))
+            near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
+            made = replace(made, rules=self._rules(made, models, near))
         library = self._with_rules(library, made, models)
         chosen = [library.signature.program(sizes) for sizes in more]
         best = seconds.min(axis=0)
@@ -264,10 +266,31 @@ class _OpenTuning:
         work = self.workload.at(**sizes)
         return [*(float(sizes[d.name]) for d in self.workload.dims), float(max(1, work.flops))]
 
-    def _rules(self, made: Cover, models: Sequence[TimeModel]) -> Any:
+    def _residuals(self, model: TimeModel, sizes: Sequence[Sizes], seconds: Any) -> Any:
+        """What a model is off by, as a function of sizes: the mean of the logarithms of measured
+        over predicted seconds near them."""
+        able = np.isfinite(seconds)
+        rows = np.array([self._inputs(each) for each in sizes])[able]
+        if not len(rows):
+            return lambda _: 0.0
+        off = np.log(seconds[able] / model.predict(rows))
+        places = np.log(rows[:, :-1])
+
+        def mean(inputs: Sequence[float]) -> float:
+            apart = ((places - np.log(inputs[:-1])) ** 2).sum(axis=1)
+            weights = np.exp(-apart / (2 * _NEIGHBOURS**2))
+            return float((weights @ off) / (weights.sum() + 1e-3))
+
+        return mean
+
+    def _rules(self, made: Cover, models: Sequence[TimeModel], near: Sequence[Any]) -> Any:
         def best(able: Sequence[int], sizes: Sizes) -> int:
-            inputs = [self._inputs(sizes)]
-            return min(able, key=lambda k: float(models[k].predict(inputs)[0]))
+            inputs = self._inputs(sizes)
+
+            def expected(k: int) -> float:
+                return float(np.log(models[k].predict([inputs])[0]) + near[k](inputs))
+
+            return min(able, key=expected)
 
         count = max(2, round(_LINES ** (1 / len(made.dims))))
         lines = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,52 @@ from loopwright.codegen.library.layout import KeptLayout
 from loopwright.codegen.library.library import Library, Sources
 from loopwright.codegen.library.open_signature import OpenParameter, OpenSignature
 from loopwright.codegen.library.signature import Origin
+from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.open.rule import Rule
 
 _KEPT = 512  # sizes whose libraries are kept
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The program that a call runs, and why. Print it, or read its attributes.
+
+    Attributes
+    ----------
+    sizes: the values of the dims.
+    rule: the number of the program, and the sizes for which it is chosen.
+    program: its config, its threads, the sizes it was made for, and those it is right for.
+    seconds: what NN+C predicts of each program that is right for the sizes, by number; empty where
+        nothing was measured.
+    """
+
+    sizes: Mapping[str, int]
+    rule: Rule
+    program: Mapping[str, Any]
+    seconds: Mapping[int, float]
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{name}={value}" for name, value in self.sizes.items())
+        box = ", ".join(
+            f"{name} from {low} to {high}"
+            for name, (low, high) in zip(self.sizes, self.rule.bounds, strict=True)
+        )
+        lines = [f"{at}: program {self.rule.program}, which is chosen for {box}"]
+        if self.program:
+            own = "; ".join(
+                ", ".join(f"{n}={v}" for n, v in sizes.items())
+                for sizes in self.program["made_for"]
+            )
+            lines.append(f"made for {own}, on {self.program['threads']} threads")
+        for number, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
+            chosen = ", chosen" if number == self.rule.program else ""
+            lines.append(f"program {number}: {seconds * 1e6:.4g} µs predicted{chosen}")
+        if not self.seconds:
+            lines.append("nothing was measured: of the programs that are right, the one made for")
+            lines.append("the nearest sizes is chosen")
+        return "\n".join(lines)
 
 
 class OpenLibrary:
@@ -129,6 +173,23 @@ class OpenLibrary:
     def source(self, kind: str) -> str:
         """The text of the programs as `kind`; see `Library.source`."""
         return self._any.source(kind)
+
+    def explain(self, **sizes: int) -> Choice:
+        """The program that a call of these sizes runs, and why. Raises `RangeError`."""
+        values = self.signature.check(sizes)
+        place = tuple(values.values())
+        rule = next(r for r in self.signature.rules if r.holds(place))
+        programs = self.origin.extra.get("programs", ())
+        described = programs[rule.program] if programs else {}
+        times = self.origin.extra.get("times")
+        seconds: dict[int, float] = {}
+        if times:
+            work = Workload.from_json(self.origin.extra["workload"]).at(**values)
+            inputs = [[*map(float, place), float(max(1, work.flops))]]
+            for k, (model, p) in enumerate(zip(times, programs, strict=True)):
+                if all(low <= values[n] <= high for n, (low, high) in p["takes"].items()):
+                    seconds[k] = float(TimeModel.from_json(model).predict(inputs)[0])
+        return Choice(values, rule, described, seconds)
 
     def __repr__(self) -> str:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""

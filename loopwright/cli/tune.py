@@ -130,17 +130,18 @@ def tune(options: _Options) -> None:
     trials are done, --trials with more of them does. Networks have `loopwright tune-model`.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     request = read_workload(options.what, options.settings)
-    workload = request.workload
-    output = _output(options, workload.outputs[0].name)
+    output = _output(options, request.workload.outputs[0].name)
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget, Interrupted
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
     from loopwright.explore.strategies.annealing import Schedule
+    from loopwright.dsl.workload import fixed
     from loopwright.explore.tune import tune as run
+    from loopwright.explore.tuned import Tuned
 
-    machine = resolve(options.target, options.threads)
+    workload, machine = fixed(request.workload), resolve(options.target, options.threads)
     if options.plot is not None:
         check_format(options.plot)
     click.echo(str(workload), err=True)
@@ -166,6 +167,7 @@ def tune(options: _Options) -> None:
         )
     except Interrupted as interrupted:
         tuned = interrupted.tuned
+    assert isinstance(tuned, Tuned), "its shapes are fixed"
     _show_result(tuned, peak, options.records)
     written = [_written(tuned, output)]
     written += [tuned.plot(options.plot)] if options.plot else []

@@ -1,0 +1,118 @@
+"""Tuning of workloads with dims: a library for all sizes, its choice, and what is refused."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.costmodel.models import time_model
+from loopwright.dsl.errors import RangeError
+from loopwright.explore import open_tune
+from loopwright.explore.budget import Interrupted, TuningError
+from loopwright.explore.open_tune import OpenTuned
+
+
+def dense(high=200):
+    n = lw.dim("n", 1, high)
+    x, w = lw.tensor("X", (n, 24)), lw.tensor("W", (32, 24), constant=True)
+    return lw.workload(lw.ops.dense(x, w))
+
+
+OPTIONS = {"records": None, "transfer": None, "progress": False, "threads": 2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_sizes():
+    """Two searches and six measured sizes, for a suite that is fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, count in (("_SEARCHED", 2), ("_SAMPLED", 4), ("_LEARNED", 2), ("_BEST", 1)):
+            patch.setattr(open_tune, name, count)
+        patch.setattr(time_model, "_STARTS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    return lw.tune(dense(), trials=4, **OPTIONS)
+
+
+def test_a_tuned_library_is_right_at_all_sizes(tuned):
+    assert isinstance(tuned, OpenTuned)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 24)).astype("float32")
+    library = tuned.library.bind(W=w)
+    for n in (1, 2, 3, 7, 50, 199, 200):
+        x = rng.standard_normal((n, 24)).astype("float32")
+        np.testing.assert_allclose(library(x), x @ w.T, rtol=1e-4, atol=1e-4)
+
+
+def test_at_most_eight_programs_are_chosen_and_the_rest_fills_gaps(tuned):
+    used = {rule.program for rule in tuned.library.signature.rules}
+    assert len(used) <= len(tuned.seconds) <= 16
+    assert tuned.seconds.shape == (len(tuned.seconds), len(tuned.measured))
+    assert tuned.loss >= 1
+
+
+def test_a_choice_is_explained_with_the_seconds_that_are_predicted(tuned):
+    choice = tuned.library.explain(n=77)
+    assert choice.rule.program in choice.seconds
+    assert all(0 < seconds < 1 for seconds in choice.seconds.values())
+    assert "n=77: program" in str(choice)
+    assert "chosen" in str(choice)
+
+
+def test_an_untuned_choice_says_that_nothing_was_measured():
+    choice = lw.build(dense()).explain(n=3)
+    assert choice.seconds == {}
+    assert "nothing was measured" in str(choice)
+
+
+def test_the_result_says_what_was_searched(tuned):
+    assert len(tuned.searches) == 2
+    assert "n=" in repr(tuned)
+    assert "<table" in tuned._repr_html_()
+
+
+def test_without_trials_nothing_is_measured():
+    made = lw.tune(dense(), trials=0, **OPTIONS)
+    assert made.measured == ()
+    x, w = np.ones((9, 24), "float32"), np.ones((32, 24), "float32")
+    np.testing.assert_allclose(made.library(x, w), np.full((9, 32), 24.0))
+
+
+def test_sizes_that_calls_will_have_are_those_that_are_searched():
+    given = [{"n": 8}, {"n": 16}]
+    made = lw.tune(dense(), trials=2, sizes=given, **OPTIONS)
+    assert {sizes["n"] for sizes, _ in made.searches} == {8, 16}
+    assert {sizes["n"] for sizes in made.measured} == {8, 16}
+
+
+@pytest.mark.parametrize(("sizes", "error"), [([], TuningError), ([{"n": 999}], RangeError)])
+def test_sizes_that_cannot_be_are_refused(sizes, error):
+    with pytest.raises(error):
+        lw.tune(dense(), trials=4, sizes=sizes, **OPTIONS)
+
+
+def test_sizes_are_refused_where_all_are_fixed():
+    with pytest.raises(TuningError, match="this one has none"):
+        lw.tune(dense().at(n=5), trials=4, sizes=[{"n": 5}], **OPTIONS)
+
+
+def test_an_interrupt_ends_with_what_was_found(monkeypatch):
+    real, done = open_tune.search, []
+
+    def interrupted(*arguments):
+        done.append(real(*arguments))
+        if len(done) == 1:
+            raise Interrupted(done[-1])
+        return done[-1]
+
+    monkeypatch.setattr(open_tune, "search", interrupted)
+    with pytest.raises(Interrupted) as caught:
+        lw.tune(dense(), trials=2, **OPTIONS)
+    found = caught.value.tuned
+    assert len(found.searches) == 1
+    assert found.end == "interrupted"
+    assert found.library(np.ones((2, 24), "float32"), np.ones((32, 24), "float32")).shape == (
+        2,
+        32,
+    )
