@@ -133,11 +133,11 @@ def tune(options: _Options) -> None:
     output = _output(options, request.workload.outputs[0].name)
 
     from loopwright.codegen.target import resolve
+    from loopwright.dsl.workload import fixed
     from loopwright.explore.budget import Budget, Interrupted
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
     from loopwright.explore.strategies.annealing import Schedule
-    from loopwright.dsl.workload import fixed
     from loopwright.explore.tune import tune as run
     from loopwright.explore.tuned import Tuned
 

@@ -285,7 +285,7 @@ def test_shapes_beyond_the_bounds_are_refused() -> None:
 
 
 def test_what_takes_fixed_shapes_says_so() -> None:
-    for use in (lw.space, lw.explain, lw.tune, lambda w: w.flops, lambda w: w.min_bytes):
+    for use in (lw.space, lw.explain, lambda w: w.flops, lambda w: w.min_bytes):
         with pytest.raises(NotationError, match=r"has dims \(n: 1 to 64\).*workload.at\(n=64\)"):
             use(product(N))
 
