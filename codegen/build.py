@@ -16,9 +16,8 @@ from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.gpu.source import gpu_program
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.open_library import OpenLibrary
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
-from loopwright.codegen.open_build import build_open
+from loopwright.codegen.open.build import build_open
 from loopwright.codegen.target import cpu_features, resolve
 from loopwright.codegen.tir.emit import emit_tree
 from loopwright.codegen.tir.pipeline import compiled, object_file
@@ -147,7 +146,7 @@ def build(
     threads: int | None = None,
     name: str = "kernel",
     numerics: str | Numerics | None = None,
-) -> Library | OpenLibrary:
+) -> Library:
     """Compile a workload.
 
     A workload with dims becomes an `OpenLibrary`: programs for all sizes, one of which each call

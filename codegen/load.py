@@ -13,6 +13,8 @@ from loopwright.codegen.library.library import Library, kept_sources
 from loopwright.codegen.library.linker import architecture, scratch
 from loopwright.codegen.library.manifest import check_manifest
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
+from loopwright.codegen.open.library import OpenLibrary
+from loopwright.codegen.open.signature import OpenSignature
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError
 from loopwright.paths import file_at, shown, why
@@ -28,18 +30,21 @@ def load(path: str | os.PathLike[str]) -> Library:
     code = _read_code(path)
     manifest = check_manifest(path, code)
     _check_architecture(path, manifest["target"]["architecture"])
-    signature = Signature.from_json(manifest["signature"])
+    read = OpenSignature.from_json if "dims" in manifest["signature"] else Signature.from_json
+    signature = read(manifest["signature"])
     features = tuple(manifest["target"]["cpu_features"])
     _check_features(path, features)
     target, extra = manifest["target"], dict(manifest["extra"])
     place, sha = path.absolute(), hashlib.sha256(code).hexdigest()
     origin = Origin(target["triple"], target["description"], features, (), extra, place, sha)
-    if "gpu" in manifest:
+    if "gpu" in manifest and isinstance(signature, Signature):
         with _loadable(path, code) as file:
             return _load_gpu(file, signature, origin, manifest["gpu"])
     with _loadable(path, code) as file:
         binary = Binary(file, functions_of(signature))
     binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
+    if isinstance(signature, OpenSignature):
+        return OpenLibrary(signature, binary, origin, kept_sources(extra))
     return Library(signature, binary, origin, kept_sources(extra))
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.open_library import OpenLibrary
-from loopwright.codegen.open_build import default_configs, open_library
+from loopwright.codegen.open.build import default_configs, open_library
+from loopwright.codegen.open.library import OpenLibrary
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.oracle import random_inputs
@@ -224,7 +224,7 @@ class _OpenTuning:
             near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
             made = replace(made, rules=self._rules(made, models, near))
         library = self._with_rules(library, made, models)
-        chosen = [library.signature.program(sizes) for sizes in more]
+        chosen = [library.open_signature.program(sizes) for sizes in more]
         best = seconds.min(axis=0)
         loss = math.exp(np.mean([np.log(seconds[k, n] / best[n]) for n, k in enumerate(chosen)]))
         return self._result(library, more, seconds, loss)
@@ -317,7 +317,7 @@ class _OpenTuning:
         self, library: OpenLibrary, made: Cover, models: Sequence[TimeModel]
     ) -> OpenLibrary:
         extra = {**library.origin.extra, "times": [m.to_json() for m in models]}
-        signature = replace(library.signature, rules=made.rules)
+        signature = replace(library.open_signature, rules=made.rules)
         return OpenLibrary(signature, library._binary, replace(library.origin, extra=extra))
 
     def _alone(self, program: OpenProgram) -> OpenProgram:

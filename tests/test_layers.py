@@ -21,6 +21,7 @@ FLOORS = {
         "c",
         "tir",
         "gpu",
+        "open",
         "load",
     ),
     "costmodel": ("model", "features", "models"),

@@ -18,7 +18,14 @@ from typing import Any
 
 from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.bound import bind_objects
-from loopwright.codegen.library.header import MADE_BY, check_name, header, public_symbols, wrapper
+from loopwright.codegen.library.header import (
+    MADE_BY,
+    Functions,
+    check_name,
+    header,
+    public_symbols,
+    wrapper,
+)
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.manifest import FORMAT, describe, embedded
 from loopwright.codegen.library.signature import Origin, Signature
@@ -48,21 +55,30 @@ def export(
         )
     if bound:
         signature, origin = bind_objects(signature, origin, bound)
-    name = path.stem
-    manifest = describe(path.name, signature, origin)
+    functions = Functions(path.stem, signature)
+    return write_linked(
+        path, origin, functions, describe(path.name, signature, origin), bool(bound)
+    )
+
+
+def write_linked(
+    path: Path, origin: Origin, functions: Functions, manifest: Mapping[str, Any], wrap: bool
+) -> Path:
+    """Link the objects with the functions for C, and write the three files. Raises `LibraryError`
+    or `BuildError`."""
     with scratch() as folder:
         built = folder / path.name
         link(
             origin.objects,
             built,
             triple=origin.triple,
-            wrapper=wrapper(name, signature) + embedded(manifest),
-            public=public_symbols(name, signature),
+            wrapper=wrapper(functions) + embedded(manifest),
+            public=public_symbols(path.stem, functions.signature),
             complete=True,
-            wrap=bool(bound),
+            wrap=wrap,
         )
         code = built.read_bytes()
-    write_library(path, code, header(name, signature), manifest)
+    write_library(path, code, header(functions), manifest)
     return path
 
 

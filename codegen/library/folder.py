@@ -56,7 +56,7 @@ def export_folder(
         files[f"{name}_weights.c"] = "".join(_weights(functions, signature, bound))
     files |= {f"runtime/{file}": (RUNTIME / file).read_text() for file in _RUNTIME_FILES}
     files["CMakeLists.txt"] = _cmake(name, left.threads, bool(bound))
-    files[f"{name}.h"] = header(name, left, about)
+    files[f"{name}.h"] = header(Functions(name, left), about)
     try:
         (path / "runtime").mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from loopwright.codegen.library.binary import DTYPE_CODES, MAX_THREADS, bits
 from loopwright.codegen.library.signature import Parameter, Signature
@@ -137,10 +137,10 @@ def public_symbols(name: str, signature: Signature) -> tuple[str, ...]:
     return (name, *(name + end for end in (*more, "_set_threads", "_threads", "_error")))
 
 
-def header(name: str, signature: Signature, about: str | None = None) -> str:
-    """The text of NAME.h; `about` says what it goes with, a shared object unless given. Raises
-    `LibraryError` where `name` is no C identifier."""
-    return Functions(name, signature).header(
+def header(functions: Functions, about: str | None = None) -> str:
+    """The text of NAME.h; `about` says what it goes with, a shared object unless given."""
+    name = functions.name
+    return functions.header(
         about
         or f"""{MADE_BY}. Link with {name}.so, which needs the C library alone.
  *
@@ -148,8 +148,9 @@ def header(name: str, signature: Signature, about: str | None = None) -> str:
         """Every function may be called from any thread. An output must not overlap an input
  * or another output. Pointers must be aligned to their element type; nothing more is needed.""",
         f"""
-/* How many threads a call uses, the caller's included: at first {signature.threads}, or the number
- * of processors if that is less. `threads` is from 1 to {MAX_THREADS}. Returns 0 or a status. */
+/* How many threads a call uses, the caller's included: at first {functions.signature.threads}, or
+ * the number of processors if that is less. `threads` is from 1 to {MAX_THREADS}. Returns 0 or a
+ * status. */
 int {name}_set_threads(int threads);
 int {name}_threads(void);
 
@@ -158,18 +159,20 @@ const char *{name}_error(int status);""",
     )
 
 
-def wrapper(name: str, signature: Signature) -> str:
+def wrapper(functions: Functions) -> str:
     """C source that defines what `header` declares; it includes runtime.h."""
+    signature = functions.signature
     parts = [
         '#include "runtime.h"\n',
         f"const int lw_default_threads = {signature.threads};\n",
-        _table("main", signature.main_parameters, signature.outputs),
     ]
+    if not functions.sizes:
+        parts.append(_table("main", signature.main_parameters, signature.outputs))
     if signature.prepared:
         parts.append(_table("prepare", signature.prepare_parameters, signature.prepared))
     parts += [
-        Functions(name, signature).definitions(),
-        *(define(prototype, body) for prototype, body in shared_functions(name)),
+        functions.definitions(),
+        *(define(prototype, body) for prototype, body in shared_functions(functions.name)),
     ]
     return "\n".join(parts)
 
@@ -189,10 +192,12 @@ class Functions:
     Attributes
     ----------
     stream: the parameter that is behind all others, if there is one.
+    sizes: the parameters before all others of what computes: the values of dims.
     memory: whose the prepared arrays are, and how they lie.
     """
 
     stream: ClassVar[tuple[str, ...]] = ()
+    sizes: tuple[str, ...] = ()
     memory: ClassVar[str] = "of your own at `prepared`, best aligned"
 
     def __init__(self, name: str, signature: Signature) -> None:
@@ -205,7 +210,7 @@ class Functions:
 
     def _prototype(self, function: str, parameters: Sequence[Parameter], *more: str) -> str:
         """`int function(…)`, where the prepared parameters are one pointer."""
-        arguments = []
+        arguments = [] if "prepared" in more else [f"int64_t {size}" for size in self.sizes]
         for p in parameters:
             if p in self.signature.prepared:
                 if "const void *prepared" not in arguments:
@@ -247,7 +252,7 @@ extern "C" {{
 #endif
 """
 
-    def _described(self, p: Parameter) -> str:
+    def _described(self, p: Any) -> str:
         shape = "".join(f"[{n}]" for n in p.shape) or ", one number"
         return f" *   {self.names[p.name]}: {p.dtype}{_NOTES.get(p.dtype, '')}{shape}"
 
@@ -282,7 +287,7 @@ size_t {self.name}_prepared_bytes(void);
             [names[p.name] for p in ps] for ps in (signature.plain_inputs, signature.outputs)
         )
         constants = ", ".join((*(names[n] for n in signature.constants), "prepared", *self.stream))
-        run = ", ".join((*inputs, "prepared", *outputs, *self.stream))
+        run = ", ".join((*self.sizes, *inputs, "prepared", *outputs, *self.stream))
         allocate, release = self.allocation(size)
         whole = f"""{allocate}
   int status = {self.name}_prepare({constants});

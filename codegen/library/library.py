@@ -341,7 +341,7 @@ class Library:
 
     @classmethod
     def _restored(
-        cls, signature: Signature, origin: Origin, bound: Mapping[str, Any], threads: int | None
+        cls, signature: Any, origin: Origin, bound: Mapping[str, Any], threads: int | None
     ) -> Library:
         """The library of a pickle, loaded where this machine can run it."""
         binary = None

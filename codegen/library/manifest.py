@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.library.linker import architecture
-from loopwright.codegen.library.signature import Origin, Signature
+from loopwright.codegen.library.signature import Origin
 from loopwright.dsl.errors import LibraryError
 from loopwright.version import __version__
 
@@ -27,8 +27,8 @@ _MARK = "loopwright-manifest:"
 """Beginning of the text in a shared object; a zero ends it."""
 
 
-def describe(name: str, signature: Signature, origin: Origin) -> dict[str, Any]:
-    """The manifest of a library, without the hash of its file."""
+def describe(name: str, signature: Any, origin: Origin) -> dict[str, Any]:
+    """The manifest of a library, without the hash of its file; `signature` may be an open one."""
     return {
         "format": FORMAT,
         "schema": SCHEMA,

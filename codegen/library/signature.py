@@ -181,8 +181,9 @@ class Origin:
         return code
 
 
-def functions_of(signature: Signature) -> dict[str, Sequence[Parameter]]:
-    """The functions of a library's object file, as `Binary` takes them."""
+def functions_of(signature: Any) -> dict[str, Sequence[Parameter]]:
+    """The functions of a library's object file, as `Binary` takes them, of a signature or an open
+    one."""
     functions: dict[str, Sequence[Parameter]] = {"main": signature.main_parameters}
     if signature.prepared:
         functions["prepare"] = signature.prepare_parameters

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.library.header import header, wrapper
+from loopwright.codegen.library.header import Functions, header, wrapper
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.load import load
 from loopwright.codegen.processors import usable_processors
@@ -143,10 +143,10 @@ def test_the_header_compiles_as_c_and_as_cpp(tmp_path):
     inputs = tuple(Parameter(n, (2, 3), d) for n, d in zip(names, kinds, strict=True))
     scalar = Parameter("loss", (), "float32")
     signature = Signature("f", inputs, (scalar,), ("int", "a b"), (Parameter("P", (7,), "int8"),))
-    (tmp_path / "f.h").write_text(header("f", signature))
+    (tmp_path / "f.h").write_text(header(Functions("f", signature)))
     (tmp_path / "f.c").write_text('#include "f.h"\nint use(void) { return f_threads(); }\n')
     (tmp_path / "f.cc").write_text('#include "f.h"\nint use() { return f_threads(); }\n')
-    (tmp_path / "w.c").write_text('#include "f.h"\n' + wrapper("f", signature))
+    (tmp_path / "w.c").write_text('#include "f.h"\n' + wrapper(Functions("f", signature)))
     runtime = Path(__file__).parents[2] / "codegen/library/runtime"
     for compiler, file in (("cc", "f.c"), ("c++", "f.cc"), ("cc", "w.c")):
         if not shutil.which(compiler):

@@ -1,13 +1,23 @@
 """Libraries of open sizes: right at every size, refused sizes, and what a library offers."""
 
+import copy
+import pickle
+import subprocess
+
 import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.library.open_library import OpenLibrary
-from loopwright.codegen.open_build import open_library
+from loopwright.codegen.open.build import open_library
+from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import ConfigError, LoopwrightError, RangeError, ShapeError
+from loopwright.dsl.errors import (
+    ConfigError,
+    LibraryError,
+    LoopwrightError,
+    RangeError,
+    ShapeError,
+)
 from loopwright.dsl.oracle import evaluate, tolerance
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.cover import Cover
@@ -215,3 +225,57 @@ def test_every_error_is_the_packages_own():
     for target in ("c", {"kind": "cuda", "arch": "sm_80"}):
         with pytest.raises(LoopwrightError, match="dims"):
             lw.build(workload, target=target)
+
+
+def test_a_loaded_library_takes_all_sizes(tmp_path):
+    workload, rng = convolution(), np.random.default_rng(0)
+    loaded = lw.load(lw.build(workload, threads=2).export(tmp_path / "conv.so"))
+    assert isinstance(loaded, OpenLibrary)
+    for n in (5, 6, 31, 60):
+        assert wrong(workload, loaded, {"n": n}, rng) is None
+    assert "n from" in str(loaded.explain(n=31))
+
+
+def test_copies_and_pickles_are_the_same_library():
+    library = lw.build(dense(True), threads=2)
+    x, w = np.ones((7, 33), "float32"), np.ones((40, 33), "float32")
+    for other in (copy.deepcopy(library), pickle.loads(pickle.dumps(library.bind(W=w)))):
+        result = other(x) if len(other.inputs) == 1 else other(x, w)
+        np.testing.assert_array_equal(result, np.full((7, 40), 33))
+
+
+C_PROGRAM = """
+#include <stdio.h>
+#include "two.h"
+int main(void) {
+  static float x[300 * 33], w[40 * 33], y[300 * 40];
+  for (int i = 0; i < 300 * 33; i++) x[i] = 1;
+  for (int i = 0; i < 40 * 33; i++) w[i] = 2;
+  for (int64_t n = 1; n <= 300; n += 23) {
+    y[n * 40] = -1;
+    if (two(n, x, w, y)) return 1;
+    for (int64_t i = 0; i < n * 40; i++) if (y[i] != 66) return 2;
+    if (n < 300 && y[n * 40] != -1) return 3;
+  }
+  if (!two(301, x, w, y) || !two(0, x, w, y)) return 4;
+  return !two(2, x, w, x + 30); /* an output that overlaps an input */
+}
+"""
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_c_programs_give_the_sizes_before_the_arrays(tmp_path, constant):
+    lw.build(dense(constant), threads=2).export(tmp_path / "two.so")
+    assert "n: 1 to 300" in (tmp_path / "two.h").read_text()
+    assert "[n][33]" in (tmp_path / "two.h").read_text()
+    (tmp_path / "main.c").write_text(C_PROGRAM)
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-o", "main", "main.c", "two.so"]
+    command += ["-Wl,-rpath,$ORIGIN"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert subprocess.run(["./main"], cwd=tmp_path, check=False).returncode == 0
+
+
+def test_bound_arrays_cannot_go_into_an_export_of_open_sizes(tmp_path):
+    bound = lw.build(dense(True)).bind(W=np.ones((40, 33), "float32"))
+    with pytest.raises(LibraryError, match="W is bound"):
+        bound.export(tmp_path / "two.so")

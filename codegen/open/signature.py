@@ -102,6 +102,16 @@ class OpenSignature:
         """The signature for the greatest sizes."""
         return self.at({d.name: d.high for d in self.dims})
 
+    @property
+    def main_parameters(self) -> tuple[Parameter, ...]:
+        """The arguments of the object's `main`, of the greatest sizes."""
+        return self.largest.main_parameters
+
+    @property
+    def prepare_parameters(self) -> tuple[Parameter, ...]:
+        """The arguments of the object's `prepare`."""
+        return self.largest.prepare_parameters
+
     def __str__(self) -> str:
         inputs, outputs = (", ".join(map(str, ps)) for ps in (self.inputs, self.outputs))
         return f"{self.name}({inputs}) -> {outputs}; {'; '.join(map(str, self.dims))}"

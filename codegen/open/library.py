@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ import numpy as np
 from loopwright.codegen.library import calls
 from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.calls import Call
-from loopwright.codegen.library.layout import KeptLayout
 from loopwright.codegen.library.library import Library, Sources
-from loopwright.codegen.library.open_signature import OpenParameter, OpenSignature
 from loopwright.codegen.library.signature import Origin
+from loopwright.codegen.open.signature import OpenSignature
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.rule import Rule
 
@@ -65,7 +65,7 @@ class Choice:
         return "\n".join(lines)
 
 
-class OpenLibrary:
+class OpenLibrary(Library):
     """A compiled computation whose sizes are known only at the call.
 
     ::
@@ -76,6 +76,7 @@ class OpenLibrary:
         lib.explain(n=777)        # which program a size runs, and why
 
     A size that is not allowed, and shapes that disagree, are errors before anything runs.
+    `signature` and `inputs` are those of the greatest sizes; `open_signature` has dims.
     """
 
     def __init__(
@@ -87,33 +88,27 @@ class OpenLibrary:
         bound: Mapping[str, Any] | None = None,
     ) -> None:
         """Use `lw.build`, `lw.tune` or `lw.load`."""
-        self.signature, self.origin = signature, origin
-        self._binary, self._sources = binary, dict(sources or {})
-        self._bound = dict(bound or {})
-        self._layout = KeptLayout()
-        self._made: OrderedDict[tuple[Any, ...], Library] = OrderedDict()
-        given = {*self._bound, *(signature.constants if self._is_ready else ())}
-        self.inputs = tuple(p for p in signature.inputs if p.name not in given)
-        """Inputs of a call, in order: those of the signature that are not bound."""
-        self._names = tuple(p.name for p in self.inputs)
+        self.open_signature = signature
+        first = {signature.sizes: np.zeros(1 + len(signature.dims), np.int64)}
+        super().__init__(signature.largest, binary, origin, sources, {**(bound or {}), **first})
+        self._made: OrderedDict[tuple[int, ...], Library] = OrderedDict()
 
     @property
-    def _is_ready(self) -> bool:
-        prepared = self.signature.prepared
-        return bool(prepared) and prepared[0].name in self._bound
+    def dims(self) -> tuple[Dim, ...]:
+        """The numbers of the call, in order."""
+        return self.open_signature.dims
 
     def at(self, **sizes: int) -> Library:
         """The library for a value of every dim; it shares the code. Raises `RangeError`."""
-        return self._at(self.signature.check(sizes))
+        return self._at(self.open_signature.check(sizes))
 
     def _at(self, sizes: Mapping[str, int], program: int | None = None) -> Library:
-        number = self.signature.program(sizes) if program is None else program
+        number = self.open_signature.program(sizes) if program is None else program
         key = (number, *sizes.values())
         found = self._made.get(key)
         if found is None:
-            array = np.array(key, np.int64)
-            bound = {self.signature.sizes: array, **self._bound}
-            signature = self.signature.at(sizes)
+            bound = {**self._bound, self.open_signature.sizes: np.array(key, np.int64)}
+            signature = self.open_signature.at(sizes)
             found = Library(signature, self._binary, self.origin, self._sources, bound)
             found._layout = self._layout
             self._made[key] = found
@@ -123,62 +118,48 @@ class OpenLibrary:
 
     def _of(self, inputs: tuple[Any, ...]) -> Library:
         """The library for the shapes of all inputs of a call."""
-        shapes = [getattr(x, "shape", None) or np.shape(x) for x in inputs]
+        shapes = (getattr(x, "shape", None) or np.shape(x) for x in inputs)
         given = dict(zip(self._names, map(tuple, shapes), strict=True))
-        every = [
-            given[p.name] if p.name in given else tuple(p.at({}).shape)
-            for p in self.signature.inputs
-        ]
-        return self._at(self.signature.solve(every))
+        every = [given.get(p.name, p.shape) for p in self.open_signature.inputs]
+        return self._at(self.open_signature.solve(every))
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes, as `Library` does. Raises `ShapeError` for shapes that disagree, and
         `RangeError` for sizes that are not allowed."""
         if named or len(inputs) != len(self._names):
-            inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+            inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         return self._of(inputs)(*inputs, out=out)
 
     def prepare_call(self, /, *inputs: Any, out: Any = None, **named: Any) -> Call:
         """The same call, made ready to be repeated; see `Library.prepare_call`."""
-        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         return self._of(inputs).prepare_call(*inputs, out=out)
 
     def bind(self, **values: Any) -> OpenLibrary:
         """A library with these inputs fixed; see `Library.bind`. Raises `ShapeError` for one whose
         shape has open sizes."""
-        known: dict[str, OpenParameter] = {p.name: p for p in self.inputs}
-        for name in values:
-            if name in known and known[name].is_open:
+        for p in self.open_signature.inputs:
+            if p.name in values and p.is_open:
                 raise ShapeError(
-                    f"{known[name]} has open sizes and cannot be bound: bind it in the library of "
-                    f"one size, .at({', '.join(f'{d.name}=…' for d in self.signature.dims)})"
+                    f"{p} has open sizes and cannot be bound: bind it in the library of one size, "
+                    f".at({', '.join(f'{d.name}=…' for d in self.dims)})"
                 )
-        fixed = self._at({d.name: d.high for d in self.signature.dims}).bind(**values)
-        bound = {n: a for n, a in fixed._bound.items() if n != self.signature.sizes}
-        return OpenLibrary(self.signature, self._binary, self.origin, self._sources, bound)
+        bound = super().bind(**values)
+        assert isinstance(bound, OpenLibrary), "what _with makes"
+        return bound
+
+    def _with(self, bound: Mapping[str, Any]) -> OpenLibrary:
+        return OpenLibrary(self.open_signature, self._binary, self.origin, self._sources, bound)
 
     @property
-    def threads(self) -> int:
-        """Number of threads of a call, the caller's included; for all that share this code."""
-        return self._any.threads
-
-    @threads.setter
-    def threads(self, count: int) -> None:
-        self._any.threads = count
-
-    @functools.cached_property
-    def _any(self) -> Library:
-        return self._at({d.name: d.high for d in self.signature.dims})
-
-    def source(self, kind: str) -> str:
-        """The text of the programs as `kind`; see `Library.source`."""
-        return self._any.source(kind)
+    def _shown(self) -> str:
+        return str(self.open_signature)
 
     def explain(self, **sizes: int) -> Choice:
         """The program that a call of these sizes runs, and why. Raises `RangeError`."""
-        values = self.signature.check(sizes)
+        values = self.open_signature.check(sizes)
         place = tuple(values.values())
-        rule = next(r for r in self.signature.rules if r.holds(place))
+        rule = next(r for r in self.open_signature.rules if r.holds(place))
         programs = self.origin.extra.get("programs", ())
         described = programs[rule.program] if programs else {}
         times = self.origin.extra.get("times")
@@ -191,6 +172,16 @@ class OpenLibrary:
                     seconds[k] = float(TimeModel.from_json(model).predict(inputs)[0])
         return Choice(values, rule, described, seconds)
 
+    def __reduce__(self) -> Any:
+        restored, (_, *rest) = super().__reduce__()
+        return restored, (self.open_signature, *rest)
+
+    def _exported(self, path: Path) -> Path:
+        from loopwright.codegen.open.export import export_open
+
+        return export_open(self, path)
+
     def __repr__(self) -> str:
-        bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
-        return f"<{type(self).__name__} {self.signature}{bound}>"
+        names = [name for name in self._bound if name != self.open_signature.sizes]
+        bound = f", bound: {', '.join(names)}" if names else ""
+        return f"<{type(self).__name__} {self.open_signature}{bound}>"

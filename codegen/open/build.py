@@ -10,9 +10,9 @@ from typing import Any
 from loopwright.codegen.library.binary import MAX_THREADS, Binary, load_objects
 from loopwright.codegen.library.header import as_identifier
 from loopwright.codegen.library.linker import is_native
-from loopwright.codegen.library.open_library import OpenLibrary
-from loopwright.codegen.library.open_signature import OpenParameter, OpenSignature
 from loopwright.codegen.library.signature import Origin, Parameter, functions_of
+from loopwright.codegen.open.library import OpenLibrary
+from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.codegen.target import cpu_features
 from loopwright.codegen.tir.emit import emit
@@ -121,6 +121,6 @@ def _loaded(signature: OpenSignature, origin: Origin) -> Binary | None:
     if not is_native(origin.triple) or missing_features(origin.cpu_features):
         return None
     name = as_identifier(signature.name)
-    binary = load_objects(origin.objects, name, functions_of(signature.largest))
+    binary = load_objects(origin.objects, name, functions_of(signature))
     binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
     return binary

@@ -1,0 +1,1 @@
+"""Libraries of open sizes: programs for all values of dims, one of which a call runs."""
