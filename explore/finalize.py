@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 
+from loopwright.explore.budget import Budget
 from loopwright.explore.session import Session
 from loopwright.explore.significance import (
     FEWEST,
@@ -20,7 +21,14 @@ from loopwright.explore.significance import (
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
 from loopwright.explore.zero_shot import ZeroShot
-from loopwright.measure.device import Comparison, Device, DeviceError, Failure, Measurement
+from loopwright.measure.device import (
+    Comparison,
+    Device,
+    DeviceError,
+    Failure,
+    Measurement,
+    TimeUpError,
+)
 from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.store import Record, RecordError
@@ -32,9 +40,15 @@ so many of the best, a quarter of all, are measured side by side, so many sample
 ones of them are measured again as finalists."""
 INTERRUPTED = "interrupted"
 """End of a search that the user ended."""
-LONGEST = 30.0
-"""Seconds that a comparison takes, about: of slow programs fewer samples are taken, and of very
-slow ones fewer are compared."""
+LONGEST, LEAST = 30.0, 3.0
+"""Seconds that a comparison takes at most, about, and that it may take after the shortest search:
+of slow programs fewer samples are taken, and of very slow ones fewer are compared."""
+OF_SEARCH, OF_BUDGET = 0.5, 0.25
+"""Seconds of a comparison over those of the search before it, and over all of the budget."""
+OF_FIRST = 0.3
+"""Share of a comparison's time that the choice of the finalists takes."""
+ONCE = 0.01
+"""Seconds that a sample takes beside its call, about."""
 
 TRIES = 3
 """Number of times that a comparison is made at most; it is made again where it was disturbed."""
@@ -43,6 +57,13 @@ CROWDED = 0.25
 DRIFT = 1.25
 """Ratio by which times may differ between the search and its end without a word. Those of the best
 are a little lower during the search, which chose them by these. With more, it was disturbed."""
+
+
+def reserved(budget: Budget) -> float:
+    """Seconds of a budget that are kept for the comparison at the end."""
+    if budget.zero_shot or math.isinf(budget.minutes):
+        return 0.0
+    return min(LONGEST, OF_BUDGET * 60 * budget.minutes)
 
 
 def finalize(session: Session, end: str) -> Tuned:
@@ -102,7 +123,7 @@ def _result(
         history=tuple(session.history),
         resumed=session.resumed,
         finalists=tuple(finalists),
-        spent=dict(session.spent),
+        spent=session.watch.spent(),
         end=end,
         notes=tuple(session.notes),
     )
@@ -148,10 +169,13 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
     is left of them."""
     default = session.space.default
     session.update("comparing the best")
+    most = min(LONGEST, max(LEAST, OF_SEARCH * session.elapsed), session.left)
+    until = session.elapsed + most
     ranked = session.ranked()
     candidates = ranked[: min(FIRST_ROUND, max(FINALISTS, len(session.history) // 4))]
     if len(candidates) > FINALISTS:
-        candidates, first = _side_by_side(session, candidates, FIRST_ROUND_SAMPLES)
+        soon = until - (1 - OF_FIRST) * most
+        candidates, first = _side_by_side(session, candidates, FIRST_ROUND_SAMPLES, soon)
         times = dict(zip(candidates, first.samples))
         ranked = session.ranked()
         candidates = sorted(
@@ -160,8 +184,8 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
     # Where time is short, the first ones are compared.
     sure = [c for c in (*candidates[:1], session.incumbent, default) if c in ranked]
     configs = list(dict.fromkeys([*sure, *candidates[:FINALISTS]]))
-    finalists, order, disturbed = _decided(session, configs)
-    while finalists and (failure := session.verify(finalists[0].config)):
+    finalists, order, disturbed = _decided(session, configs, until)
+    while finalists and (failure := _failure(session, finalists[0].config)):
         session.reject(finalists[0].config, failure)
         finalists = judge({f.config: f.seconds for f in finalists[1:]}, order)
     _tell_drift(session, finalists)
@@ -171,7 +195,19 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
     return finalists, disturbed
 
 
-def _decided(session: Session, configs: list[Config]) -> tuple[list[Finalist], Order, str]:
+def _failure(session: Session, config: Config) -> Failure | None:
+    """What is wrong with the winner on fresh data; nothing if time is up."""
+    try:
+        return session.verify(config)
+    except TimeUpError:
+        if config not in session.verified:
+            session.note("the winner was not checked on fresh data: time was up")
+        return None
+
+
+def _decided(
+    session: Session, configs: list[Config], until: float
+) -> tuple[list[Finalist], Order, str]:
     """The finalists, the order that decided between those that are tied, and what disturbed the
     comparison: it is made again then, a few times, and all that was measured is judged if none of
     them was undisturbed."""
@@ -179,7 +215,11 @@ def _decided(session: Session, configs: list[Config]) -> tuple[list[Finalist], O
     tries = 0
     while True:
         tries += 1
-        configs, found = _side_by_side(session, configs, ROUNDS)
+        began = session.elapsed
+        configs, found = _side_by_side(session, configs, ROUNDS, until)
+        if configs and (rounds := len(found.samples[0])) < FEWEST:
+            raise TimeUpError(f"there was time for {rounds} rounds alone; it takes {FEWEST}")
+        took = session.elapsed - began
         order = fixed_order(session.space, dict(zip(configs, found.sizes)))
         samples = dict(zip(configs, found.samples))
         finalists = judge(samples, order)
@@ -188,7 +228,7 @@ def _decided(session: Session, configs: list[Config]) -> tuple[list[Finalist], O
             return finalists, order, ""
         pooled = {config: pooled[config] + seconds for config, seconds in samples.items()}
         finalists = judge(pooled, order)
-        if tries == TRIES or session.spent["comparing"] > LONGEST:
+        if tries == TRIES or session.elapsed + took > until:
             return finalists, order, disturbed
         configs = [f.config for f in finalists]
 
@@ -226,12 +266,12 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
 
 
 def _side_by_side(
-    session: Session, configs: list[Config], rounds: int
+    session: Session, configs: list[Config], rounds: int, until: float
 ) -> tuple[list[Config], Comparison]:
     """Measure configs in rounds, as many as there is time for; those that fail now are
     rejected."""
-    configs, rounds = _in_time(session, configs, rounds)
-    with session.timed("comparing"):
+    configs, rounds = _in_time(session, configs, rounds, until - session.elapsed)
+    with session.watch.part("comparing"):
         found = session.device.compare(session.workload, configs, rounds)
     for config, seconds in zip(configs, found.samples, strict=True):
         if not seconds or not all(map(math.isfinite, seconds)):
@@ -239,14 +279,23 @@ def _side_by_side(
     return configs, found
 
 
-def _in_time(session: Session, configs: list[Config], rounds: int) -> tuple[list[Config], int]:
-    """Configs, the best first, and rounds, as many as there is time for."""
-    left, until = LONGEST, list(itertools.accumulate(map(session.cost, configs)))
-    fit = max(2, sum(FEWEST * seconds <= left for seconds in until))
-    if not configs or rounds * until[-1] <= left:
+def _in_time(
+    session: Session, configs: list[Config], rounds: int, left: float
+) -> tuple[list[Config], int]:
+    """Configs, the best first, and rounds, as many as fit the seconds that are left; two at least
+    where the budget allows it. Raises `TimeUpError` where it does not."""
+    costs = (session.cost(c) + ONCE for c in configs)
+    round_of = list(itertools.accumulate(costs))  # seconds of a round of the first ones
+    if not configs or rounds * round_of[-1] <= left:
         return configs, rounds
+    fit = max(2, sum(FEWEST * seconds <= left for seconds in round_of))
     configs = configs[:fit]
-    return configs, min(rounds, max(FEWEST, int(left / until[len(configs) - 1])))
+    needed = FEWEST * round_of[len(configs) - 1]
+    if needed > max(session.left, 0.0):
+        raise TimeUpError(
+            f"that takes {needed:.1f} s, and {max(session.left, 0.0):.1f} s are left"
+        )
+    return configs, min(rounds, max(FEWEST, int(left / round_of[len(configs) - 1])))
 
 
 def _again(device: Device, finalist: Finalist) -> Measurement:
@@ -270,7 +319,7 @@ def unmeasured(session: Session, tuner: Tuner) -> Tuned:
         return _result(session, _uncompared(session), "nothing was measured")
     config, end = session.space.default, "the default schedule, nothing was measured"
     if isinstance(tuner.strategy, ZeroShot):
-        with session.timed("choosing"):
+        with session.watch.part("choosing"):
             tuner.tell([m.config for m in earlier], [math.inf for _ in earlier])
             chosen = tuner.strategy.encoded.configs(tuner.strategy.choose(1))
             config = chosen[0] if chosen else config  # there may be none that is new

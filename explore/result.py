@@ -16,6 +16,43 @@ from loopwright.schedule.target import Target
 from loopwright.transfer.records.store import Record
 
 
+def speed(flops: float, seconds: float, peak: float | None) -> str:
+    """A cost in words: `0.123 ms, 456.7 GFLOP/s (89 % of peak)`."""
+    if math.isinf(seconds):
+        return "-"
+    text = f"{seconds * 1e3:.4g} ms"
+    if flops:
+        text += f", {flops / seconds / 1e9:.1f} GFLOP/s"
+        if peak:
+            text += f" ({flops / seconds / peak:.0%} of peak)"
+    return text
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The time of another library for the same work, both called from Python in rounds.
+
+    Attributes
+    ----------
+    seconds, ours: of a call of the other library, and of the program that was found.
+    ratio: of the two, by samples taken side by side; None where none is claimed.
+    claim: how they stand to each other, in words.
+    """
+
+    name: str
+    seconds: float
+    ours: float
+    flops: int
+    ratio: Ratio | None
+    claim: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:<10} {speed(self.flops, self.seconds, None)}; called from Python like "
+            f"it, the best takes {self.ours * 1e3:.4g} ms: {self.claim}"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class SearchResult:
     """Result of a search.
@@ -37,6 +74,7 @@ class SearchResult:
     spent: seconds of this session by part: choosing, learning, building, running, …
     end: why the search ended.
     notes: what was told in words, such as which global model it began with.
+    peer: another library beside it, where one was compared.
     """
 
     workload: Workload
@@ -52,6 +90,7 @@ class SearchResult:
     spent: Mapping[str, float]
     end: str
     notes: tuple[str, ...] = ()
+    peer: Peer | None = None
 
     @property
     def seconds(self) -> float:

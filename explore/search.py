@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
-from loopwright.explore.finalize import INTERRUPTED, finalize, unmeasured
+from loopwright.explore.finalize import INTERRUPTED, finalize, reserved, unmeasured
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
+from loopwright.explore.stopwatch import Stopwatch
 from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Mask, Points
 from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
 from loopwright.explore.zero_shot import ZeroShot
-from loopwright.measure.device import Device, DeviceError, Measurement
+from loopwright.measure.device import Device, DeviceError, Measurement, TimeUpError
 from loopwright.measure.tabular import TabularDevice
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch.sketch import Config
@@ -61,8 +63,33 @@ class TuneOptions:
             raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
 
 
-def search(workload: Workload, device: Device, budget: Budget, options: TuneOptions) -> Tuned:
-    """`tune` of fixed shapes with a budget on a device, which stays open."""
+def search(
+    workload: Workload,
+    device: Device,
+    budget: Budget,
+    options: TuneOptions,
+    watch: Stopwatch | None = None,
+) -> Tuned:
+    """`tune` of fixed shapes with a budget, of which what the watch shows is used already, on a
+    device, which stays open."""
+    watch = watch or Stopwatch()
+    with ExitStack() as stack, watch.part("starting"):
+        device.admit(workload)
+        device.until(watch.began + 60 * budget.minutes)
+        stack.callback(device.until, math.inf)
+        result = _search(workload, device, budget, options, watch)
+    result = replace(result, spent=watch.spent())
+    for callback in options.callbacks:
+        callback.finish(result)
+    if result.end == INTERRUPTED:
+        raise Interrupted(result)
+    return result
+
+
+def _search(
+    workload: Workload, device: Device, budget: Budget, options: TuneOptions, watch: Stopwatch
+) -> Tuned:
+    """The search alone."""
     with ExitStack() as stack:
         store = None
         if options.records is not None:
@@ -72,7 +99,9 @@ def search(workload: Workload, device: Device, budget: Budget, options: TuneOpti
             preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
         points = _space(workload, device, options.numerics)
         callbacks, seed = options.callbacks, options.seed
-        session = Session(workload, points, device, store, budget, callbacks, seed, preparing)
+        budget = replace(budget, reserve=reserved(budget))
+        session = Session(workload, points, device, store, budget, callbacks, seed, watch)
+        session.preparing = preparing
         with _shown(session):
             base = _base(session, options)
             strategy = options.strategy
@@ -88,14 +117,8 @@ def search(workload: Workload, device: Device, budget: Budget, options: TuneOpti
                 begin=_begin(session) if strategy == "transfer" else None,
             )
             if not budget.trials:
-                result = unmeasured(session, tuner)
-            else:
-                result = finalize(session, _run(session, tuner, options.batch))
-    for callback in callbacks:
-        callback.finish(result)
-    if result.end == INTERRUPTED:
-        raise Interrupted(result)
-    return result
+                return unmeasured(session, tuner)
+            return finalize(session, _run(session, tuner, options.batch))
 
 
 def algorithm_1(
@@ -116,11 +139,11 @@ def algorithm_1(
     tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
     while left := session.trials_left:
         b = batch or min(max(int(SHARE * len(session.history)), tuner.strategy.least), MOST)
-        with session.timed("choosing"):
+        with session.watch.part("choosing"):
             session.update("choosing")
             configs = tuner.ask(min(b, left))  # Q, then S: Annealing._propose
         measured = session.measure(configs)
-        with session.timed("learning"):
+        with session.watch.part("learning"):
             session.update("learning")
             tuner.tell([m.config for m in measured], [m.cost for m in measured])
         if tuner.exhausted:
@@ -143,7 +166,7 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
             f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'transfer', and a "
             "model that is named and learns: leave it out, or give base= to the one that you make"
         )
-    with session.timed("starting"):
+    with session.watch.part("starting"):
         store = None if session.budget.zero_shot else session.store
         base = find_base(transfer, session.workload, session.device.target, store)
     for note in base.notes:
@@ -182,13 +205,20 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     earlier = session.resume()  # an interrupt from now on leaves what was found before
     try:
         if session.preparing is None:
-            with session.timed("starting"):
+            with session.watch.part("starting"):
                 session.device.check()
         return algorithm_1(session, tuner, earlier, batch)
     except KeyboardInterrupt:
         if not session.ranked():
             raise
         return INTERRUPTED
+    except TimeUpError as error:
+        if not session.ranked():
+            raise TuningError(
+                f"nothing was measured within {session.budget}: the start, the outputs to compare "
+                "with, and one call of the default schedule take longer here; give more minutes"
+            ) from error
+        return f"budget of {session.budget} used"
     except DeviceError as error:
         if not session.ranked() or len(session.history) == session.resumed:
             raise

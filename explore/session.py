@@ -16,7 +16,8 @@ from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.recorder import Recorder
 from loopwright.explore.report.callbacks import Callback, Progress
-from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.explore.stopwatch import Stopwatch
+from loopwright.measure.device import Device, Failure, Measurement, TimeUpError
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.lookup import hardware
@@ -36,7 +37,7 @@ class Session:
     resumed: how many those are.
     incumbent: what the store would have chosen before this session; None for nothing.
     verified: configs whose results were checked against the oracle's, and are right.
-    spent: seconds by part of the work.
+    watch: books the time by part of the work; the budget counts from its beginning.
     notes: what callbacks were told in words.
     recorder: what stores the measurements; searches of one network share it.
     chosen: the winner of the last comparison that was recorded, if there was one.
@@ -52,7 +53,7 @@ class Session:
         budget: Budget,
         callbacks: Sequence[Callback],
         seed: int,
-        preparing: Future[None] | None = None,
+        watch: Stopwatch | None = None,
     ) -> None:
         self.workload, self.space, self.device = workload, space, device
         self.store, self.budget, self.callbacks, self.seed = store, budget, callbacks, seed
@@ -64,27 +65,31 @@ class Session:
         self.incumbent: Config | None = None
         self.verified: set[Config] = set()
         self._whole = True
-        self.spent: dict[str, float] = {}
-        self.preparing = preparing
-        self._began = time.monotonic()
+        self.preparing: Future[None] | None = None
+        self.watch = watch or Stopwatch()
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"
         self._costs: dict[Config, float] = {}
         self._earlier: dict[Measurement, Record] = {}
         self._pending: list[Measurement] = []
-        self._stored = self._began
+        self._stored = time.monotonic()
 
     # ---- the state of the search ----
 
     @property
     def elapsed(self) -> float:
         """Seconds since the session began."""
-        return time.monotonic() - self._began
+        return self.watch.elapsed
+
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left; infinite where it has no minutes."""
+        return 60 * self.budget.minutes - self.elapsed
 
     @property
     def trials_left(self) -> int:
         """Candidates that the budget still allows; 0 when time is up."""
-        if self.elapsed >= 60 * self.budget.minutes:
+        if self._is_late():
             return 0
         return int(min(max(self.budget.trials - len(self.history), 0), 1 << 30))
 
@@ -149,11 +154,11 @@ class Session:
         return measured
 
     def _is_late(self) -> bool:
-        return self.elapsed >= 60 * self.budget.minutes
+        return self.left <= self.budget.reserve
 
     def verify(self, config: Config) -> Failure | None:
         """Check a config's results against the oracle's."""
-        with self.timed("checking"):
+        with self.watch.part("checking"):
             failure = self.device.verify(self.workload, config)
         if failure is None:
             self.verified.add(config)
@@ -220,7 +225,7 @@ class Session:
 
     def flush(self) -> None:
         """Store what was measured since the last time."""
-        with self.timed("storing"):
+        with self.watch.part("storing"):
             pending = list(self._pending)
             self._stored = time.monotonic()
             self._stored_as(self._name, pending)
@@ -274,31 +279,18 @@ class Session:
             lines.append(text.rstrip())
         return TuningError("\n".join(lines))
 
-    @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        """Book the time within under a part of the work."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.spent[part] = self.spent.get(part, 0.0) + time.monotonic() - start
-
     # ---- inside ----
 
     @contextmanager
     def _building(self) -> Iterator[None]:
-        """Book running time as the device reports it, storing as it is timed, the rest as
-        building."""
-        start, runs = time.monotonic(), len(self.history)
-        stored = self.spent.get("storing", 0.0)
+        """Book running time as the device reports it, the rest as building."""
+        runs = len(self.history)
         try:
-            yield
+            with self.watch.part("building"):
+                yield
         finally:
             run = sum(m.run_seconds for m in self.history[runs:])
-            other = self.spent.get("storing", 0.0) - stored + run
-            built = max(time.monotonic() - start - other, 0.0)
-            self.spent["building"] = self.spent.get("building", 0.0) + built
-            self.spent["running"] = self.spent.get("running", 0.0) + run
+            self.watch.move(run, "building", "running")
 
     def _keep(self, measurement: Measurement) -> None:
         self.history.append(measurement)
@@ -313,7 +305,11 @@ class Session:
         for i in order:
             if measured[i].cost >= before:
                 return
-            failure = self.verify(measured[i].config)
+            try:
+                failure = self.verify(measured[i].config)
+            except TimeUpError:
+                self.note("the best was not checked on fresh data: time was up")
+                return
             if failure is None:
                 return
             self.reject(measured[i].config, failure)

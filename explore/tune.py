@@ -15,6 +15,7 @@ from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.open_tune import OpenTuned, tune_open
 from loopwright.explore.report.callbacks import Callback, display, is_watched
 from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
+from loopwright.explore.stopwatch import Stopwatch
 from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike
@@ -49,7 +50,9 @@ def tune(  # noqa: PLR0913 - what users choose
 ) -> Tuned | OpenTuned:
     """Search the space of a workload for its fastest program on a machine.
 
-    It takes 1000 trials or 15 minutes; `effort="quick"` two minutes, `"instant"` seconds.
+    It takes 1000 trials or 15 minutes; `effort="quick"` two minutes, `"instant"` seconds. Minutes
+    are wall time: the start, checks and the comparison at the end count, and only the end of
+    worker processes comes after, a second at most.
     The default schedule is the first candidate, so the result is never slower than that. Every
     measurement goes to the record store; the same call again goes on from there, counting the
     trials that were done, so that after all of them it compares the best once more. Ctrl-C ends
@@ -91,10 +94,11 @@ def tune(  # noqa: PLR0913 - what users choose
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
-    `DeviceError` if the device fails before anything was measured, and later ends the search with
-    what it has; `KeyboardInterrupt` at Ctrl-C before
+    `DeviceError` for work that does not fit memory, or if the device fails before anything was
+    measured, and later ends the search with what it has; `KeyboardInterrupt` at Ctrl-C before
     anything was measured.
     """
+    watch = Stopwatch()
     workload = any_workload(workload)
     if progress is None:
         progress = not callbacks and is_watched()
@@ -113,7 +117,7 @@ def tune(  # noqa: PLR0913 - what users choose
             return tune_open(workload, device, budget, options, sizes)
         if sizes is not None:
             raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")
-        return search(workload, device, budget, options)
+        return search(workload, device, budget, options, watch)
 
 
 def _local(

@@ -87,6 +87,10 @@ class Builder:
         """Make ready for building so many configs at once. Raises `DeviceError`."""
         self._pool.start(configs)
 
+    def until(self, deadline: float) -> None:
+        """Set when builds must be done: see `Device.until`."""
+        self._pool.deadline = deadline
+
     def build(self, task: Task, configs: Sequence[Config]) -> list[Built]:
         """Build every config; nothing goes on any more when this returns."""
         return [Built.of(reply) for reply in self._pool.map([self._job(task, c) for c in configs])]

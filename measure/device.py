@@ -26,6 +26,10 @@ class DeviceError(LoopwrightError):
     """A device that cannot measure at all, whatever the candidate."""
 
 
+class TimeUpError(DeviceError):
+    """Work that a device was asked for, and that was not done by the time given to `until`."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """Reason why a candidate has no cost: one of `FAILURES`, a sentence, and a traceback or what
@@ -84,8 +88,8 @@ class Comparison:
 
     Attributes
     ----------
-    samples: seconds of one call, as many of each as there were rounds; those of one round were
-        taken in rounds, so a paired test may compare them. Infinite where a candidate failed.
+    samples: seconds of one call, as many of each as there were rounds; those of one place were
+        taken side by side, so a paired test may compare them. Infinite where a candidate failed.
     sizes: bytes of code, of constants prepared ahead, and of workspace.
     others: cores that other programs kept busy meanwhile, beyond those that were free.
     """
@@ -128,6 +132,14 @@ class Device(ABC):
     def prepare(self) -> None:  # noqa: B027 - most devices need nothing
         """Do now what the first `measure` would do before it builds anything."""
 
+    def admit(self, workload: Workload) -> None:  # noqa: B027 - most devices have no limit
+        """Return if the workload fits this device. Raises `DeviceError` with the bytes that are
+        needed and those that are there."""
+
+    def until(self, deadline: float) -> None:  # noqa: B027 - most devices need no time
+        """Set when work must end, by the monotonic clock; infinite for never. Work that is not
+        done by then is left, with `TimeUpError`."""
+
     @abstractmethod
     def measure(
         self, workload: Workload, configs: Sequence[Config], stop: Stop = never
@@ -142,7 +154,8 @@ class Device(ABC):
 
     @abstractmethod
     def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Take `rounds` samples of every config, side by side and of equal length."""
+        """Take `rounds` samples of every config, side by side and of equal length; fewer where
+        time is up."""
 
     def close(self) -> None:  # noqa: B027 - most devices hold nothing
         """Free what the device holds. It must not be used afterwards; closing twice is fine."""

@@ -12,9 +12,9 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import indices
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import tensor
-from loopwright.dsl.workload import Workload, workload
+from loopwright.dsl.workload import Workload, tensor_bytes, workload
 from loopwright.measure import accelerator, machine
-from loopwright.measure.builder import Builder, Built
+from loopwright.measure.builder import Builder, Built, Task
 from loopwright.measure.device import (
     Comparison,
     Device,
@@ -35,6 +35,7 @@ from loopwright.schedule.target import Target
 from loopwright.temporary import TemporaryFolder
 
 _BATCH = 64  # candidates that are built before the first of them runs
+_KEPT = 256  # candidates whose code is kept, so that checks and comparisons need no builds
 _ANSWERS = 20_000  # of a worker that runs: each sample is one
 _TOOLCHAIN = "a working TVM, a C compiler and a linker"
 _NEEDS = {
@@ -91,7 +92,8 @@ class LocalDevice(Device):
         count, each = machine.builders(build_workers)
         pool = Pool(Kind("build", memory or each, folder), count)
         self._builder = Builder(pool, limits.build) if builder is None else builder
-        most = 0 if self.target.gpu is not None else memory or machine.memory_share()
+        self._memory = memory or machine.memory_share()
+        most = 0 if self.target.gpu is not None else self._memory
         self._runner = Runner(Pool(Kind("run", most, folder, _ANSWERS), 1))
         self._references = References(self.target, self._builder, self._runner, limits, seed)
         self._built: dict[tuple[str, Config], Built] = {}
@@ -110,6 +112,23 @@ class LocalDevice(Device):
                 f"{_NEEDS.get(self.target.kind, _TOOLCHAIN)}\n{failure}\n{failure.traceback}"
             )
 
+    def admit(self, workload: Workload) -> None:
+        # The outputs are there three times: a candidate's, those expected, and these on their way.
+        outputs = sum(tensor_bytes(t) for t in workload.outputs)
+        needed = workload.min_bytes + 2 * outputs
+        if needed > self._memory:
+            raise DeviceError(
+                f"{', '.join(t.name for t in workload.outputs)} is too large to be measured here: "
+                f"its inputs and outputs, and what these are compared with, need {needed:,} bytes "
+                f"of memory, and {self._memory:,} may be used; tune a smaller workload of the "
+                "same form"
+            )
+
+    def until(self, deadline: float) -> None:
+        self._builder.until(deadline)
+        self._runner.until(deadline)
+        self._references.until(deadline)
+
     def prepare(self) -> None:
         with ThreadPoolExecutor(1) as beside:
             running = beside.submit(self._runner.start)
@@ -124,7 +143,7 @@ class LocalDevice(Device):
                 return
             batch = configs[start : start + _BATCH]
             data, found = self._references.beside(workload, batch)
-            self._built = {(workload.key, c): b for c, b in zip(batch, found, strict=True)}
+            self._remember(workload, batch, found)
             timed = self._runner.measure(data, found, self._timing, stop)
             for config, built, one in zip(batch, found, timed, strict=False):
                 yield Measurement(
@@ -145,18 +164,31 @@ class LocalDevice(Device):
             return Failure("illegal", str(error))
         # "fast" promises nothing of features that are small beside others.
         data = self._references.fresh(workload, scaled=sketch.numerics < Numerics.FAST)
-        # What is checked is mostly of the last batch, whose code is still there.
-        known = self._built.get((workload.key, config))
-        built = known or self._builder.build(data.task, [config])[0]
+        built = self._code(data.task, [config])[0]
         if built.failure is not None:
             return built.failure
         return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
 
     def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
         data = self._references.of(workload)
-        built = self._builder.build(data.task, configs)
+        built = self._code(data.task, configs)
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
         return self._runner.compare(data, built, timing, rounds)
+
+    def _code(self, task: Task, configs: Sequence[Config]) -> list[Built]:
+        """Candidates, of which those that are not known are built."""
+        key = task.workload.key
+        missing = [c for c in configs if (key, c) not in self._built]
+        built = self._builder.build(task, missing) if missing else []
+        new = dict(zip(missing, built, strict=True))
+        return [new.get(c) or self._built[key, c] for c in configs]
+
+    def _remember(
+        self, workload: Workload, configs: Sequence[Config], built: Sequence[Built]
+    ) -> None:
+        self._built |= {(workload.key, c): b for c, b in zip(configs, built, strict=True)}
+        for old in list(self._built)[:-_KEPT]:
+            del self._built[old]
 
     def close(self) -> None:
         self._runner.close()

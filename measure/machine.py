@@ -59,9 +59,10 @@ def one_per_core() -> frozenset[int]:
 
 
 class Neighbours:
-    """Counts the cores that other programs keep busy from now on, beside a process of ours."""
+    """Counts the cores that other programs keep busy from now on, beside this process, and
+    another one of ours where one is given."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int = 0) -> None:
         self._pid = pid
         self._began = time.monotonic(), self._others()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import statistics
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +27,7 @@ _log = logging.getLogger(__name__)
 _ONCE = Timing(cap=0.0)
 _SLOWER = 10.0  # times the default schedule's time that a candidate may take
 _KEPT = 256 << 20  # bytes of outputs
+_ORACLE = 0.25  # of the time that is left, what the oracle may take
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class References:
         self._limits, self._seed, self._drawn = limits, seed, 0
         self._kept: OrderedDict[str, tuple[Data, Built]] = OrderedDict()
         self._too_slow: set[str] = set()
+        self._deadline = math.inf
+
+    def until(self, deadline: float) -> None:
+        """Set when all must end, by the monotonic clock: the oracle may take a part of it."""
+        self._deadline = deadline
 
     def of(self, workload: Workload) -> Data:
         """The reference that candidates are measured with, the same at every call.
@@ -84,7 +92,7 @@ class References:
         data = replace(data, seed=self._seed + self._drawn, scaled=scaled)
         if workload.key in self._too_slow:  # it would be again
             return self._by_default(data, default)
-        oracle = self._builder.oracle(data.task, data.seed, self._limits.oracle, scaled)
+        oracle = self._builder.oracle(data.task, data.seed, self._oracle_limit(), scaled)
         return self._with_outputs(data, default, oracle)
 
     def _find(self, workload: Workload) -> tuple[Data, Built]:
@@ -114,7 +122,7 @@ class References:
             default, *built = self._builder.build(data.task, all_configs)
         else:
             (default, *built), oracle = self._builder.build_with_oracle(
-                data.task, all_configs, data.seed, self._limits.oracle
+                data.task, all_configs, data.seed, self._oracle_limit()
             )
         default, seconds = self._first_run(data, default)
         if "undefined symbol" in str(default.failure):
@@ -128,6 +136,10 @@ class References:
         if oracle is None:
             return self._by_default(data, default), default, built
         return self._with_outputs(data, default, oracle), default, built
+
+    def _oracle_limit(self) -> float:
+        """Seconds that the oracle may take: of a short time no more than a part."""
+        return min(self._limits.oracle, max(1.0, _ORACLE * (self._deadline - time.monotonic())))
 
     def _first_run(self, data: Data, default: Built) -> tuple[Built, float]:
         """The default schedule, and the seconds of one call; none where it fails."""

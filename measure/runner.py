@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from loopwright.codegen.library.signature import Signature
 from loopwright.measure.builder import Built, Task
-from loopwright.measure.device import Comparison, DeviceError, Failure, Stop, never
+from loopwright.measure.device import Comparison, DeviceError, Failure, Stop, TimeUpError, never
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timing, common_length, spread
 from loopwright.measure.workers.messages import Bytes, Message
@@ -111,6 +111,10 @@ class Runner:
         """Make ready for running. Raises `DeviceError`."""
         self._pool.start()
 
+    def until(self, deadline: float) -> None:
+        """Set when runs must be done: see `Device.until`."""
+        self._pool.deadline = deadline
+
     def run(
         self, data: Data, built: Built, timing: Timing, whole: bool = False, outputs: bool = False
     ) -> Reply:
@@ -139,7 +143,8 @@ class Runner:
     ) -> Iterator[Sampled]:
         """Time candidates side by side, and check them: each is sampled until its samples agree,
         or its time is up. A call that is longer than that is not repeated. Those that are not
-        begun with before `stop` says so are left out.
+        begun with before `stop` says so are left out, as are those without a time at the deadline.
+        Raises `TimeUpError` where none has one.
 
         Where workers are lost again and again, since one candidate harms the others, those that
         have a first time keep to what they have.
@@ -156,24 +161,28 @@ class Runner:
                 apart = spread(one.seconds, timing.confidence) > timing.relative
                 return len(one.seconds) < _FEWEST or (one.sampling < timing.cap and apart)
 
-            yield from self._in_rounds(data, group, once, wanted)
+            yield from self._in_rounds(data, group, once, wanted, stop)
 
     def compare(
         self, data: Data, candidates: Sequence[Built], timing: Timing, rounds: int
     ) -> Comparison:
-        """Take `rounds` samples of each candidate, side by side and of equal length. Where not all
-        of them fit memory, those that do are side by side."""
+        """Take `rounds` samples of each candidate, side by side and of equal length, or as many as
+        there are at the deadline. Where not all candidates fit memory, those that do are side by
+        side. Raises `TimeUpError` where there is no whole round."""
 
         def wanted(one: Sampled, _: float) -> bool:
             return len(one.seconds) < rounds
 
         watch = self._watch(data)
         groups = self._together(data, candidates, timing, len(candidates))
-        taken = [o for g in groups for o in self._in_rounds(data, g, timing, wanted, equal=True)]
+        taken = [o for g in groups for o in self._in_rounds(data, g, timing, wanted)]
         others = 0.0 if watch is None else watch.in_the_way(data.task.target.threads)
+        rounds = min([rounds, *(len(one.seconds) for one in taken if one.failure is None)])
+        if not rounds:
+            raise TimeUpError("time was up before there was a whole round")
         failed = (math.inf,) * rounds
         return Comparison(
-            tuple(tuple(one.seconds) if one.failure is None else failed for one in taken),
+            tuple(tuple(one.seconds[:rounds]) if not one.failure else failed for one in taken),
             tuple(built.size for built in candidates),
             others,
         )
@@ -213,19 +222,24 @@ class Runner:
         candidates: Sequence[Built],
         timing: Timing,
         wanted: Callable[[Sampled, float], bool],
-        equal: bool = False,
+        stop: Stop | None = None,
     ) -> list[Sampled]:
         """Load candidates, and sample them in rounds, back and forth, as long as it is wanted.
 
-        With `equal`, those of all candidates are equally long: see `timing.common_length`.
+        With `stop`, those that are not begun with before it says so are left out. Without it, all
+        are sampled to the deadline, equally long: see `timing.common_length`.
         """
         taken = [Sampled(built.failure) for built in candidates]
         order = list(range(len(candidates)))
         try:
             while order := [n for n in order if taken[n].goes_on(wanted)]:
-                length = common_length((taken[n].least for n in order), timing) if equal else 0.0
+                length = 0.0 if stop else common_length((taken[n].least for n in order), timing)
                 for number in order:
                     one, built = taken[number], candidates[number]
+                    if stop and number and one.first is None and stop():
+                        taken = taken[:number]
+                        order = order[: order.index(number)]
+                        break
                     reply, fresh = self._sample(data, number, built, timing, one, length)
                     failure = reply.failure
                     if failure is not None and failure.kind in _SUSPECT and not fresh:
@@ -234,6 +248,15 @@ class Runner:
                 order.reverse()
             if self._loaded and self._pool.workers:
                 self._ask(data, Job(Message({"do": "clear"}), _DATA))
+        except TimeUpError:
+            self._pool.dismiss()
+            if stop is None:
+                return taken
+            known = [one.first is not None or one.failure is not None for one in taken]
+            begun = known.index(False) if False in known else len(known)
+            if not begun:
+                raise
+            return taken[:begun]
         except BaseException:  # Ctrl-C: what is loaded must not be taken for other candidates
             self._pool.dismiss()
             raise

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from loopwright.explore.budget import Budget
-from loopwright.explore.result import SearchResult
+from loopwright.explore.result import SearchResult, speed
 
 _PACE = 8
 """Trials that say how long one takes."""
@@ -68,18 +68,6 @@ class Callback:
 
     def finish(self, tuned: SearchResult) -> None:
         """The result, after `stop`."""
-
-
-def speed(flops: float, seconds: float, peak: float | None) -> str:
-    """A cost in words: `0.123 ms, 456.7 GFLOP/s (89 % of peak)`."""
-    if math.isinf(seconds):
-        return "-"
-    text = f"{seconds * 1e3:.4g} ms"
-    if flops:
-        text += f", {flops / seconds / 1e9:.1f} GFLOP/s"
-        if peak:
-            text += f" ({flops / seconds / peak:.0%} of peak)"
-    return text
 
 
 def failed(failures: Mapping[str, int]) -> str:

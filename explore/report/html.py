@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from html import escape
 
 from loopwright.dsl.words import counted
-from loopwright.explore.report.callbacks import speed
 from loopwright.explore.report.plot import curve, roofline
-from loopwright.explore.result import SearchResult
+from loopwright.explore.result import SearchResult, speed
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.tree.printer import show

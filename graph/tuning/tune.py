@@ -37,7 +37,7 @@ from loopwright.graph.tuning.in_situ import compare_in_situ
 from loopwright.graph.tuning.live_table import Tell, shown
 from loopwright.graph.tuning.summary import summary
 from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
-from loopwright.measure.device import Device, DeviceError
+from loopwright.measure.device import Device, DeviceError, TimeUpError
 from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
@@ -167,6 +167,7 @@ def search(
 ) -> Searched:
     """Spend a budget (`Budget.of_model`) on the tasks of a network. Raises `KeyboardInterrupt` at
     Ctrl-C before anything was measured."""
+    began = time.monotonic()
     options = options or SearchOptions()
     only, device = options.only, options.device
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
@@ -179,13 +180,17 @@ def search(
 
             device = stack.enter_context(LocalDevice(target))
         store = stack.enter_context(RecordStore(records))
+        for task in tasks:
+            device.admit(task.workload)
         device.check()
+        deadline = began + 60 * budget.minutes
+        device.until(deadline)
+        stack.callback(device.until, math.inf)
         base = find_base(options.transfer, tasks[0].workload, device.target)
         say = options.tell or (lambda _: None)
         show = options.watch or (lambda turn: say(str(now)))
         for note in base.notes:
             say(note)
-        deadline = time.monotonic() + 60 * budget.minutes
         comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
         searching = deadline - comparing
         shared = _Shared(device, store, Recorder(store, say), options.seed, base.model)
@@ -251,7 +256,10 @@ def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterato
         if state.expected_gain == -math.inf:
             return
         before = state.best
-        done += state.advance(int(min(BATCH, left)))
+        try:
+            done += state.advance(int(min(BATCH, left)))
+        except TimeUpError:
+            return
         now = time.monotonic()
         pace = (now - began) / max(done, 1)
         to_go = max(min(deadline - now, pace * (budget.trials - done)), 0.0)

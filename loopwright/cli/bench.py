@@ -22,7 +22,7 @@ def bench(file: Path, seed: int, threads: int | None) -> None:
 
     from loopwright.codegen.load import load
     from loopwright.dsl.oracle import random_inputs
-    from loopwright.explore.report.callbacks import speed
+    from loopwright.explore.result import speed
     from loopwright.measure.timing import Timer, Timing
 
     library = load(file)

@@ -16,7 +16,7 @@ from loopwright.cli.common.options import RECORDS
 def replay(number: int, records: Path) -> None:
     """Build, run and check the config of one record again, alone."""
     from loopwright.codegen.target import resolve
-    from loopwright.explore.report.callbacks import speed
+    from loopwright.explore.result import speed
     from loopwright.measure.local import LocalDevice
     from loopwright.measure.timing import Timing
     from loopwright.transfer.records.record import NETWORK

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from loopwright.cli.common.options import (
 )
 from loopwright.cli.common.peers import compare_peer
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
+from loopwright.dsl.numerics import Numerics
 
 if TYPE_CHECKING:
     from loopwright.explore.tuned import Tuned
@@ -127,8 +129,13 @@ def tune(options: _Options) -> None:
       loopwright tune my.py:workload
 
     Ctrl-C ends it with what was found, and the same command again goes on from there; when all
-    trials are done, --trials with more of them does. Networks have `loopwright tune-model`.
+    trials are done, --trials with more of them does. The minutes include all but the comparison
+    with torch or NumPy and the writing of files, a few seconds at the end. Networks have
+    `loopwright tune-model`.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
+    from loopwright.explore.stopwatch import Stopwatch
+
+    watch = Stopwatch()  # all counts, from here on
     request = read_workload(options.what, options.settings)
     output = _output(options, request.workload.outputs[0].name)
 
@@ -137,9 +144,9 @@ def tune(options: _Options) -> None:
     from loopwright.explore.budget import Budget, Interrupted
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
+    from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
     from loopwright.explore.strategies.annealing import Schedule
-    from loopwright.explore.tune import tune as run
-    from loopwright.explore.tuned import Tuned
+    from loopwright.measure.local import LocalDevice
 
     workload, machine = fixed(request.workload), resolve(options.target, options.threads)
     if options.plot is not None:
@@ -147,36 +154,38 @@ def tune(options: _Options) -> None:
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_store(options.records)
-    zero_shot = Budget.of(options.trials, options.minutes, options.effort).zero_shot
-    peak = None if zero_shot else _peak_flops(machine)  # which takes seconds to find out
+    budget = Budget.of(options.trials, options.minutes, options.effort)
+    with watch.part("roofline"):
+        peak = None if budget.zero_shot else _peak_flops(machine)  # which takes seconds
+    how = TuneOptions(
+        records=options.records,
+        seed=options.seed,
+        strategy=options.strategy,
+        model=options.model,
+        callbacks=[display(peak)],
+        transfer=options.transfer,
+        numerics=Numerics.of(options.numerics),
+        schedule=Schedule(acquisition=options.acquisition),
+    )
     try:
-        tuned = run(
-            workload,
-            machine,
-            trials=options.trials,
-            minutes=options.minutes,
-            effort=options.effort,
-            records=options.records,
-            seed=options.seed,
-            strategy=options.strategy,
-            model=options.model,
-            callbacks=[display(peak)],
-            transfer=options.transfer,
-            numerics=options.numerics,
-            schedule=Schedule(acquisition=options.acquisition),
-        )
+        timing = ZERO_SHOT_TIMING if budget.zero_shot else None
+        with LocalDevice(machine, timing=timing) as device:
+            tuned = search(workload, device, budget, how, watch)
     except Interrupted as interrupted:
         tuned = interrupted.tuned
-    assert isinstance(tuned, Tuned), "its shapes are fixed"
     _show_result(tuned, peak, options.records)
-    written = [_written(tuned, output)]
-    written += [tuned.plot(options.plot)] if options.plot else []
-    written += [tuned.report(options.report)] if options.report else []
-    if options.target == "cpu" and not zero_shot:
-        peer = compare_peer(request, tuned.library)
+    with watch.part("writing"):
+        written = [_written(tuned, output)]
+    if options.target == "cpu" and not budget.zero_shot:
+        with watch.part("other library"):
+            peer = compare_peer(request, tuned)
         if peer is not None:
-            click.echo(peer)
-    _show_spent(tuned)
+            click.echo(str(peer))
+            tuned = replace(tuned, peer=peer)
+    with watch.part("writing"):
+        written += [tuned.plot(options.plot)] if options.plot else []
+        written += [tuned.report(options.report)] if options.report else []
+    _show_spent(watch.spent())
     click.echo(f"saved      {', '.join(map(str, written))}; records in {options.records}")
 
 
@@ -213,7 +222,8 @@ def _peak_flops(machine: Target) -> float | None:
 
 
 def _show_result(tuned: Tuned, peak: float | None, records: Path) -> None:
-    from loopwright.explore.report.callbacks import failed, speed
+    from loopwright.explore.report.callbacks import failed
+    from loopwright.explore.result import speed
     from loopwright.schedule.space import find_sketch
 
     flops = tuned.workload.flops
@@ -236,9 +246,9 @@ def _show_result(tuned: Tuned, peak: float | None, records: Path) -> None:
         click.echo(f"record     none: it could not be stored in {records}")
 
 
-def _show_spent(tuned: Tuned) -> None:
-    total = sum(tuned.spent.values())
-    parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
+def _show_spent(spent: Mapping[str, float]) -> None:
+    total = sum(spent.values())
+    parts = sorted(spent.items(), key=lambda part: -part[1])
     shown = ", ".join(
         f"{name} {s:.1f} s ({s / max(total, 1e-9):.0%})" for name, s in parts if s >= 0.05
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import selectors
 import sys
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from loopwright.measure.device import DeviceError, Failure
+from loopwright.measure.device import DeviceError, Failure, TimeUpError
 from loopwright.measure.workers.fork_server import ForkServer, Kind
 from loopwright.measure.workers.process import LOOK, Job, Reply, Worker
 
@@ -26,10 +27,16 @@ class Pool:
 
     Between two calls of its methods none of them does anything: what is timed elsewhere
     meanwhile is not disturbed.
+
+    Attributes
+    ----------
+    deadline: when jobs must be done, by the monotonic clock. Those that are not then are ended,
+        and `TimeUpError` is raised.
     """
 
     def __init__(self, kind: Kind, count: int) -> None:
         self.workers: list[Worker] = []
+        self.deadline = math.inf
         self._kind, self._count = kind, count
         self._fork_server: ForkServer | None = None
         self._lost = 0
@@ -45,7 +52,7 @@ class Pool:
         """The replies to jobs, in their order; as many at once as there are workers.
 
         A worker that dies, hangs, or has answered often is replaced before this returns.
-        Raises `DeviceError` as `start` does.
+        Raises `DeviceError` as `start` does, and `TimeUpError` at the deadline.
         """
         return self._work(jobs, self._staff(len(jobs)))
 
@@ -78,7 +85,7 @@ class Pool:
                         worker.send(job)
                 if not busy:
                     return [replies[number] for number in range(len(jobs))]
-                for worker, reply in _answers(busy):
+                for worker, reply in _answers(busy, self.deadline):
                     replies[busy.pop(worker)] = reply
                     self._review(worker, reply)
         except BaseException:  # Ctrl-C above all: nothing may go on, nor answer late
@@ -123,13 +130,15 @@ class Pool:
             self._lost += 1
 
 
-def _answers(workers: Collection[Worker]) -> list[tuple[Worker, Reply]]:
-    """Waits until at least one of them has a reply."""
+def _answers(workers: Collection[Worker], deadline: float) -> list[tuple[Worker, Reply]]:
+    """Waits until at least one of them has a reply. Raises `TimeUpError` at the deadline."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             selector.register(worker, selectors.EVENT_READ)
         while True:
-            first = min(worker.deadline for worker in workers)
+            if time.monotonic() >= deadline:
+                raise TimeUpError("time was up before it was done")
+            first = min(deadline, *(worker.deadline for worker in workers))
             selector.select(min(max(0.0, first - time.monotonic()), LOOK))
             found = [(w, r) for w in workers if (r := w.receive()) is not None]
             if found:

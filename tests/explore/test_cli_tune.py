@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -218,7 +219,8 @@ def test_the_help_of_every_command_begins_with_an_imperative_and_explains_all_op
 
 def test_another_library_and_ours_are_both_called_from_python():
     request = read_workload("matmul", ["a=5,5", "b=5,5:constant"])
-    name, call = peer_call(request, 1)
+    name, call, seconds = peer_call(request, 1)
+    assert seconds > 0
     assert name in ("torch", "numpy")
     assert tuple(call().shape) == (5, 5)
     library, inputs = lw.build(request.workload, threads=1), []
@@ -230,8 +232,11 @@ def test_another_library_and_ours_are_both_called_from_python():
 
     library_call(Counted(), request.workload)()
     assert [a.shape for a in inputs[0]] == [(5, 5)]
-    assert "called from Python like it, the best takes" in compare_peer(request, library)
-    assert compare_peer(read_workload("relu", ["x=4"]), library) is None
+    found = SimpleNamespace(library=library, seconds=1e-3)
+    assert "called from Python like it, the best takes" in str(compare_peer(request, found))
+    assert compare_peer(read_workload("relu", ["x=4"]), found) is None
+    found.seconds = 10.0
+    assert compare_peer(request, found) is None
 
 
 def test_both_take_turns_as_often_as_there_is_time_and_long_calls_as_often_as_an_interval_needs():
@@ -248,12 +253,27 @@ def test_both_take_turns_as_often_as_there_is_time_and_long_calls_as_often_as_an
 def test_a_ratio_to_another_library_has_its_interval_or_is_not_told(monkeypatch, steady):
     rng = np.random.default_rng(0)
     ours = rng.normal(1e-3, 1e-5 if steady else 4e-4, 20).clip(1e-4)
-    monkeypatch.setattr(cli_peers, "timed", lambda calls: [tuple(2e-3 + 0 * ours), tuple(ours)])
-    request = read_workload("matmul", ["a=5,5", "b=5,5"])
-    line = compare_peer(request, lw.build(request.workload, threads=1))
-    told = re.search(r": 2\.0\d \((1\.9|2\.0)\d to 2\.0\d\) times as fast$", line)
+    line = cli_peers.judged(tuple(2e-3 + 0 * ours), tuple(ours), 0.0)[1]
+    told = re.search(r"2\.0\d \((1\.9|2\.0)\d to 2\.0\d\) times as fast$", line)
     assert (told is not None) is steady
     assert ("no ratio, since times differed too much" in line) is not steady
+
+
+def test_no_ratio_to_another_library_is_told_while_other_programs_want_the_cores():
+    one = tuple(1e-3 * (1 + 0.001 * n) for n in range(20))
+    much = tuple(0.3 + s for s in one)
+    assert cli_peers.judged(much, one, 0.0)[0].value > 100
+    claimed, said = cli_peers.judged(much, one, 1.0)
+    assert claimed is None
+    assert said.startswith("no ratio, since other programs kept 1.0 cores busy")
+
+
+def test_another_library_that_a_test_cannot_tell_from_ours_is_tied():
+    one = tuple(1e-3 * (1 + 0.01 * (n % 3)) for n in range(20))
+    other = tuple(reversed(one))
+    claimed, said = cli_peers.judged(other, one, 0.0)
+    assert claimed is None
+    assert said.startswith("tied: ")
 
 
 def test_operands_are_tensors_or_numbers():

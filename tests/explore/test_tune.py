@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
-from loopwright.measure.device import Comparison, Measurement, never
+from loopwright.measure.device import Comparison, Measurement
 from loopwright.measure.tabular import TabularDevice, load_brute_forced
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.store import Record, RecordStore
@@ -148,37 +146,6 @@ def test_a_defined_tensor_is_searched_like_its_workload():
     assert tuned.workload == workload
     with pytest.raises(NotationError, match=r"lw\.workload\(C"):
         run(device, "matmul")
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The clock of a search, which goes on where a device says so."""
-    now = SimpleNamespace(seconds=0.0)
-    made_up = SimpleNamespace(monotonic=lambda: now.seconds, time=time.time, time_ns=time.time_ns)
-    monkeypatch.setattr("loopwright.explore.session.time", made_up)
-    return now
-
-
-class InLots(MadeUp):
-    """Measures so many candidates at once, in a second."""
-
-    def __init__(self, clock, size):
-        super().__init__()
-        self.clock, self.size = clock, size
-
-    def measure(self, workload, configs, stop=never):
-        for start in range(0, len(configs), self.size):
-            if start and stop():
-                return
-            lot = list(super().measure(workload, configs[start : start + self.size]))
-            self.clock.seconds += 1
-            yield from lot
-
-
-def test_minutes_end_a_search(clock):
-    tuned = run(InLots(clock, 1), trials=None, minutes=1, strategy="random")
-    assert len(tuned.history) == 60
-    assert "1 minute" in tuned.end
 
 
 def test_an_interrupt_ends_a_loop_of_searches_and_carries_what_was_found(tmp_path):
@@ -365,12 +332,6 @@ def test_times_of_the_comparison_are_not_those_of_the_search(tmp_path):
     second = run(device, records=tmp_path / "r.db", trials=41)
     again = {m.config: m.cost for m in second.history}
     assert {config: again[config] for config in costs} == costs
-
-
-def test_what_was_measured_when_the_time_is_up_is_kept(clock):
-    device = InLots(clock, 8)
-    tuned = run(device, trials=None, minutes=0.5 / 60, strategy="random")
-    assert len(tuned.history) == len(device.measured) == 8
 
 
 def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_time(tmp_path):

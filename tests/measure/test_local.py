@@ -253,3 +253,23 @@ def test_nothing_is_left_in_the_folder_of_a_device_that_measured(builder):
         builder.given[configs[2]] = faults.built("segfault")
         list(device.measure(workload, configs))
         assert list(Path(device._folder.name).iterdir()) == []
+
+
+def test_work_that_is_too_large_for_memory_is_refused_by_its_size_before_anything_runs():
+    i = lw.indices("i")
+    x, y = lw.tensor("x", (1 << 40,)), lw.tensor("y")
+    y[i] = x[i] + 1.0
+    with (
+        LocalDevice(memory=1 << 30) as device,
+        pytest.raises(DeviceError, match=r"y is too large.*17,592,186,044,416 b.*1,073,741,824"),
+    ):
+        lw.tune(y, device=device, records=None, trials=5)
+
+
+def test_code_that_was_measured_is_not_built_again_to_be_compared(builder, monkeypatch):
+    with LocalDevice(timing=FAST, builder=builder) as device:
+        work = faults.workload()
+        configs = [space(work, device.target).default]
+        list(device.measure(work, configs))
+        monkeypatch.setattr(builder, "build", None)
+        assert len(device.compare(work, configs, 3).samples[0]) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import math
 import os
 import re
@@ -12,13 +13,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loopwright.dsl.oracle import tolerance
 from loopwright.measure.builder import Built, Task
-from loopwright.measure.device import DeviceError, Failure
+from loopwright.measure.device import DeviceError, Failure, TimeUpError
 from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
 from loopwright.measure.workers.fork_server import Kind
@@ -399,3 +402,27 @@ def test_a_worker_that_runs_does_not_import_tvm():
         "assert not {'tvm', 'tvm_ffi', 'scipy', 'xgboost', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_at_the_deadline_what_runs_is_ended_and_what_has_a_time_is_kept(runner, data):
+    slow = replace(data, timeout=60.0)
+    good, hang = faults.built("good"), faults.built("hang")
+    runner.until(time.monotonic() + 2)
+    try:
+        found = list(runner.measure(slow, [good, good, hang, good], FAST))
+        assert [one.failure for one in found] == [None, None]
+        with pytest.raises(TimeUpError):
+            runner.run(slow, good, FAST)
+        with pytest.raises(TimeUpError):
+            runner.compare(slow, [good], FAST, 5)
+    finally:
+        runner.until(math.inf)
+    assert runner.run(data, good, FAST).failure is None
+
+
+def test_candidates_that_are_not_begun_with_in_time_are_left_out(runner, data):
+    asked = itertools.count()
+    good = [faults.built("good")] * 6
+    found = list(runner.measure(data, good, FAST, lambda: next(asked) >= 3))
+    assert len(found) == 4
+    assert all(one.times for one in found)

@@ -18,13 +18,18 @@ from loopwright.cli.common.workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
-from loopwright.explore.report.callbacks import speed
-from loopwright.explore.significance import FEWEST, ratio
+from loopwright.explore.finalize import CROWDED
+from loopwright.explore.result import Peer
+from loopwright.explore.significance import FEWEST, Ratio, ratio
+from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timer, Timing, in_rounds, typical
 
 if TYPE_CHECKING:
     from loopwright.codegen.library.library import Library
+    from loopwright.explore.tuned import Tuned
 
+_LONGEST = 1.0
+"""Seconds of a call above which it is not compared: an interval takes rounds of it."""
 _SECONDS = 1.0
 """Seconds that a comparison takes, about."""
 _ROUNDS = 20
@@ -50,21 +55,38 @@ class _Called:
         return elapsed, elapsed
 
 
-def compare_peer(request: Request, library: Library) -> str | None:
-    """A line on another library beside ours, both called from Python; None where there is none."""
-    peer = peer_call(request, library.threads)
-    if peer is None:
+def compare_peer(request: Request, tuned: Tuned) -> Peer | None:
+    """Another library beside what was found, both called from Python; None where there is none,
+    or a call takes too long."""
+    if tuned.seconds > _LONGEST:
         return None
-    name, call = peer
+    library = tuned.library
+    found = peer_call(request, library.threads)
+    if found is None:
+        return None
+    name, call, first = found
+    if first > _LONGEST:
+        return None
+    watch = Neighbours()
     theirs, ours = timed([call, library_call(library, request.workload)])
+    claimed, claim = judged(theirs, ours, watch.in_the_way(library.threads))
+    return Peer(name, typical(theirs), typical(ours), request.workload.flops, claimed, claim)
+
+
+def judged(
+    theirs: Sequence[float], ours: Sequence[float], others: float
+) -> tuple[Ratio | None, str]:
+    """The ratio of paired samples if one is claimed, and in words how they stand to each other.
+    None is where other programs kept that many cores busy, or times differed from round to
+    round; and those that a test cannot tell apart are tied."""
     found = ratio(theirs, ours)
-    told = f"{found} times as fast"
+    if others > CROWDED:
+        return None, f"no ratio, since other programs kept {others:.1f} cores busy that it needed"
     if found.vague:
-        told = f"no ratio, since times differed too much from round to round: {found}"
-    return (
-        f"{name:<10} {speed(request.workload.flops, typical(theirs), None)}; called from Python "
-        f"like it, the best takes {typical(ours) * 1e3:.4g} ms: {told}"
-    )
+        return None, f"no ratio, since times differed too much from round to round: {found}"
+    if found.low <= 1 <= found.high:
+        return None, f"tied: {found}"
+    return found, f"{found} times as fast"
 
 
 def timed(calls: Sequence[Callable[[], object]]) -> list[tuple[float, ...]]:
@@ -75,9 +97,10 @@ def timed(calls: Sequence[Callable[[], object]]) -> list[tuple[float, ...]]:
     return in_rounds(timers, min(max(FEWEST, int(_SECONDS / length)), _ROUNDS), _TIMING)
 
 
-def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object]] | None:
-    """The name of the other library, and a call of it; None where there is no counterpart. NumPy
-    stands in for torch for products; its threads are its own affair."""
+def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object], float] | None:
+    """The name of the other library, a call of it, and the seconds of a second one; None where
+    there is no counterpart. NumPy stands in for torch for products; its threads are its own
+    affair."""
     if request.arguments.get("accumulate") or request.arguments.get("layout", "NCHW") != "NCHW":
         return None
     if importlib.util.find_spec("torch") is not None and request.name in _TORCH:
@@ -88,10 +111,13 @@ def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object]
         return None
     try:
         call = _torch_call(request, threads) if name == "torch" else _numpy_call(request)
+        call()  # what a library makes at first
+        began = time.perf_counter()
         call()
+        seconds = time.perf_counter() - began
     except Exception:  # noqa: BLE001 - it lacks the type, or unequal padding, or is broken itself
         return None
-    return name, call
+    return name, call, seconds
 
 
 def library_call(library: Library, workload: Workload) -> Callable[[], object]:
