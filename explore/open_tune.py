@@ -211,14 +211,16 @@ class _OpenTuning:
             ]
         sampled = self._drawn(_SAMPLED, self.rng)
         with self._timed("measuring"):
-            seconds = np.concatenate([self._times(lib, sampled) for lib in parts])
+            seconds = np.concatenate(
+                [program_seconds(lib, self.workload, sampled, self.rng) for lib in parts]
+            )
         kept = _cover_of(seconds)
         with self._timed("building"):
             made = self._covering([candidates[k] for k in kept])
             library = self._library(made)
         more = [*sampled, *self._drawn(_LEARNED, self.rng)]
         with self._timed("measuring"):
-            seconds = self._times(library, more)
+            seconds = program_seconds(library, self.workload, more, self.rng)
         with self._timed("learning"):
             models = [self._model(more, row) for row in seconds]
             near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
@@ -228,28 +230,6 @@ class _OpenTuning:
         best = seconds.min(axis=0)
         loss = math.exp(np.mean([np.log(seconds[k, n] / best[n]) for n, k in enumerate(chosen)]))
         return self._result(library, more, seconds, loss)
-
-    def _times(self, library: OpenLibrary, sizes: Sequence[Sizes]) -> Any:
-        """Seconds of every program at every size; infinite where it is not right for one."""
-        programs = self.programs[id(library)]
-        seconds = np.full((len(programs), len(sizes)), math.inf)
-        for n, each in enumerate(sizes):
-            able = [k for k, p in enumerate(programs) if p.takes(each)]
-            if not able:
-                continue
-            fixed = self.workload.at(**each)
-            data = dict(zip((t.name for t in fixed.inputs), random_inputs(fixed, self.rng)))
-            timers = []
-            for k in able:
-                one = library._at(each, k)
-                one = one.bind(**{name: data[name] for name in library.signature.constants})
-                call = one.prepare_call(*(data[p.name] for p in one.inputs))
-                timers.append(Timer(call, _TIMING))
-                seconds[k, n] = timers[-1].least
-            near = [t for t in timers if t.least < _NEAR * min(t.least for t in timers)]
-            for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
-                seconds[able[timers.index(timer)], n] = typical(samples)
-        return seconds
 
     def _model(self, sizes: Sequence[Sizes], seconds: Any) -> TimeModel:
         able = np.isfinite(seconds)
@@ -307,11 +287,8 @@ class _OpenTuning:
     # ---- libraries ----
 
     def _library(self, made: Cover) -> OpenLibrary:
-        library = open_library(
-            made, self.workload, self.target, "kernel", str(self.options.numerics)
-        )
-        self.programs = {**getattr(self, "programs", {}), id(library): made.programs}
-        return library
+        numerics = str(self.options.numerics)
+        return open_library(made, self.workload, self.target, "kernel", numerics)
 
     def _with_rules(
         self, library: OpenLibrary, made: Cover, models: Sequence[TimeModel]
@@ -359,6 +336,35 @@ class _OpenTuning:
 
     def _timed(self, part: str) -> Any:
         return _Clock(self.spent, part)
+
+
+def program_seconds(
+    library: OpenLibrary, workload: Workload, sizes: Sequence[Sizes], rng: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Seconds of a call of every program (rows) at every size (columns), on random data; infinite
+    where a program is not right for a size. Programs that are much slower than the best at a size
+    are measured less well there."""
+    programs = library.origin.extra["programs"]
+    seconds = np.full((len(programs), len(sizes)), math.inf)
+    for n, each in enumerate(sizes):
+        able = [
+            k
+            for k, p in enumerate(programs)
+            if all(low <= each[name] <= high for name, (low, high) in p["takes"].items())
+        ]
+        fixed = workload.at(**each)
+        data = dict(zip((t.name for t in fixed.inputs), random_inputs(fixed, rng), strict=True))
+        timers = []
+        for k in able:
+            one = library._at(each, k)
+            one = one.bind(**{name: data[name] for name in library.signature.constants})
+            call = one.prepare_call(*(data[p.name] for p in one.inputs))
+            timers.append(Timer(call, _TIMING))
+            seconds[k, n] = timers[-1].least
+        near = [t for t in timers if t.least < _NEAR * min(t.least for t in timers)]
+        for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
+            seconds[able[timers.index(timer)], n] = typical(samples)
+    return seconds
 
 
 class _Clock:
