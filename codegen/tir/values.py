@@ -17,7 +17,7 @@ from loopwright.codegen.tir import integers
 from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
-from loopwright.codegen.tir.indices import expression, number
+from loopwright.codegen.tir.indices import expression
 from loopwright.dsl.dtypes import HALVES, is_float, is_unsigned, numpy_dtype
 from loopwright.dsl.expr import (
     COMPARISONS,
@@ -32,7 +32,7 @@ from loopwright.dsl.expr import (
     children,
     walk,
 )
-from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Position
+from loopwright.schedule.tree.grammar import Buffer, Column, Linear, Load, Position
 
 _SHORT = 8  # parts of an expression that may be written more than once
 _WRAPPING = ("add", "sub", "mul")
@@ -244,14 +244,20 @@ class ValueEmitter:
     def _gathered(self, x: Gather, bind: Bind) -> Any:
         """An element of a buffer at places that elements name, as the buffer holds it."""
         table = x.table
-        at, step = expression(self.offset(table.buffer, table.index, table.clamped)), 1
+        step: Column = 1
+        at = expression(self.offset(table.buffer, table.index, table.clamped))
         for named, size in zip(reversed(x.at), reversed(x.shape), strict=True):
             if named is not None:
-                at = at + self._place(named, size, bind) * number(step)
-            step *= size
+                at = at + self._place(named, size, bind) * self._whole(step, "int32")
+            step = step * size
         return tirx.BufferLoad(self.buffers[table.buffer.name], [at])
 
-    def _place(self, named: Expr, size: int, bind: Bind) -> Any:
+    def _whole(self, value: Column, dtype: str) -> Any:
+        """A number of the tree, which may be a formula, as an integer of a type."""
+        found = self.linear(Linear((), value))
+        return tirx.IntImm(dtype, found) if isinstance(found, int) else tirx.Cast(dtype, found)
+
+    def _place(self, named: Expr, size: Column, bind: Bind) -> Any:
         """A subscript that an element names, inside of an axis."""
         # A name would be kept for each lane. Without one, TVM sees where all lanes have the same
         # subscript, and loads neighbours as a vector.
@@ -261,10 +267,10 @@ class ValueEmitter:
         wide = dtype if dtype in ("int64", "uint64") else "int64" if dtype == "uint32" else "int32"
         value = value if dtype == wide else tirx.Cast(wide, value)
         value = value if short else bind(value)
-        last = tirx.IntImm(wide, size - 1)
+        last = self._whole(size - 1, wide)
         if not is_unsigned(wide):
             zero = tirx.IntImm(wide, 0)
-            near = tirx.Add(value, tirx.IntImm(wide, size))
+            near = tirx.Add(value, self._whole(size, wide))
             value = self.choose(tirx.LT(value, zero), tirx.Max(near, zero), value)
         return tirx.Cast("int32", tirx.Min(value, last))
 

@@ -19,7 +19,7 @@ from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
-MOST_PROGRAMS = 16
+MOST_PROGRAMS = 24
 """Programs in one library, as variants.c has."""
 
 _APART = 4  # times as large: from one size that has its own program to the next
@@ -65,13 +65,16 @@ def completed(
             raise ConfigError(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
             )
-        below = _smaller(dims, left, 2)
-        one = _widest(workload, target, choose(below), below)
-        if one is None or not one.takes(left):
-            one = _widest(workload, target, choose(left), left)
-        if one is None:
+        nearest = [_smaller(dims, left, 2), left]
+        if len(made) >= MOST_PROGRAMS // 3:
+            nearest.insert(0, _least(dims, left))
+        for sizes in nearest:
+            one = _widest(workload, target, choose(sizes), sizes)
+            if one is not None and one.takes(left):
+                made.append(one)
+                break
+        else:
             raise ConfigError(f"no program for {left} has a form for other sizes too")
-        made.append(one)
     return Cover(dims, tuple(made), rules(dims, made))
 
 
@@ -151,6 +154,14 @@ def _taken(
     for d in program.dims:
         taken &= (grid[d.name] >= d.low) & (grid[d.name] <= d.high)
     return taken
+
+
+def _least(dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The least sizes; the next ones where some are not the least. A program for these is right
+    for most, but for those with an axis of one element, which it does not have."""
+    return {
+        d.name: d.low if sizes[d.name] == d.low else min(d.high, d.low + d.multiple) for d in dims
+    }
 
 
 def rules(

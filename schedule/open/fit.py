@@ -4,8 +4,9 @@ A number of a tree is, of some product x of dims, by the way that trees are lowe
 
     k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or the lesser of that and a limit,
 
-or the negative of one of these. A divisor c is a product of numbers that the program is made of:
-register tiles, blocks, strides.
+or the negative of one of these. x may also be a sum of such products, as the elements of a padded
+array of two open axes, or the product of two other numbers. A divisor c is a product of numbers
+that the program is made of: register tiles, blocks, strides.
 """
 
 from __future__ import annotations
@@ -71,9 +72,19 @@ class Fit:
             basis: sorted({abs(line[0]) for c in columns if (line := _line(x, c))} - {0})
             for basis, x in self.bases
         }
+        if len(dims) > 1:
+            self.bases += [sums for c in columns if (sums := self._sum(c)) is not None]
 
-    def formula(self, values: Array) -> Formula | int | None:
-        """A formula that has these values, the simplest one of those tried; None if none has."""
+    def formulas(self, columns: Sequence[Array]) -> list[Formula | int | None]:
+        """A formula for each column of values, the simplest one of those tried; None where none
+        has these values."""
+        found = [self._formula(values) for values in columns]
+        if len(self.sizes) > 1 and None in found:
+            self._add_products([f for f in found if isinstance(f, Formula)], columns)
+            found = [f or self._formula(v) for f, v in zip(found, columns, strict=True)]
+        return found
+
+    def _formula(self, values: Array) -> Formula | int | None:
         if (values == values[0]).all():
             return int(values[0])
         for find in (self._plain, self._limited, self._remainder):
@@ -82,6 +93,27 @@ class Fit:
                     if (made := find(basis, x, sign * values)) is not None:
                         return made * sign
         return None
+
+    def _sum(self, values: Array) -> tuple[Formula, Array] | None:
+        """A sum of several products with whole coefficients, if these values are one."""
+        rows = np.stack([*(x for _, x in self.bases), np.ones_like(values)], axis=1)
+        scale = np.abs(rows).max(axis=0)
+        weights = np.linalg.lstsq(rows / scale, values, rcond=None)[0] / scale
+        whole = np.rint(weights).astype(np.int64)
+        if np.count_nonzero(whole[:-1]) < 2 or (rows @ whole != values).any():
+            return None
+        total: Formula | int = int(whole[-1])
+        for (basis, _), weight in zip(self.bases, whole[:-1], strict=True):
+            total = basis * int(weight) + total
+        return (total, values) if isinstance(total, Formula) else None
+
+    def _add_products(self, known: Sequence[Formula], columns: Sequence[Array]) -> None:
+        """Add the products of two known numbers that some others follow as a line."""
+        values = [np.asarray(f.at(self.sizes), np.int64) for f in known]
+        for (f, x), (g, y) in itertools.combinations(zip(known, values, strict=True), 2):
+            product = f * g
+            if isinstance(product, Formula) and any(_line(x * y, c) for c in columns):
+                self.bases.append((product, x * y))
 
     def _limited(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
         limit = int(v.max())
@@ -101,7 +133,7 @@ class Fit:
 
     def _remainder(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
         """What is left of one of the numbers that grow with x."""
-        for slope in self.slopes[basis]:
+        for slope in self.slopes.get(basis, (1,)):
             made = self._stepped(basis, x, slope * x - v)
             if made is not None:
                 return basis * slope - made

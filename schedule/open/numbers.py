@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.expr import Cast, Const, Expr, children, rebuild
+from loopwright.dsl.expr import Cast, Const, Expr, Gather, children, rebuild
 from loopwright.schedule.tree.formula import Formula, evaluated
 from loopwright.schedule.tree.grammar import (
     Linear,
@@ -104,10 +104,16 @@ class _Visit:
         if isinstance(x, Const):
             return self._constant(x)
         self.tokens.append(type(x))
+        if isinstance(x, Gather):
+            self.tokens.append(tuple(at is None for at in x.at))
+            shape = self(x.shape)
+            made = rebuild(x, self)
+            assert isinstance(made, Gather)
+            return replace(made, shape=shape)
         inside = children(x)
         for f in fields(x):  # type: ignore[arg-type]
             value = getattr(x, f.name)
-            if not any(value is child for child in inside) and f.name != "at":
+            if not any(value is child for child in inside):
                 self.tokens.append(value)
         return rebuild(x, self)
 

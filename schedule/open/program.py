@@ -187,20 +187,18 @@ class _Opening:
             divisors([*constant, *chosen], _MOST_DIVISOR),
             table,
         )
-        known: dict[bytes, Formula | int] = {}
+        distinct = {c.tobytes(): c for c in table.T if (c != c[0]).any()}
+        found = fit.formulas(list(distinct.values()))
+        known = dict(zip(distinct, found, strict=True))
         formulas: dict[int, Any] = {}
         for place, values in enumerate(table.T):
-            if (values == values[0]).all():
+            if (key := values.tobytes()) not in known:
                 continue
-            key = values.tobytes()
-            if key not in known:
-                made = fit.formula(values)
-                if made is None:
-                    other = where[values != self.numbers[place]]
-                    nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
-                    return self.tree, _without(dims, other[nearest].tolist(), self.made_for)
-                known[key] = made
-            formulas[place] = known[key]
+            if (made := known[key]) is None:
+                other = where[values != self.numbers[place]]
+                nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
+                return self.tree, _without(dims, other[nearest].tolist(), self.made_for)
+            formulas[place] = made
         self.formulas = formulas
         return with_numbers(self.tree, formulas), None
 

@@ -7,7 +7,8 @@
 #include "runtime.h"
 
 #define EVERY_VARIANT(X) \
-  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) \
+  X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
 
 #define DECLARE(n) LW_HIDDEN extern lw_kernel __tvm_ffi_main##n __attribute__((weak));
 EVERY_VARIANT(DECLARE)
