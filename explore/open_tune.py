@@ -361,6 +361,8 @@ def program_seconds(
             call = one.prepare_call(*(data[p.name] for p in one.inputs))
             timers.append(Timer(call, _TIMING))
             seconds[k, n] = timers[-1].least
+        if not able:
+            continue
         near = [t for t in timers if t.least < _NEAR * min(t.least for t in timers)]
         for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
             seconds[able[timers.index(timer)], n] = typical(samples)
