@@ -7,6 +7,7 @@ lose least, and NN+C learns the time of each, which chooses among them for every
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,8 @@ from loopwright.schedule.target import Target
 
 _SEARCHED = 5  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
-_SHARE = 0.7  # of the minutes, for the searches
+_SHARE = 0.6  # of the minutes, for the searches
+_GENERALIZED = 0.8  # of the minutes, after which no further config is lowered for all sizes
 _SAMPLED = 24  # sizes at which all candidates are measured
 _LEARNED = 48  # further ones, at which those that are kept are
 _MOST_KEPT = 8
@@ -128,6 +130,7 @@ class _OpenTuning:
         self.rng = np.random.default_rng(options.seed)
         self.given = None if sizes is None else _checked(workload, sizes)
         self.spent: dict[str, float] = {}
+        self.start = time.monotonic()
         self.searches: list[tuple[Sizes, Tuned]] = []
         self.end = f"budget of {budget} used"
         self.interrupted = False
@@ -167,26 +170,30 @@ class _OpenTuning:
         self.searches.append((sizes, found))
 
     def _candidates(self) -> list[OpenProgram]:
-        """The programs of the best configs of all searches, and of default ones."""
+        """The programs of the best configs of all searches, and of default ones; after the best of
+        each, as many as there is time for."""
         programs: dict[tuple[Any, ...], OpenProgram] = {}
-
-        def add(config: Config, sizes: Sizes) -> None:
-            try:
+        for number, (sizes, config) in enumerate(self._configs()):
+            late = time.monotonic() - self.start > 60 * self.budget.minutes * _GENERALIZED
+            if late and number >= len(self.searches):
+                break
+            with contextlib.suppress(ConfigError):  # a rewrite may have no form for other sizes
                 made = open_program(self.workload, self.target, config, sizes)
-            except ConfigError:  # a rewrite may have no form for other sizes
-                return
-            programs.setdefault((made.config, made.dims), made)
+                programs.setdefault((made.config, made.dims), made)
+        return list(programs.values())
 
+    def _configs(self) -> Iterator[tuple[Sizes, Config]]:
+        """The best config of each search, then the default ones, then the next best."""
+        ranked = []
         for sizes, found in self.searches:
             best = sorted(found.history, key=lambda m: m.cost)
             configs = [found.config, *(m.config for m in best if math.isfinite(m.cost))]
-            for config in list(dict.fromkeys(configs))[:_BEST]:
-                add(config, sizes)
-            for config in default_configs(
-                self.workload, self.target, self.options.numerics, sizes
-            ):
-                add(config, sizes)
-        return list(programs.values())
+            ranked.append((sizes, list(dict.fromkeys(configs))[:_BEST]))
+        yield from ((sizes, configs[0]) for sizes, configs in ranked)
+        for sizes, _ in ranked:
+            yield from ((sizes, config) for config in self._defaults(sizes))
+        for rank in range(1, _BEST):
+            yield from ((sizes, configs[rank]) for sizes, configs in ranked if len(configs) > rank)
 
     def _unmeasured(self, candidates: Sequence[OpenProgram]) -> OpenTuned:
         made = self._covering(list(candidates)[: MOST_PROGRAMS // 2])
