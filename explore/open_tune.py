@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +25,7 @@ from loopwright.dsl.words import counted, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.search import TuneOptions, search
+from loopwright.explore.stopwatch import Stopwatch
 from loopwright.explore.tuned import Tuned
 from loopwright.measure.device import Device
 from loopwright.measure.tabular import TabularDevice
@@ -37,6 +37,7 @@ from loopwright.schedule.target import Target
 
 _SEARCHED = 5  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
+_LEAST_MINUTES = 0.2  # of one search: with fewer in all, fewer sizes are searched
 _SHARE = 0.6  # of the minutes, for the searches
 _GENERALIZED = 0.8  # of the minutes, after which no further config is lowered for all sizes
 _SAMPLED = 24  # sizes at which all candidates are measured
@@ -108,12 +109,13 @@ def tune_open(
     budget: Budget,
     options: TuneOptions,
     sizes: Sequence[Sizes] | None = None,
+    watch: Stopwatch | None = None,
 ) -> OpenTuned:
     """`tune` for a workload with dims, as `explore.tune` describes it. `sizes` are those of calls,
-    each as often as it matters."""
+    each as often as it matters; what the watch shows is used of the budget already."""
     if isinstance(device, TabularDevice) or device.target.gpu is not None:
         raise TuningError("a workload with dims is tuned on this machine's processor")
-    return _OpenTuning(workload, device, budget, options, sizes).run()
+    return _OpenTuning(workload, device, budget, options, sizes, watch or Stopwatch()).run()
 
 
 class _OpenTuning:
@@ -124,25 +126,26 @@ class _OpenTuning:
         budget: Budget,
         options: TuneOptions,
         sizes: Sequence[Sizes] | None,
+        watch: Stopwatch,
     ) -> None:
         self.workload, self.device, self.target = workload, device, device.target
         self.budget, self.options = budget, options
         self.rng = np.random.default_rng(options.seed)
         self.given = None if sizes is None else _checked(workload, sizes)
-        self.spent: dict[str, float] = {}
-        self.start = time.monotonic()
+        self.watch = watch
+        self.known_inputs: dict[tuple[int, ...], list[float]] = {}
         self.searches: list[tuple[Sizes, Tuned]] = []
         self.end = f"budget of {budget} used"
         self.interrupted = False
 
     def run(self) -> OpenTuned:
         for sizes, part in self._parts():
-            with self._timed("searching"):
+            with self.watch.part("searching"):
                 self._search(sizes, part)
             if self.interrupted:
                 self.end = "interrupted"
                 break
-        with self._timed("generalizing"):
+        with self.watch.part("generalizing"):
             candidates = self._candidates()
         result = self._measured(candidates) if self.budget.trials else self._unmeasured(candidates)
         if self.interrupted:
@@ -154,7 +157,10 @@ class _OpenTuning:
     def _parts(self) -> Iterator[tuple[Sizes, Budget]]:
         """The sizes that are searched, and the budget of each."""
         drawn = self._drawn(200, self.rng)
-        chosen = _far_apart(self.workload.dims, drawn, _SEARCHED)
+        count = _SEARCHED
+        if math.isfinite(self.budget.minutes):
+            count = max(1, min(count, int(self.budget.minutes * _SHARE / _LEAST_MINUTES)))
+        chosen = _far_apart(self.workload.dims, drawn, count)
         minutes = self.budget.minutes * _SHARE / len(chosen)
         trials = self.budget.trials
         if trials and math.isfinite(trials):
@@ -174,7 +180,7 @@ class _OpenTuning:
         each, as many as there is time for."""
         programs: dict[tuple[Any, ...], OpenProgram] = {}
         for number, (sizes, config) in enumerate(self._configs()):
-            late = time.monotonic() - self.start > 60 * self.budget.minutes * _GENERALIZED
+            late = self.watch.elapsed > 60 * self.budget.minutes * _GENERALIZED
             if late and number >= len(self.searches):
                 break
             with contextlib.suppress(ConfigError):  # a rewrite may have no form for other sizes
@@ -209,7 +215,7 @@ class _OpenTuning:
     # ---- measurements ----
 
     def _measured(self, candidates: list[OpenProgram]) -> OpenTuned:
-        with self._timed("building"):
+        with self.watch.part("building"):
             twins = [self._alone(p) for p in candidates if self._is_small(p)]
             candidates = [*candidates, *twins] if self.target.threads > 1 else candidates
             parts = [
@@ -217,18 +223,18 @@ class _OpenTuning:
                 for part in _split(candidates, MOST_PROGRAMS)
             ]
         sampled = self._drawn(_SAMPLED, self.rng)
-        with self._timed("measuring"):
+        with self.watch.part("measuring"):
             seconds = np.concatenate(
                 [program_seconds(lib, self.workload, sampled, self.rng) for lib in parts]
             )
         kept = _cover_of(seconds)
-        with self._timed("building"):
+        with self.watch.part("building"):
             made = self._covering([candidates[k] for k in kept])
             library = self._library(made)
         more = [*sampled, *self._drawn(_LEARNED, self.rng)]
-        with self._timed("measuring"):
+        with self.watch.part("measuring"):
             seconds = program_seconds(library, self.workload, more, self.rng)
-        with self._timed("learning"):
+        with self.watch.part("learning"):
             models = [self._model(more, row) for row in seconds]
             near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
             made = replace(made, rules=self._rules(made, models, near))
@@ -250,8 +256,12 @@ class _OpenTuning:
         return model
 
     def _inputs(self, sizes: Sizes) -> list[float]:
-        work = self.workload.at(**sizes)
-        return [*(float(sizes[d.name]) for d in self.workload.dims), float(max(1, work.flops))]
+        """What a model reads: the sizes, and c, the number of operations."""
+        key = tuple(sizes[d.name] for d in self.workload.dims)
+        if key not in self.known_inputs:
+            work = self.workload.at(**sizes)
+            self.known_inputs[key] = [*map(float, key), float(max(1, work.flops))]
+        return self.known_inputs[key]
 
     def _residuals(self, model: TimeModel, sizes: Sequence[Sizes], seconds: Any) -> Any:
         """What a model is off by, as a function of sizes: the mean of the logarithms of measured
@@ -337,12 +347,9 @@ class _OpenTuning:
             tuple(measured),
             seconds,
             loss,
-            self.spent,
+            self.watch.spent(),
             self.end,
         )
-
-    def _timed(self, part: str) -> Any:
-        return _Clock(self.spent, part)
 
 
 def program_seconds(
@@ -374,20 +381,6 @@ def program_seconds(
         for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
             seconds[able[timers.index(timer)], n] = typical(samples)
     return seconds
-
-
-class _Clock:
-    """Adds the seconds of a block to a part's."""
-
-    def __init__(self, spent: dict[str, float], part: str) -> None:
-        self.spent, self.part = spent, part
-
-    def __enter__(self) -> None:
-        self.start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        passed = time.monotonic() - self.start
-        self.spent[self.part] = self.spent.get(self.part, 0.0) + passed
 
 
 def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:

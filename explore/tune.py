@@ -114,7 +114,7 @@ def tune(  # noqa: PLR0913 - what users choose
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         device = device or stack.enter_context(_local(target, threads, timing))
         if workload.dims:
-            return tune_open(workload, device, budget, options, sizes)
+            return tune_open(workload, device, budget, options, sizes, watch)
         if sizes is not None:
             raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")
         return search(workload, device, budget, options, watch)

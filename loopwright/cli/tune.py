@@ -32,7 +32,12 @@ from loopwright.cli.common.workload import OPERATORS, read_workload, workload_ar
 from loopwright.dsl.numerics import Numerics
 
 if TYPE_CHECKING:
+    from loopwright.dsl.workload import Workload
+    from loopwright.explore.budget import Budget
+    from loopwright.explore.search import TuneOptions
+    from loopwright.explore.stopwatch import Stopwatch
     from loopwright.explore.tuned import Tuned
+    from loopwright.measure.device import Device
     from loopwright.schedule.target import Target
 
 
@@ -128,6 +133,8 @@ def tune(options: _Options) -> None:
       loopwright tune "ij,jk->ik" i=512 j=512 k=512
       loopwright tune my.py:workload
 
+    A workload of a file may have dims (lw.dim); all its sizes then go into one library.
+
     Ctrl-C ends it with what was found, and the same command again goes on from there; when all
     trials are done, --trials with more of them does. The minutes include all but the comparison
     with torch or NumPy and the writing of files, a few seconds at the end. Networks have
@@ -140,7 +147,6 @@ def tune(options: _Options) -> None:
     output = _output(options, request.workload.outputs[0].name)
 
     from loopwright.codegen.target import resolve
-    from loopwright.dsl.workload import fixed
     from loopwright.explore.budget import Budget, Interrupted
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
@@ -148,15 +154,18 @@ def tune(options: _Options) -> None:
     from loopwright.explore.strategies.annealing import Schedule
     from loopwright.measure.local import LocalDevice
 
-    workload, machine = fixed(request.workload), resolve(options.target, options.threads)
+    workload, machine = request.workload, resolve(options.target, options.threads)
     if options.plot is not None:
         check_format(options.plot)
+    if workload.dims and (options.plot or options.report):
+        raise click.UsageError("--plot and --report are for fixed shapes: leave them out")
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_store(options.records)
     budget = Budget.of(options.trials, options.minutes, options.effort)
     with watch.part("roofline"):
-        peak = None if budget.zero_shot else _peak_flops(machine)  # which takes seconds
+        known = budget.zero_shot or bool(workload.dims)
+        peak = None if known else _peak_flops(machine)  # which takes seconds
     how = TuneOptions(
         records=options.records,
         seed=options.seed,
@@ -167,8 +176,12 @@ def tune(options: _Options) -> None:
         numerics=Numerics.of(options.numerics),
         schedule=Schedule(acquisition=options.acquisition),
     )
+    timing = ZERO_SHOT_TIMING if budget.zero_shot else None
+    if workload.dims:
+        with LocalDevice(machine, timing=timing) as device:
+            _tune_all_sizes(workload, device, budget, how, watch, output)
+        return
     try:
-        timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         with LocalDevice(machine, timing=timing) as device:
             tuned = search(workload, device, budget, how, watch)
     except Interrupted as interrupted:
@@ -187,6 +200,34 @@ def tune(options: _Options) -> None:
         written += [tuned.report(options.report)] if options.report else []
     _show_spent(watch.spent())
     click.echo(f"saved      {', '.join(map(str, written))}; records in {options.records}")
+
+
+def _tune_all_sizes(
+    workload: Workload,
+    device: Device,
+    budget: Budget,
+    how: TuneOptions,
+    watch: Stopwatch,
+    output: Path,
+) -> None:
+    """Tune a workload with dims, show the programs, and export them as one library."""
+    from loopwright.explore.budget import Interrupted
+    from loopwright.explore.open_tune import tune_open
+
+    try:
+        tuned = tune_open(workload, device, budget, how, watch=watch)
+    except Interrupted as interrupted:
+        tuned = interrupted.tuned
+    click.echo(f"result     {tuned}")
+    for rule in tuned.library.open_signature.rules:
+        names = (d.name for d in workload.dims)
+        box = ", ".join(
+            f"{name} {low} to {high}" for name, (low, high) in zip(names, rule.bounds, strict=True)
+        )
+        click.echo(f"{box:10s} program {rule.program}")
+    written = tuned.library.export(output)
+    _show_spent(watch.spent())
+    click.echo(f"saved      {written}; records in {how.records}")
 
 
 def _output(options: _Options, name: str) -> Path:

@@ -348,3 +348,25 @@ def measured(path):
         return 0
     with RecordStore(path) as store:
         return len(store)
+
+
+def test_a_file_with_dims_becomes_one_library_for_all_sizes(tmp_path, monkeypatch):
+    from loopwright.explore import open_tune
+
+    for name, count in (("_SEARCHED", 1), ("_SAMPLED", 3), ("_LEARNED", 2), ("_BEST", 1)):
+        monkeypatch.setattr(open_tune, name, count)
+    file, output = tmp_path / "my.py", tmp_path / "mine.so"
+    file.write_text(
+        "import loopwright as lw\n"
+        "made = lw.ops.relu(lw.tensor('x', (lw.dim('n', 1, 50), 4)))\n"
+        "workload = lw.workload(made)\n"
+    )
+    words = [str(file), "--records", str(tmp_path / "r.db"), "--output", str(output)]
+    refused = CliRunner().invoke(main, ["tune", *words, "--plot", str(tmp_path / "p.png")])
+    assert refused.exit_code == 2
+    assert "leave them out" in refused.output
+    done = CliRunner().invoke(main, ["tune", *words, "--trials", "2"])
+    assert done.exit_code == 0, done.output
+    assert "n 1 to" in done.output
+    data = np.linspace(-1, 1, 28, dtype="float32").reshape(7, 4)
+    np.testing.assert_array_equal(lw.load(output)(data), np.maximum(data, 0))
