@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +90,8 @@ class OpenLibrary(Library):
         self.open_signature = signature
         first = {signature.sizes: np.zeros(1 + len(signature.dims), np.int64)}
         super().__init__(signature.largest, binary, origin, sources, {**(bound or {}), **first})
-        self._made: OrderedDict[tuple[int, ...], Library] = OrderedDict()
+        self._made: dict[tuple[int, ...], Library] = {}
+        self._by_shapes: dict[tuple[tuple[int, ...], ...], Library] = {}
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -111,17 +111,23 @@ class OpenLibrary(Library):
             signature = self.open_signature.at(sizes)
             found = Library(signature, self._binary, self.origin, self._sources, bound)
             found._layout = self._layout
+            if len(self._made) >= _KEPT:
+                self._made.clear()
             self._made[key] = found
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)
         return found
 
     def _of(self, inputs: tuple[Any, ...]) -> Library:
         """The library for the shapes of all inputs of a call."""
-        shapes = (getattr(x, "shape", None) or np.shape(x) for x in inputs)
-        given = dict(zip(self._names, map(tuple, shapes), strict=True))
-        every = [given.get(p.name, p.shape) for p in self.open_signature.inputs]
-        return self._at(self.open_signature.solve(every))
+        key = tuple([tuple(getattr(x, "shape", None) or np.shape(x)) for x in inputs])
+        found = self._by_shapes.get(key)
+        if found is None:
+            given = dict(zip(self._names, key, strict=True))
+            every = [given.get(p.name, p.shape) for p in self.open_signature.inputs]
+            found = self._at(self.open_signature.solve(every))
+            if len(self._by_shapes) >= _KEPT:
+                self._by_shapes.clear()
+            self._by_shapes[key] = found
+        return found
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes, as `Library` does. Raises `ShapeError` for shapes that disagree, and
