@@ -29,7 +29,7 @@ from loopwright.schedule.tree.verifier import legal
 _DRAWN = 24  # sizes at which a config is lowered first
 _STEPS = 1  # of a formula's last and other steps, around which it is lowered again
 _ROUNDS = 8
-_MOST_DIVISOR = 1 << 13
+_MOST_DIVISOR = 1 << 20
 _AT_ONCE = 1 << 15  # sizes that are verified at once
 _MOST_SIZES = 1 << 22
 _UNROLL = "unroll"
