@@ -2,6 +2,7 @@
 # make tune        the main job: tune a convolution of ResNet-18 on this machine
 # make lint        ruff
 # make typecheck   mypy --strict
+# make docs        the site, in build/docs
 # make clean       remove what was built; .venv stays
 #
 # PYTHON=python3.12      which Python makes .venv
@@ -18,7 +19,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: test tune lint typecheck clean
+.PHONY: test tune lint typecheck docs clean
 
 test: .venv/installed-$(EXTRAS)
 	$(PY) -m pytest $(PYTEST_ARGS)
@@ -33,8 +34,11 @@ lint: .venv/installed-$(EXTRAS)
 typecheck: .venv/installed-$(EXTRAS)
 	$(PY) -m mypy -p loopwright
 
+docs: .venv/installed-docs
+	$(PY) -m sphinx -q -W --keep-going docs build/docs
+
 clean:
-	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist docs/generated *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 $(PY):
