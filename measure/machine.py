@@ -106,6 +106,20 @@ def last_level_caches() -> list[tuple[tuple[int, ...], int]]:
     return [(tuple(numbers), size) for numbers, size in found.values()]
 
 
+def cache_of(size: int, threads: int) -> str:
+    """The smallest cache that holds so many bytes, spread over the cores of so many threads, as
+    "L1", "L2" or "L3"; "memory" where none does, or the system does not tell."""
+    levels = _caches()
+    cores = min(threads, len(one_per_core()))
+    for level in sorted(levels):
+        held = levels[level] * cores
+        if level == max(levels):
+            held = sum(each for _, each in last_level_caches())
+        if size <= held:
+            return f"L{level}"
+    return "memory"
+
+
 def private_bytes() -> int:
     """Bytes of the largest cache below the last level; 0 where there is none, or none is told."""
     sizes = sorted(_caches().values())

@@ -66,14 +66,14 @@ def reader(size: int, target: Target) -> Call:
 
     Raises as `peak` does.
     """
-    return min((_summing(rows, size, target) for rows in _ROWS), key=_best)
+    return min((_summing(rows, size, target) for rows in _ROWS), key=best_seconds)
 
 
 def _summing(rows: int, size: int, target: Target) -> Call:
     i, j = indices("i j")
     x, y = tensor("x", (rows, math.ceil(size / 4 / rows))), tensor("y")
     y[i] += x[i, j]
-    return _on_ones(build_fixed(workload(y), None, target))
+    return on_ones(build_fixed(workload(y), None, target))
 
 
 def _flops(target: Target) -> float:
@@ -86,7 +86,7 @@ def _flops(target: Target) -> float:
     code = object_file(compiled({"main": _multiply_adds(shape)}, target))
     library = Library.from_object(code, made, target_triple=target.triple)
     cores = min(target.threads, len(one_per_core()))
-    return cores * 2.0 * _STEPS * math.prod(shape) / _best(_on_ones(library))
+    return cores * 2.0 * _STEPS * math.prod(shape) / best_seconds(on_ones(library))
 
 
 def _multiply_adds(shape: tuple[int, int]) -> Any:
@@ -129,15 +129,15 @@ def _bandwidth(target: Target) -> float:
     x, y = tensor("x", (count,)), tensor("y")
     y[i] = x[i]
     copy = workload(y)
-    return copy.min_bytes / _best(_on_ones(build_fixed(copy, None, target)))
+    return copy.min_bytes / best_seconds(on_ones(build_fixed(copy, None, target)))
 
 
-def _on_ones(library: Library) -> Call:
-    # Zeros would be all one page.
+def on_ones(library: Library) -> Call:
+    """A call of a library on arrays of ones: zeros would be all one page."""
     return library.prepare_call(*(np.ones(p.shape, p.dtype) for p in library.inputs))
 
 
-def _best(call: Call) -> float:
+def best_seconds(call: Call) -> float:
     """Seconds of the fastest sample."""
     call()  # the pages of new arrays come with their first use
     return min(Timer(call, _TIMING).run())

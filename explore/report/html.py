@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from typing import TYPE_CHECKING
 
 from loopwright.dsl.words import counted
 from loopwright.explore.report.plot import curve, roofline
@@ -11,6 +12,9 @@ from loopwright.explore.result import SearchResult, speed
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.tree.printer import show
+
+if TYPE_CHECKING:
+    from loopwright.measure.bounds import Bound
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em;
@@ -21,19 +25,27 @@ svg { width: 100%; height: auto; } .best { font-size: 1.3em; }
 """
 
 
+_CURVE = (
+    "Dots are times during the search. The diamond and the dashed lines are times told above: of "
+    "the best and the default, measured side by side at the end where they were compared."
+)
+
+
 def html(tuned: SearchResult) -> str:
     """The whole report: result, curve, loop tree, roofline, finalists, failures, time spent."""
-    peaks = _peaks(tuned)
+    found = _bounds(tuned)
+    peak = _peak(tuned)
     sections = [
-        _result(tuned, peaks),
+        _result(tuned, peak),
         _pre(str(tuned.workload)),
-        _section("Tuning curve", curve(tuned)),
+        _section("Tuning curve", curve(tuned), f"<p>{_CURVE}</p>"),
         _section(
             "The best config", f"<p><code>{escape(str(tuned.config))}</code></p>", _tree(tuned)
         ),
-        _roofline(tuned, peaks),
+        _standing(tuned, found, peak),
         _section("Finalists, measured side by side", _finalists(tuned)),
         _section("Failures", _failures(tuned)),
+        _section("Notes", _notes(tuned)),
         _section("Where the time went", _spent(tuned)),
         _section("Where and with what", _machine(tuned)),
     ]
@@ -45,25 +57,37 @@ def html(tuned: SearchResult) -> str:
     )
 
 
-def _result(tuned: SearchResult, peaks: tuple[float, float] | None) -> str:
-    flops, peak = tuned.workload.flops, peaks[0] if peaks else None
+def _result(tuned: SearchResult, peak: float | None) -> str:
+    flops = tuned.workload.flops
     best, default = (escape(speed(flops, s, peak)) for s in (tuned.seconds, tuned.default))
+    peer = "" if tuned.peer is None else f"<p>{escape(str(tuned.peer))}</p>"
     return (
-        f'<p class="best"><b>{best}</b>, {escape(tuned.claim)} '
-        f"({default}), after {counted(len(tuned.history), 'trial')}, {tuned.resumed} of them in "
-        f"earlier sessions: {escape(tuned.end)}.</p>"
+        f'<p class="best"><b>{best}</b>: {escape(tuned.claim)}</p><p>The default takes {default}. '
+        f"{counted(len(tuned.history), 'trial')}, {tuned.resumed} of them in earlier sessions: "
+        f"{escape(tuned.end)}.</p>{peer}"
     )
 
 
-def _peaks(tuned: SearchResult) -> tuple[float, float] | None:
-    """Operations and bytes a second that the machine reaches at most; None for a table, and for a
-    GPU, of which they are not known."""
-    if tuned.target.kind == "replayed" or tuned.target.gpu is not None:
+def _is_known(tuned: SearchResult) -> bool:
+    """Return whether the machine can be measured: not that of a table, nor a GPU."""
+    return tuned.target.kind != "replayed" and tuned.target.gpu is None
+
+
+def _peak(tuned: SearchResult) -> float | None:
+    """Operations a second that the machine reaches at most."""
+    if not _is_known(tuned):
         return None
     from loopwright.measure.roofline import roofline
 
-    found = roofline(tuned.target)
-    return found.flops, found.bandwidth
+    return roofline(tuned.target).flops
+
+
+def _bounds(tuned: SearchResult) -> tuple[Bound, ...]:
+    if not _is_known(tuned):
+        return ()
+    from loopwright.measure.bounds import bounds
+
+    return bounds(tuned.workload, tuned.target)
 
 
 def _tree(tuned: SearchResult) -> str:
@@ -74,17 +98,33 @@ def _tree(tuned: SearchResult) -> str:
     return f"<details><summary>Its loops</summary>{loops}</details>"
 
 
-def _roofline(tuned: SearchResult, peaks: tuple[float, float] | None) -> str:
-    flops, moved = tuned.workload.flops, tuned.workload.min_bytes
-    if peaks is None or not flops:
+def _standing(tuned: SearchResult, found: tuple[Bound, ...], peak: float | None) -> str:
+    """Which bound the program stands at, all bounds, and the roofline."""
+    if not found:
         return ""
-    drawn = roofline(flops / tuned.seconds, flops / moved, *peaks)
-    least = max(flops / peaks[0], moved / peaks[1])
-    text = (
-        f"At least {flops} operations and {moved} bytes: no program needs less than "
-        f"{least * 1e3:.4g} ms here; this one reaches {least / tuned.seconds:.0%} of that bound."
-    )
-    return _section("Roofline", drawn, f"<p>{escape(text)}</p>")
+    from loopwright.measure.bounds import standing
+
+    rows = [
+        (b.name, f"{b.seconds * 1e3:.4g} ms", f"{b.seconds / tuned.seconds:.0%}", b.reason)
+        for b in found
+    ]
+    parts = [
+        f"<p>{escape(standing(found, tuned.seconds))}</p>",
+        _table(("bound", "at least", "of its time", "by"), rows),
+    ]
+    flops, moved = tuned.workload.flops, tuned.workload.min_bytes
+    if flops and peak:
+        level = next(b for b in found if b.name not in ("compute", "launch"))
+        bandwidth = moved / level.seconds
+        drawn = roofline(flops / tuned.seconds, flops / moved, peak, bandwidth, level.name)
+        parts.append(drawn)
+    return _section("Roofline", *parts)
+
+
+def _notes(tuned: SearchResult) -> str:
+    if not tuned.notes:
+        return "<p>None.</p>"
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in tuned.notes) + "</ul>"
 
 
 def _finalists(tuned: SearchResult) -> str:
@@ -107,7 +147,8 @@ def _failures(tuned: SearchResult) -> str:
 
 def _spent(tuned: SearchResult) -> str:
     total = sum(tuned.spent.values()) or 1.0
-    rows = [(part, f"{s:.2f} s", f"{s / total:.0%}") for part, s in tuned.spent.items()]
+    parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
+    rows = [(p, f"{s:.2f} s", f"{s / total:.0%}") for p, s in (*parts, ("all", total))]
     return _table(("part", "time", "share"), rows)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.plot import curve, roofline
+from loopwright.explore.result import Peer
 from loopwright.explore.tune import tune
 from loopwright.measure.roofline import Roofline
 from tests.explore.synthetic import MadeUp, matmul
@@ -29,6 +31,9 @@ def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
     for part in ("Tuning curve", "Roofline", "Finalists", "Failures", "Where the time went"):
         assert f"<h2>{part}" in text
     assert "parallel for" in text
+    assert re.search("The program (stands at the|is far from all bounds)", text)
+    assert "<td>compute</td>" in text
+    assert "<td>launch</td>" in text
     assert "never works" in text
     assert tuned.claim in text
     assert text.count("<svg") == text.count("</svg>") == 2
@@ -44,6 +49,52 @@ def test_a_report_claims_no_speed_up_where_the_default_is_tied(tuned, tmp_path, 
     text = tied.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "tied with the default" in text
     assert "as fast" not in text
+
+
+PEER = Peer("torch", 4e-3, 2e-3, 1000, None, "no ratio, since other programs kept 1.0 cores busy")
+
+
+def text_of(svg):
+    """All that a drawing says."""
+    return "\n".join(e.text for e in ET.fromstring(svg).iter() if e.tag.endswith("}text"))
+
+
+def test_the_curve_says_what_was_tuned_and_what_its_lines_are(tuned):
+    said = text_of(curve(dataclasses.replace(tuned, peer=PEER, default=5e-3)))
+    assert "A[24, 36], B[36, 48] → matmul[24, 48]" in said
+    assert "made up, llvm, 2 threads" in said
+    assert tuned.claim in said
+    assert "time of a call (ms)" in said
+    assert "trial (number of candidates)" in said
+    failures = sum(tuned.failures.values())
+    assert f"candidates, {failures} of {len(tuned.history)} failed" in said
+    assert "default: 5 ms" in said
+    assert f"best, compared at the end: {tuned.seconds * 1e3:.4g} ms" in said
+    assert "torch, called from Python: 4 ms" in said
+    assert "torch" not in text_of(curve(tuned))
+
+
+def test_a_curve_without_a_comparison_says_so(tuned):
+    assert "best, not compared: " in text_of(curve(dataclasses.replace(tuned, finalists=())))
+
+
+def test_the_report_tells_of_the_other_library_notes_and_the_sum_of_times(tuned, tmp_path):
+    told = dataclasses.replace(
+        tuned, peer=PEER, notes=("the machine is <busy>",), spent={"running": 3.0, "building": 1.0}
+    )
+    text = told.report(tmp_path / "r.html").read_text(encoding="utf-8")
+    assert str(PEER) in text
+    assert "<li>the machine is &lt;busy&gt;</li>" in text
+    assert "<td>all</td><td>4.00 s</td>" in text
+
+
+def test_all_that_tell_of_a_result_make_the_same_claim(tuned, tmp_path):
+    for claim in ("tied with the default", "2.00 (1.90 to 2.10) times as fast as the default"):
+        told = dataclasses.replace(tuned, claim=claim)
+        assert claim in repr(told)
+        assert claim in told._repr_html_()
+        assert claim in text_of(curve(told))
+        assert claim in told.report(tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def group(svg, name):
