@@ -276,6 +276,18 @@ def test_another_library_that_a_test_cannot_tell_from_ours_is_tied():
     assert said.startswith("tied: ")
 
 
+def test_operands_of_an_einsum_are_named_with_their_shapes():
+    found = read_workload("ij,jk->ik", ["A=5,6", "B=6,7:constant"])
+    assert [(t.name, t.shape, t.constant) for t in found.workload.inputs] == [
+        ("A", (5, 6), False),
+        ("B", (6, 7), True),
+    ]
+    with pytest.raises(NotationError, match=r"NAME=SHAPE for each of its 2 operands.*A= is none"):
+        read_workload("ij,jk->ik", ["A=5,6"])
+    with pytest.raises(LoopwrightError, match="j"):
+        read_workload("ij,jk->ik", ["A=5,6", "B=9,7"])
+
+
 def test_operands_are_tensors_or_numbers():
     both = read_workload("add", ["x=64,64", "y=64,64"]).workload
     assert [t.shape for t in both.inputs] == [(64, 64), (64, 64)]

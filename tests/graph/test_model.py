@@ -64,6 +64,10 @@ def built(net):
 def test_a_model_is_shown_in_one_line(built):
     assert repr(built) == "<TunedModel: 8 steps, 0 of 5 tasks tuned, standard numerics>"
     assert len(repr(built.work)) < 80
+    shown = built._repr_html_()
+    assert "<caption>TunedModel" in shown
+    assert "object at 0x" not in shown
+    assert "standard" in shown
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])

@@ -2,6 +2,7 @@
 
 conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
 "ij,jk->ik" i=512 j=512 k=512
+"ij,jk->ik" A=512,512 B=512,512:constant
 my.py:workload
 """
 
@@ -150,7 +151,8 @@ def _literal(text: str) -> Any:
 
 
 def _from_einsum(spec: str, values: dict[str, str]) -> Request:
-    """Sizes of the indices, and `dtype=…` and `constant=0,2`: operands constant."""
+    """Operands with their names and shapes, as `A=512,512 B=512,512:constant`; or sizes of the
+    indices, and `dtype=…` and `constant=0,2`: operands constant."""
     rest = dict(values)
     dtype = rest.pop("dtype", "float32")
     constants = rest.pop("constant", "")
@@ -159,12 +161,15 @@ def _from_einsum(spec: str, values: dict[str, str]) -> Request:
     letters = {c for part in (*operands, equation.result) for c in part.letters}
     if any(part.ellipsis for part in operands):
         raise NotationError(f"{spec!r}: name the axes that '...' stands for")
+    if len(values) == len(operands) and not set(values) & {*letters, "spec", "dtype", "constant"}:
+        return _einsum_of(spec, [_tensor(name, shape) for name, shape in values.items()])
     if set(rest) != letters:
         sizes_of = " ".join(f"{c}=SIZE" for c in sorted(letters))
         wrong = [f"{name}= is none of its indices" for name in sorted(set(rest) - letters)]
         wrong += [f"{letter}= is missing" for letter in sorted(letters - set(rest))]
         raise NotationError(
-            f"{spec!r} needs {sizes_of} [dtype=DTYPE] [constant=0,1]; {', '.join(wrong)}"
+            f"{spec!r} needs {sizes_of} [dtype=DTYPE] [constant=0,1], or a NAME=SHAPE for each of "
+            f"its {len(operands)} operands; {', '.join(wrong)}"
         )
     try:
         sizes = {c: int(v) for c, v in rest.items()}
@@ -179,6 +184,10 @@ def _from_einsum(spec: str, values: dict[str, str]) -> Request:
         tensor(f"T{n}", tuple(sizes[c] for c in part.letters), dtype, n in known)
         for n, part in enumerate(operands)
     ]
+    return _einsum_of(spec, tensors)
+
+
+def _einsum_of(spec: str, tensors: Sequence[Tensor]) -> Request:
     arguments = {"spec": spec, **{t.name: t for t in tensors}}
     return Request(workload(einsum(spec, *tensors)), "einsum", arguments)
 
