@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from loopwright.explore.tuned import Tuned
 from loopwright.measure.device import Device
 from loopwright.measure.tabular import TabularDevice
 from loopwright.measure.timing import Timer, Timing, in_rounds, typical
+from loopwright.paths import new_file, why
 from loopwright.schedule.open.cover import MOST_PROGRAMS, Cover, completed, rules
 from loopwright.schedule.open.program import OpenProgram, open_program
 from loopwright.schedule.sketch.sketch import Config
@@ -79,6 +82,24 @@ class OpenTuned:
     loss: float
     spent: Mapping[str, float]
     end: str
+
+    def plot(self, path: str | os.PathLike[str]) -> Path:
+        """Draw the times of all programs over the sizes, in the format of the suffix: .png, …
+
+        Raises `TuningError` if nothing was measured or the file cannot be written, and for a
+        format that matplotlib does not know.
+        """
+        from loopwright.explore.report.open_plot import plot_open
+
+        if not self.measured:
+            raise TuningError("nothing was measured, so there is nothing to show: give it trials")
+        path = new_file(path, "the plot", TuningError)
+        chosen = [self.library.open_signature.program(sizes) for sizes in self.measured]
+        title = f"{', '.join(t.name for t in self.workload.outputs)} on {self.target}"
+        try:
+            return plot_open(title, self.measured, self.seconds, chosen, path)
+        except OSError as error:
+            raise TuningError(f"cannot be written: {why(error)}") from error
 
     def __str__(self) -> str:
         dims = "; ".join(map(str, self.workload.dims))

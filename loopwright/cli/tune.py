@@ -157,8 +157,8 @@ def tune(options: _Options) -> None:
     workload, machine = request.workload, resolve(options.target, options.threads)
     if options.plot is not None:
         check_format(options.plot)
-    if workload.dims and (options.plot or options.report):
-        raise click.UsageError("--plot and --report are for fixed shapes: leave them out")
+    if workload.dims and options.report:
+        raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_store(options.records)
@@ -179,7 +179,7 @@ def tune(options: _Options) -> None:
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
     if workload.dims:
         with LocalDevice(machine, timing=timing) as device:
-            _tune_all_sizes(workload, device, budget, how, watch, output)
+            _tune_all_sizes(workload, device, budget, how, watch, output, options.plot)
         return
     try:
         with LocalDevice(machine, timing=timing) as device:
@@ -209,6 +209,7 @@ def _tune_all_sizes(
     how: TuneOptions,
     watch: Stopwatch,
     output: Path,
+    plot: Path | None,
 ) -> None:
     """Tune a workload with dims, show the programs, and export them as one library."""
     from loopwright.explore.budget import Interrupted
@@ -225,9 +226,10 @@ def _tune_all_sizes(
             f"{name} {low} to {high}" for name, (low, high) in zip(names, rule.bounds, strict=True)
         )
         click.echo(f"{box:10s} program {rule.program}")
-    written = tuned.library.export(output)
+    written = [tuned.library.export(output)]
+    written += [tuned.plot(plot)] if plot is not None else []
     _show_spent(watch.spent())
-    click.echo(f"saved      {written}; records in {how.records}")
+    click.echo(f"saved      {', '.join(map(str, written))}; records in {how.records}")
 
 
 def _output(options: _Options, name: str) -> Path:

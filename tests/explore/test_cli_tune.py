@@ -374,9 +374,9 @@ def test_a_file_with_dims_becomes_one_library_for_all_sizes(tmp_path, monkeypatc
         "workload = lw.workload(made)\n"
     )
     words = [str(file), "--records", str(tmp_path / "r.db"), "--output", str(output)]
-    refused = CliRunner().invoke(main, ["tune", *words, "--plot", str(tmp_path / "p.png")])
+    refused = CliRunner().invoke(main, ["tune", *words, "--report", str(tmp_path / "p.html")])
     assert refused.exit_code == 2
-    assert "leave them out" in refused.output
+    assert "leave it out" in refused.output
     done = CliRunner().invoke(main, ["tune", *words, "--trials", "2"])
     assert done.exit_code == 0, done.output
     assert "n 1 to" in done.output

@@ -116,3 +116,10 @@ def test_an_interrupt_ends_with_what_was_found(monkeypatch):
         2,
         32,
     )
+
+
+def test_the_plot_has_every_program_and_the_chosen_ones(tuned, tmp_path):
+    text = tuned.plot(tmp_path / "sizes.svg").read_text()
+    assert text.lstrip().startswith("<?xml")
+    with pytest.raises(TuningError, match="ends in one of"):
+        tuned.plot(tmp_path / "sizes.xyz")

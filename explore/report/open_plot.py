@@ -1,0 +1,43 @@
+"""Drawing of the programs of open sizes: their times over the sizes of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopwright.explore.report.plot import check_format
+
+
+def plot_open(
+    title: str,
+    sizes: Sequence[Mapping[str, int]],
+    seconds: np.ndarray[Any, np.dtype[np.float64]],
+    chosen: Sequence[int],
+    path: Path,
+) -> Path:
+    """Write a dot for each program (rows of `seconds`) at each of the sizes, over the first dim,
+    and a ring around the one that is chosen there, in the format of the suffix.
+
+    Raises `TuningError` for a format that matplotlib does not know.
+    """
+    from matplotlib.figure import Figure
+
+    check_format(path)
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    name = next(iter(sizes[0]))
+    place = np.array([each[name] for each in sizes])
+    for number, row in enumerate(seconds):
+        able = np.isfinite(row)
+        axes.plot(place[able], row[able] * 1e6, ".", label=f"program {number}")
+    best = seconds[list(chosen), np.arange(len(place))] * 1e6
+    ring = {"markerfacecolor": "none", "markeredgecolor": "#333333"}
+    axes.plot(place, best, "o", label="chosen", **ring)
+    axes.set(title=title, xlabel=name, ylabel="µs", xscale="log", yscale="log")
+    axes.legend(fontsize="small", ncols=2)
+    figure.savefig(path, dpi=150)
+    return path
