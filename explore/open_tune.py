@@ -95,7 +95,9 @@ class OpenTuned:
             raise TuningError("nothing was measured, so there is nothing to show: give it trials")
         path = new_file(path, "the plot", TuningError)
         chosen = [self.library.open_signature.program(sizes) for sizes in self.measured]
-        title = f"{', '.join(t.name for t in self.workload.outputs)} on {self.target}"
+        what = self.library.open_signature
+        threads = counted(self.target.threads, "thread")
+        title = f"{what}\n{self.target.mcpu}, {self.target.kind}, {threads}"
         try:
             return plot_open(title, self.measured, self.seconds, chosen, path)
         except OSError as error:

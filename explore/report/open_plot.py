@@ -37,7 +37,8 @@ def plot_open(
     best = seconds[list(chosen), np.arange(len(place))] * 1e6
     ring = {"markerfacecolor": "none", "markeredgecolor": "#333333"}
     axes.plot(place, best, "o", label="chosen", **ring)
-    axes.set(title=title, xlabel=name, ylabel="µs", xscale="log", yscale="log")
+    axes.set_title(title, fontsize=10, loc="left", wrap=True)
+    axes.set(xlabel=name, ylabel="µs", xscale="log", yscale="log")
     axes.legend(fontsize="small", ncols=2)
     figure.savefig(path, dpi=150)
     return path
