@@ -102,6 +102,8 @@ class Index(IndexExpr):
     def __str__(self) -> str:
         return self.name
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class Quotient:
@@ -113,6 +115,8 @@ class Quotient:
     def __str__(self) -> str:
         return f"{_wrapped(self.value)} // {self.divisor}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class Remainder:
@@ -123,6 +127,8 @@ class Remainder:
 
     def __str__(self) -> str:
         return f"{_wrapped(self.value)} % {self.divisor}"
+
+    __repr__ = __str__
 
 
 Atom = Index | Quotient | Remainder
@@ -202,6 +208,8 @@ class Affine(IndexExpr):
             sign = " - " if self.const < 0 else " + "
             text += f"{sign}{abs(self.const)}" if text else str(self.const)
         return text
+
+    __repr__ = __str__
 
 
 def as_affine(value: IndexExpr | int) -> Affine:

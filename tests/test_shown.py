@@ -35,6 +35,14 @@ def test_a_value_is_short_at_a_prompt_and_a_table_in_a_notebook(name):
     assert "<lambda>" not in shown
 
 
+def test_indices_are_shown_as_they_are_written():
+    i, j = lw.indices("i j")
+    assert repr((i, j)) == "(i, j)"
+    assert repr(2 * i + 1) == "2*i + 1"
+    assert repr(((2 * i + j) // 3).terms) == "(((2*i + j) // 3, 1),)"
+    assert repr((i % 4).terms) == "((i % 4, 1),)"
+
+
 def test_what_is_shown_in_a_notebook_is_escaped():
     i = lw.indices("i")
     A, B = lw.tensor("A", (8,)), lw.tensor("B")
