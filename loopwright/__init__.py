@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from loopwright.graph.compile.model import build_model
     from loopwright.graph.importers.tir import from_tir
     from loopwright.graph.tuning.tune import tune_model
+    from loopwright.measure.nest import nest
 
 # What needs TVM, or is seldom needed, is imported when it is first used.
 _LATER = {
@@ -91,6 +92,7 @@ _LATER = {
     "explain": ("loopwright.codegen.build", "explain"),
     "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
     "load": ("loopwright.codegen.load", "load"),
+    "nest": ("loopwright.measure.nest", "nest"),
     "space": ("loopwright.codegen.build", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
     "tune_model": ("loopwright.graph.tuning.tune", "tune_model"),
@@ -152,6 +154,7 @@ __all__ = [
     "log10",
     "max",
     "min",
+    "nest",
     "not_equal",
     "ops",
     "pad",

@@ -24,6 +24,7 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
+from loopwright.schedule.cpu.lower_hand import HandLowering
 from loopwright.schedule.cpu.lower_nest import NestLowering
 from loopwright.schedule.cpu.lower_pack import lower_pack
 from loopwright.schedule.gpu.lower import lower_kernels
@@ -77,7 +78,23 @@ def lower_columns(
     if target.gpu is not None:
         known = constants_of(sketch.workload, sketch.groups)
         return lower_kernels(sketch, target.gpu, values, n, known)
+    if sketch.hand:
+        return _lower_hand(sketch, target, n)
     return _Lowering(sketch, target, values, n).tree()
+
+
+def _lower_hand(sketch: Sketch, target: Target, n: int) -> Tree:
+    """The loop tree of a schedule by hand, nest after nest."""
+    constants = constants_of(sketch.workload, sketch.groups)
+    storage = Storage(sketch.workload, constants)
+    prepare: list[Stmt] = []
+    body: list[Stmt] = []
+    for number, hand in enumerate(sketch.hand):
+        nest = HandLowering(hand, storage, target, number, constants)
+        nest.lower()
+        prepare += nest.prepare
+        body += nest.body
+    return assembled(n, sketch.workload, storage, prepare, body, _copied)
 
 
 class _Lowering:

@@ -14,11 +14,13 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import html_table
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.cost_prior import estimate
+from loopwright.schedule.cpu.lower_hand import hand_sketch
 from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.gpu.sketches import gpu_sketches
 from loopwright.schedule.loops.nothing import refuse_nothing
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.registry import Named, derive, variants
+from loopwright.schedule.sketch.hand import is_hand
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch
 from loopwright.schedule.sketch.variant import Variant
@@ -175,6 +177,10 @@ def _default(named: Named, target: Target, numerics: Numerics, without: frozense
 
 @functools.lru_cache(maxsize=1024)
 def _found(named: Named, target: Target, name: SketchName) -> Sketch:
+    if is_hand(name.structure):
+        if target.gpu is not None or name.derivation:
+            raise ConfigError("a schedule by hand is of the definition itself, for a processor")
+        return hand_sketch(named.workload, name.structure)
     variant = derive(named, target, name.derivation)
     if target.gpu is None:
         return CpuSketches(variant, target).named(name.structure)

@@ -25,7 +25,7 @@ FLOORS = {
         "load",
     ),
     "costmodel": ("model", "features", "models"),
-    "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local"),
+    "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local", "nest"),
     "transfer": ("records", "pretrained"),
     "explore": ("budget", "strategies", "report", "recorder", "session", "finalize", "tune"),
     "graph": ("network", "importers", "transforms", "tasks", "compile", "tuning"),

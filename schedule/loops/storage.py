@@ -73,9 +73,13 @@ class Storage:
         self.packed[packed, number] = buffer
         if packed.local:
             return buffer
-        self.used["body"].add(name)
-        (self.prepacked if prepacked else self.in_body)[name] = buffer
+        self.add_copy(buffer, prepacked)
         return buffer
+
+    def add_copy(self, buffer: Buffer, prepacked: bool) -> None:
+        """A copy of an operand that stands before its nest."""
+        self.used["body"].add(buffer.name)
+        (self.prepacked if prepacked else self.in_body)[buffer.name] = buffer
 
     def unused(self, name: str) -> str:
         """The name, with underscores behind it until no tensor and no copy has it."""

@@ -19,6 +19,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.predicates import Predicates, predicates
+from loopwright.schedule.sketch.hand import HandNest
 from loopwright.schedule.sketch.kernel import KernelSketch
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.tree.grammar import Column
@@ -150,11 +151,13 @@ class Sketch:
     """For every nest the number of the one whose knobs it has: its own, or one that is alike."""
     kernels: tuple[KernelSketch, ...] = ()
     """For GPUs, how each group becomes a kernel; `knobs_of` numbers these then."""
+    hand: tuple[HandNest, ...] = ()
+    """For processors, the loops of each nest where they are scheduled by hand."""
 
     @property
     def has_loops(self) -> bool:
         """Return whether it can be lowered; a table of known costs cannot."""
-        return bool(self.nests or self.kernels)
+        return bool(self.nests or self.kernels or self.hand)
 
     @property
     def derivation(self) -> Derivation:

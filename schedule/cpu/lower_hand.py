@@ -1,0 +1,299 @@
+"""Lowering of schedules by hand: the loops as they are said, sums in a tile of accumulators.
+
+for outer loops of the result:            all that stand outside of the first reduction
+    acc[tile] = 0                         tile: the loops of the result inside of it
+    for the other loops, in order: acc[tile] += body
+    out[…] = epilogue(acc[tile])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table, rebuild
+from loopwright.dsl.index import Index
+from loopwright.dsl.workload import Workload
+from loopwright.schedule.loops.linearize import to_linear
+from loopwright.schedule.loops.statements import COMBINE, identity, leaves
+from loopwright.schedule.loops.storage import Storage
+from loopwright.schedule.program.constants import constants_of
+from loopwright.schedule.program.heuristics import PROGRAM
+from loopwright.schedule.program.nest import lanes, terms
+from loopwright.schedule.program.plan import FusionGroup, combined
+from loopwright.schedule.sketch.hand import (
+    Fused,
+    HandLoop,
+    HandNest,
+    applied,
+    steps_of,
+)
+from loopwright.schedule.sketch.naming import Derivation, SketchName
+from loopwright.schedule.sketch.sketch import Sketch
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import (
+    Allocate,
+    Buffer,
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Position,
+    Quotient,
+    Remainder,
+    Stmt,
+    Store,
+    Var,
+)
+
+_At = Mapping[str, Linear]
+
+
+def hand_sketch(workload: Workload, text: str) -> Sketch:
+    """The sketch of a schedule by hand, from its structure. Raises `ConfigError` for a step that
+    is not legal."""
+    program = combined(workload)
+    groups = tuple(FusionGroup((), (nest,)) for nest in program)
+    constants = constants_of(workload, groups)
+    plain = [HandNest.of(nest, nest.out.name in constants) for nest in program]
+    name = SketchName(Derivation(), text)
+    return Sketch(name, workload, groups, (), (), (), hand=applied(plain, steps_of(text)))
+
+
+class HandLowering:
+    """Lowers one nest of a schedule by hand. What is made ahead of all calls goes to `prepare`,
+    the rest to `body`."""
+
+    def __init__(
+        self, hand: HandNest, storage: Storage, target: Target, number: int, ahead: frozenset[str]
+    ) -> None:
+        self.hand, self.nest, self.number = hand, hand.nest, number
+        self.storage, self.ahead = storage, ahead
+        self.part = "prepare" if hand.constant else "body"
+        self.lanes = lanes(hand.nest, target)
+        self.copies: dict[Read, tuple[Buffer, tuple[str, ...]]] = {}
+        self.prepare: list[Stmt] = []
+        self.body: list[Stmt] = []
+
+    def lower(self) -> None:
+        """Fill `prepare` and `body`."""
+        for operand, place in self.hand.packed:
+            if place is None:
+                for read in self.hand.reads(operand):
+                    self._whole_copy(read)
+        loops, reducer = self.hand.loops, self.nest.reducer
+        first = next(
+            (n for n, x in enumerate(loops) if x.reduce or x.kind == "vectorized"), len(loops)
+        )
+        if reducer is None:
+            made = self._around(loops, {}, "", self._write)
+        else:
+            made = self._around(loops[:first], {}, "", lambda at: self._sum(loops[first:], at))
+        (self.prepare if self.hand.constant else self.body).extend(made)
+
+    def _sum(self, loops: Sequence[HandLoop], at: _At) -> list[Stmt]:
+        tile = [loop for loop in loops if not loop.reduce]
+        dtype = self.nest.result.dtype
+        size = math.prod(loop.extent for loop in tile) * item_bytes(dtype)
+        scope = "register" if size <= PROGRAM.stack_tensor_bytes else "heap"
+        name = self.storage.unused(f"acc{self.number or ''}")
+        acc = Buffer(name, tuple(loop.extent for loop in tile), dtype, scope)
+
+        def index(at: _At) -> tuple[Linear, ...]:
+            return tuple(at[loop.name] for loop in tile)
+
+        def start(at: _At) -> list[Stmt]:
+            begin = self.nest.start
+            value = identity(self.nest.reducer, dtype) if begin is None else self._load(begin, at)
+            return [Store(acc, index(at), value)]
+
+        def update(at: _At) -> list[Stmt]:
+            combine = COMBINE[self.nest.reducer or "sum"]
+            value = self._value(self.nest.body, at, None, True)
+            result: Expr = Load(acc, index(at))
+            for term in terms(value) if combine == "add" else (value,):
+                result = Binary(combine, result, term)
+            return [Store(acc, index(at), result)]
+
+        def write(at: _At) -> list[Stmt]:
+            return self._write(at, Load(acc, index(at)))
+
+        return [
+            Allocate(acc),
+            *self._around(tile, at, "init", start),
+            *self._around(loops, at, "", update),
+            *self._around(tile, at, "out", write),
+        ]
+
+    def _write(self, at: _At, held: Load | None = None) -> list[Stmt]:
+        nest = self.nest
+        body = nest.body if held is None else nest.epilogue
+        value: Expr | None = held
+        if body is not None:
+            value = self._value(body, at, held, held is None)
+        assert value is not None
+        place = self._place(at)
+        index = tuple(to_linear(p, place) for p in nest.index)
+        return [Store(self.storage.touch(nest.out, self.part), index, value)]
+
+    def _around(
+        self,
+        loops: Sequence[HandLoop],
+        at: _At,
+        name: str,
+        inside: Callable[[_At], list[Stmt]],
+    ) -> list[Stmt]:
+        """Statements inside of loops, the outermost first, with what follows from their counters.
+        `name` tells the loops of initial and last steps, and of copies, from the nest's own."""
+        if not loops:
+            return inside(at)
+        loop, rest = loops[0], loops[1:]
+        if loop.kind == "vectorized":
+            return self._vectors(loop, at, name, inside)
+        var = self._var(loop.name, name)
+        known = {**at, loop.name: Linear(((var, 1),))}
+        follows, bound = self._follow(known, loop, name)
+        local = self._local_copies(loop.name, known) if not name else []
+        body = [*local, *self._around(rest, known, name, inside)]
+        for part in reversed(follows):
+            if isinstance(part, Let):
+                body = [part, *body]
+            else:
+                body = [Loop(self._var("guard", name), 1, "serial", tuple(body), part)]
+        return [Loop(var, loop.extent, loop.kind, tuple(body), bound)]
+
+    def _vectors(
+        self, loop: HandLoop, at: _At, name: str, inside: Callable[[_At], list[Stmt]]
+    ) -> list[Stmt]:
+        """The innermost loop in vectors, the longest ones of this machine that divide it."""
+        step = max(d for d in range(1, self.lanes + 1) if loop.extent % d == 0)
+        count = loop.extent // step
+        var, lane = self._var(loop.name, name), self._var(loop.name, f"{name}lane")
+        place = Linear(((lane, 1),))
+        if count > 1:
+            place = Linear(((var, step),)) + place
+        known = {**at, loop.name: place}
+        self._follow(known, loop, name)  # needs no `Let` and no test: `HandNest` sees to that
+        vector = Loop(lane, step, "vectorized", tuple(inside(known)))
+        return [Loop(var, count, "unrolled", (vector,))] if count > 1 else [vector]
+
+    def _follow(
+        self, known: dict[str, Linear], loop: HandLoop, name: str
+    ) -> tuple[list[Let | Linear], Linear | None]:
+        """Add to `known` what follows from it; the `Let`s and, of reductions that do not
+        divide, what must be more than 0, in order; the bound of the loop in place of a test."""
+        lets: list[Let | Linear] = []
+        bound = None
+        for r in reversed(self.hand.relations):
+            if isinstance(r, Fused):
+                if r.fused in known and r.first not in known:
+                    value = known[r.fused]
+                    known[r.first] = Linear(((Quotient(value, r.extent), 1),))
+                    known[r.second] = Linear(((Remainder(value, r.extent), 1),))
+                continue
+            if r.parent in known or r.outer not in known:
+                continue
+            base = known[r.outer] * r.factor
+            if not r.divides and not r.reduce:  # the last tile overlaps the one before it
+                first = f"{r.parent} base"  # no loop has this name
+                if first not in known:
+                    known[first] = self._let(lets, r.parent, name, base, r.extent - r.factor)
+                base = known[first]
+            if r.inner not in known:
+                continue
+            known[r.parent] = base + known[r.inner]
+            if not r.divides and r.reduce:  # the last tile is shorter
+                if r.inner == loop.name and loop.kind == "serial":
+                    bound = base * -1 + r.extent
+                else:
+                    lets.append(known[r.parent] * -1 + r.extent)
+                value = known[r.parent]
+                known[r.parent] = self._let(lets, r.parent, name, value, r.extent - 1)
+        return lets, bound
+
+    def _let(
+        self, lets: list[Let | Linear], of: str, name: str, value: Linear, limit: int
+    ) -> Linear:
+        var = self._var(of, f"{name}at")
+        lets.append(Let(var, value, limit))
+        return Linear(((var, 1),))
+
+    def _whole_copy(self, read: Read) -> None:
+        """A copy of an operand before the nest."""
+        ahead = read.tensor.name in self.ahead
+        loops = self._copied(read, 0)
+        buffer = self._copy_buffer(read, loops, "heap")
+        self.storage.add_copy(buffer, ahead)
+        kind = "serial" if ahead or not loops or loops[0].kind != "serial" else "parallel"
+        if kind == "parallel":
+            loops = (replace(loops[0], kind=kind), *loops[1:])
+        made = self._copy(read, buffer, loops, {}, "prepare" if ahead else "body")
+        (self.prepare if ahead else self.body).extend(made)
+
+    def _local_copies(self, place: str, at: _At) -> list[Stmt]:
+        """Copies of the operands that are packed in a loop."""
+        stmts: list[Stmt] = []
+        for operand in (o for o, p in self.hand.packed if p == place):
+            for read in self.hand.reads(operand):
+                loops = self._copied(read, self.hand.position(place) + 1)
+                size = math.prod(x.extent for x in loops) * item_bytes(read.tensor.dtype)
+                scope = "register" if size <= PROGRAM.stack_tensor_bytes else "heap"
+                buffer = self._copy_buffer(read, loops, scope)
+                stmts.append(Allocate(buffer))
+                stmts += self._copy(read, buffer, loops, at, self.part)
+        return stmts
+
+    def _copied(self, read: Read, start: int) -> tuple[HandLoop, ...]:
+        """The loops of a copy: those inside of its place that the operand moves with."""
+        moving = self.hand.moving(read)
+        own = (x for x in self.hand.loops[start:] if x.name in moving)
+        return tuple(x if x.kind == "vectorized" else replace(x, kind="serial") for x in own)
+
+    def _copy_buffer(self, read: Read, loops: Sequence[HandLoop], scope: str) -> Buffer:
+        name = self.storage.unused(f"{read.tensor.name}_packed{self.number or ''}")
+        taken = {b.name for b, _ in self.copies.values()}
+        while name in taken:
+            name += "_"
+        shape = tuple(x.extent for x in loops)
+        return Buffer(name, shape, read.tensor.dtype, scope)
+
+    def _copy(
+        self, read: Read, buffer: Buffer, loops: Sequence[HandLoop], at: _At, part: str
+    ) -> list[Stmt]:
+        def copy(at: _At) -> list[Stmt]:
+            place = tuple(at[x.name] for x in loops)
+            return [Store(buffer, place, self._load(read, at, part))]
+
+        made = self._around(loops, at, buffer.name, copy)
+        self.copies[read] = buffer, tuple(x.name for x in loops)
+        return made
+
+    def _place(self, at: _At) -> dict[Index, Linear]:
+        """Where every axis stands, as far as it is known."""
+        return {axis: at[axis.name] for axis in self.nest.extents if axis.name in at}
+
+    def _value(self, x: Expr, at: _At, held: Load | None, packed: bool) -> Expr:
+        """An element expression of the notation over the loops."""
+        if isinstance(x, IndexValue):
+            return Position(to_linear(x.value, self._place(at)))
+        if isinstance(x, Read):
+            if held is not None and x.tensor is self.nest.result:
+                return held
+            if packed and x in self.copies and not isinstance(x, Table):
+                buffer, loops = self.copies[x]
+                return Load(buffer, tuple(at[name] for name in loops))
+            return self._load(x, at)
+        return rebuild(x, lambda child: self._value(child, at, held, packed))
+
+    def _load(self, read: Read, at: _At, part: str | None = None) -> Load:
+        place = self._place(at)
+        index = tuple(to_linear(p, place) for p in read.index)
+        buffer = self.storage.touch(read.tensor, part or self.part)
+        return Load(buffer, index, leaves(read, self.nest.extents))
+
+    def _var(self, name: str, suffix: str) -> Var:
+        return Var(
+            ".".join(filter(None, (name.replace("*", "_"), suffix, str(self.number or ""))))
+        )
