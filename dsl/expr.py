@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -43,7 +43,13 @@ _MOST_PRODUCTS = 8  # factors of a power that is written as a product
 
 
 class Expr:
-    """An element expression; Python's operators build larger ones."""
+    """An element expression; Python's operators build larger ones. At a prompt it is shown as it
+    is written."""
+
+    shown: ClassVar[Callable[[Expr], str]] = object.__repr__
+
+    def __repr__(self) -> str:
+        return type(self).shown(self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **options: Any) -> Expr:
         """NumPy's functions are those of the notation: `np.exp(A[i])` is `lw.exp(A[i])`."""
@@ -167,7 +173,7 @@ class Expr:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Const(Expr):
     """A number."""
 
@@ -179,7 +185,7 @@ class Const(Expr):
         return self.type
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Extent(Expr):
     """The value of a size, a `Const` once its dims are chosen."""
 
@@ -197,7 +203,7 @@ class Extent(Expr):
         return _const(extent, self.type)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Read(Expr):
     """One element of a tensor: `A[i, 2*k + 1]`."""
 
@@ -215,13 +221,13 @@ class Read(Expr):
         return Accumulation(self, x) if open_type else self + x
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table(Read):
     """The read in a `Gather`: 0 stands where elements are subscripts. Only what a tensor is made
     of may be learned from it; rewrites that replace reads leave it alone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gather(Expr):
     """An element of a tensor at places that elements name: `X[I[i], j]`.
 
@@ -247,7 +253,7 @@ class Accumulation:
     x: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IndexValue(Expr):
     """The value of an index expression, as an int32 element."""
 
@@ -258,7 +264,7 @@ class IndexValue(Expr):
         return "int32"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Unary(Expr):
     """A function or a sign of an element: one of `UNARY`."""
 
@@ -270,7 +276,7 @@ class Unary(Expr):
         return self.x.dtype
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binary(Expr):
     """An operator or a function of two elements: one of `BINARY`."""
 
@@ -283,7 +289,7 @@ class Binary(Expr):
         return "bool" if self.op in COMPARISONS else self.x.dtype
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Select(Expr):
     """`x` where `cond` holds, else `y`; the side not taken has no effect, reads included."""
 
@@ -296,7 +302,7 @@ class Select(Expr):
         return self.x.dtype
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cast(Expr):
     """The element converted to another type."""
 
@@ -308,7 +314,7 @@ class Cast(Expr):
         return self.type
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reduce(Expr):
     """The reduction of `x` over the indices that are absent on the left of the definition."""
 

@@ -69,3 +69,6 @@ def show_expr(x: e.Expr, level: int = 0) -> str:
     left = own + (x.op in e.COMPARISONS)  # Python chains comparisons
     text = f"{show_expr(x.x, left)} {_SIGNS[x.op]} {show_expr(x.y, own + 1)}"
     return f"({text})" if own < level else text
+
+
+e.Expr.shown = show_expr

@@ -89,3 +89,10 @@ def test_functions_of_numpy_are_those_of_the_notation(ours, theirs):
         return evaluate(lw.workload(C), {"A": X})[0]
 
     np.testing.assert_array_equal(built(ours), built(theirs))
+
+
+def test_expressions_are_shown_as_they_are_written():
+    i, k = lw.indices("i k")
+    a = lw.tensor("A", (3, 4))
+    assert repr(lw.exp(a[i, k] - 1) * 2) == "exp(A[i, k] - 1.0) * 2.0"
+    assert repr(lw.where(i < k, a[i, k], 0)) == "where(i < k, A[i, k], 0.0)"
