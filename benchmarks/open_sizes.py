@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import loopwright as lw
-from loopwright.explore.open_tune import program_seconds
+from loopwright.measure.open_programs import program_seconds
 
 ROUNDS = 3
 SECONDS = 0.03  # of calls of one size, in one round

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,22 +19,19 @@ from loopwright.codegen.open.build import default_configs, open_library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.size import Dim
-from loopwright.dsl.words import counted, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
+from loopwright.explore.open_tuned import OpenTuned, Sizes
 from loopwright.explore.search import TuneOptions, search
 from loopwright.explore.stopwatch import Stopwatch
 from loopwright.explore.tuned import Tuned
 from loopwright.measure.device import Device
+from loopwright.measure.open_programs import program_seconds
 from loopwright.measure.tabular import TabularDevice
-from loopwright.measure.timing import Timer, Timing, in_rounds, typical
-from loopwright.paths import new_file, why
 from loopwright.schedule.open.cover import MOST_PROGRAMS, Cover, completed, rules
 from loopwright.schedule.open.program import OpenProgram, open_program
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.target import Target
 
 _SEARCHED = 5  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
@@ -50,80 +45,6 @@ _WORTH = 0.004  # least gain in the mean logarithm of time for which one more pr
 _LINES = 48  # of the grid of a dim in which a program is chosen for each cell, of one dim in all
 _NEIGHBOURS = 0.15  # of logarithms of sizes: how far a measurement corrects a model
 _SMALL = 20_000_000  # operations from which on one thread alone is not tried
-_NEAR = 1.25  # times the least: programs that are slower at a size are not measured again there
-_ROUNDS = 3
-_TIMING = Timing(cap=0.004, shortest=5e-4, retries=1)
-
-Sizes = Mapping[str, int]
-
-
-@dataclass(frozen=True, eq=False)
-class OpenTuned:
-    """The result of `tune` for a workload with dims.
-
-    Attributes
-    ----------
-    library: the programs that were kept, in one library.
-    searches: the results of the searches, and the sizes that each was of.
-    seconds: of each kept program (rows) at each of `measured` (columns); infinite where it is not
-        right for a size.
-    loss: how much slower the chosen programs are than the best of the kept ones, as the geometric
-        mean over `measured`: 1.02 is two per cent.
-    spent: seconds by part.
-    end: why it ended.
-    """
-
-    workload: Workload
-    target: Target
-    library: OpenLibrary
-    searches: tuple[tuple[Sizes, Tuned], ...]
-    measured: tuple[Sizes, ...]
-    seconds: np.ndarray[Any, np.dtype[np.float64]]
-    loss: float
-    spent: Mapping[str, float]
-    end: str
-
-    def plot(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the times of all programs over the sizes, in the format of the suffix: .png, …
-
-        Raises `TuningError` if nothing was measured or the file cannot be written, and for a
-        format that matplotlib does not know.
-        """
-        from loopwright.explore.report.open_plot import plot_open
-
-        if not self.measured:
-            raise TuningError("nothing was measured, so there is nothing to show: give it trials")
-        path = new_file(path, "the plot", TuningError)
-        chosen = [self.library.open_signature.program(sizes) for sizes in self.measured]
-        what = self.library.open_signature
-        threads = counted(self.target.threads, "thread")
-        title = f"{what}\n{self.target.mcpu}, {self.target.kind}, {threads}"
-        try:
-            return plot_open(title, self.measured, self.seconds, chosen, path)
-        except OSError as error:
-            raise TuningError(f"cannot be written: {why(error)}") from error
-
-    def __str__(self) -> str:
-        dims = "; ".join(map(str, self.workload.dims))
-        at = ", ".join(_shown(sizes) for sizes, _ in self.searches)
-        return (
-            f"{counted(len(self.seconds), 'program')} for {dims}, after searches at {at} "
-            f"({self.end}); the choice loses {100 * (self.loss - 1):.1f} % at "
-            f"{counted(len(self.measured), 'measured size')}"
-        )
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows: dict[str, object] = {
-            "dims": "; ".join(map(str, self.workload.dims)),
-            "programs": len(self.seconds),
-            "searched at": ", ".join(_shown(sizes) for sizes, _ in self.searches),
-            "loss of the choice": f"{100 * (self.loss - 1):.1f} %",
-            "target": self.target,
-            "end": self.end,
-        }
-        return html_table("OpenTuned", rows)
 
 
 def tune_open(
@@ -375,37 +296,6 @@ class _OpenTuning:
         )
 
 
-def program_seconds(
-    library: OpenLibrary, workload: Workload, sizes: Sequence[Sizes], rng: np.random.Generator
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Seconds of a call of every program (rows) at every size (columns), on random data; infinite
-    where a program is not right for a size. Programs that are much slower than the best at a size
-    are measured less well there."""
-    programs = library.origin.extra["programs"]
-    seconds = np.full((len(programs), len(sizes)), math.inf)
-    for n, each in enumerate(sizes):
-        able = [
-            k
-            for k, p in enumerate(programs)
-            if all(low <= each[name] <= high for name, (low, high) in p["takes"].items())
-        ]
-        fixed = workload.at(**each)
-        data = dict(zip((t.name for t in fixed.inputs), random_inputs(fixed, rng), strict=True))
-        timers = []
-        for k in able:
-            one = library._at(each, k)
-            one = one.bind(**{name: data[name] for name in library.signature.constants})
-            call = one.prepare_call(*(data[p.name] for p in one.inputs))
-            timers.append(Timer(call, _TIMING))
-            seconds[k, n] = timers[-1].least
-        if not able:
-            continue
-        near = [t for t in timers if t.least < _NEAR * min(t.least for t in timers)]
-        for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
-            seconds[able[timers.index(timer)], n] = typical(samples)
-    return seconds
-
-
 def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:
     if isinstance(sizes, Mapping) or not sizes:
         raise TuningError("sizes: give at least one mapping of a value to every dim, in a list")
@@ -449,7 +339,3 @@ def _split(programs: list[OpenProgram], count: int) -> list[list[OpenProgram]]:
 def _nearest(value: float, known: Dim) -> int:
     steps = round((value - known.low) / known.multiple)
     return min(known.high, known.low + known.multiple * steps)
-
-
-def _shown(sizes: Sizes) -> str:
-    return " ".join(f"{name}={value}" for name, value in sizes.items())

@@ -12,7 +12,8 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.open_tune import OpenTuned, tune_open
+from loopwright.explore.open_tune import tune_open
+from loopwright.explore.open_tuned import OpenTuned
 from loopwright.explore.report.callbacks import Callback, display, is_watched
 from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
 from loopwright.explore.stopwatch import Stopwatch

@@ -8,7 +8,7 @@ from loopwright.costmodel.models import time_model
 from loopwright.dsl.errors import RangeError
 from loopwright.explore import open_tune
 from loopwright.explore.budget import Interrupted, TuningError
-from loopwright.explore.open_tune import OpenTuned
+from loopwright.explore.open_tuned import OpenTuned
 
 
 def dense(high=200):

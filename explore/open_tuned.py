@@ -1,0 +1,94 @@
+"""`OpenTuned`: the result of `tune` for a workload with dims."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.open.library import OpenLibrary
+from loopwright.dsl.words import counted, html_table
+from loopwright.dsl.workload import Workload
+from loopwright.explore.budget import TuningError
+from loopwright.explore.tuned import Tuned
+from loopwright.paths import new_file, why
+from loopwright.schedule.target import Target
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTuned:
+    """The result of `tune` for a workload with dims.
+
+    Attributes
+    ----------
+    library: the programs that were kept, in one library.
+    searches: the results of the searches, and the sizes that each was of.
+    seconds: of each kept program (rows) at each of `measured` (columns); infinite where it is not
+        right for a size.
+    loss: how much slower the chosen programs are than the best of the kept ones, as the geometric
+        mean over `measured`: 1.02 is two per cent.
+    spent: seconds by part.
+    end: why it ended.
+    """
+
+    workload: Workload
+    target: Target
+    library: OpenLibrary
+    searches: tuple[tuple[Sizes, Tuned], ...]
+    measured: tuple[Sizes, ...]
+    seconds: np.ndarray[Any, np.dtype[np.float64]]
+    loss: float
+    spent: Mapping[str, float]
+    end: str
+
+    def plot(self, path: str | os.PathLike[str]) -> Path:
+        """Draw the times of all programs over the sizes, in the format of the suffix: .png, …
+
+        Raises `TuningError` if nothing was measured or the file cannot be written, and for a
+        format that matplotlib does not know.
+        """
+        from loopwright.explore.report.open_plot import plot_open
+
+        if not self.measured:
+            raise TuningError("nothing was measured, so there is nothing to show: give it trials")
+        path = new_file(path, "the plot", TuningError)
+        chosen = [self.library.open_signature.program(sizes) for sizes in self.measured]
+        what = self.library.open_signature
+        threads = counted(self.target.threads, "thread")
+        title = f"{what}\n{self.target.mcpu}, {self.target.kind}, {threads}"
+        try:
+            return plot_open(title, self.measured, self.seconds, chosen, path)
+        except OSError as error:
+            raise TuningError(f"cannot be written: {why(error)}") from error
+
+    def __str__(self) -> str:
+        dims = "; ".join(map(str, self.workload.dims))
+        at = ", ".join(_shown(sizes) for sizes, _ in self.searches)
+        return (
+            f"{counted(len(self.seconds), 'program')} for {dims}, after searches at {at} "
+            f"({self.end}); the choice loses {100 * (self.loss - 1):.1f} % at "
+            f"{counted(len(self.measured), 'measured size')}"
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows: dict[str, object] = {
+            "dims": "; ".join(map(str, self.workload.dims)),
+            "programs": len(self.seconds),
+            "searched at": ", ".join(_shown(sizes) for sizes, _ in self.searches),
+            "loss of the choice": f"{100 * (self.loss - 1):.1f} %",
+            "target": self.target,
+            "end": self.end,
+        }
+        return html_table("OpenTuned", rows)
+
+
+def _shown(sizes: Sizes) -> str:
+    return " ".join(f"{name}={value}" for name, value in sizes.items())
