@@ -1,4 +1,4 @@
-"""Every fenced block of the tutorials, the concepts and the README runs, in an empty folder."""
+"""Every fenced block of the pages for users runs, in an empty folder."""
 
 import importlib.util
 import os
@@ -19,6 +19,7 @@ PAGES = [
     ROOT / "docs/index.md",
     *sorted((ROOT / "docs/tutorials").glob("*.md")),
     *sorted((ROOT / "docs/concepts").glob("*.md")),
+    *sorted((ROOT / "docs/howto").glob("*.md")),
 ]
 
 
