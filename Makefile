@@ -1,6 +1,6 @@
 # make test        the test suite, in a virtual environment made here (.venv)
 # make tune        the main job: tune a convolution of ResNet-18 on this machine
-# make lint        ruff
+# make lint        ruff, and the prose of the documents
 # make typecheck   mypy --strict
 # make docs        the site, in build/docs
 # make clean       remove what was built; .venv stays
@@ -30,6 +30,7 @@ tune: .venv/installed-base
 
 lint: .venv/installed-$(EXTRAS)
 	$(PY) -m ruff check .
+	$(PY) tools/prose.py
 
 typecheck: .venv/installed-$(EXTRAS)
 	$(PY) -m mypy -p loopwright
