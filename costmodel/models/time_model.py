@@ -119,8 +119,9 @@ class TimeModel:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> TimeModel:
         """Read what `save` wrote; `ModelError` for anything else."""
+        _, content = read_model(path, _KIND)
         try:
-            return TimeModel.from_json(read_model(path, _KIND)[1])
+            return TimeModel.from_json(content)
         except ModelError as error:
             raise ModelError(f"{path} is damaged ({error}); save it again") from error
 
