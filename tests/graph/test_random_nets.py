@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+
+pytest.importorskip("onnx")
 from tests.graph.random_nets import drawn_net
 
 pytestmark = pytest.mark.onnx

@@ -16,11 +16,13 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 def onnx_file(path: Path) -> Any:
     """The `ModelProto` of a file, its weights read. Raises `ModelError`."""
+    file_at(path, "the model", ModelError)
     try:
         import onnx
     except ImportError as error:
-        raise ModelError(f"{path}: ONNX models need the package onnx: pip install onnx") from error
-    file_at(path, "the model", ModelError)
+        raise ModelError(
+            f'{path}: ONNX models need the package onnx: pip install "loopwright[onnx]"'
+        ) from error
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # of protobuf, whose version decides the class
