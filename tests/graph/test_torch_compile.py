@@ -146,7 +146,7 @@ def test_options_and_modes_of_other_backends_are_refused_with_what_there_is():
     for given, said in (
         ({"options": {"max_autotune": True}}, "records, threads, policy"),
         ({"mode": "max-autotune"}, "records, threads, policy"),
-        ({"options": {"records": "typo.db"}}, "no record store"),
+        ({"options": {"records": "typo.db"}}, "record store typo.db: there is no such file"),
         ({"options": {"policy": "exat"}}, "one of exact, family, any"),
         ({"options": {"threads": 0}}, "threads"),
     ):
