@@ -220,6 +220,21 @@ def merged(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(found.values())
 
 
+def chosen(dims: tuple[Dim, ...], sizes: Mapping[str, Any], source: str) -> dict[str, int]:
+    """A value for every dim, in their order, as `source` gives them. Raises `RangeError` for a
+    value that a dim does not take, a dim without one, and a name that is no dim."""
+    takes = "; ".join(map(str, dims)) or "no dims"
+    if set(sizes) != {d.name for d in dims}:
+        given = ", ".join(f"{name}={value!r}" for name, value in sizes.items()) or "nothing"
+        raise RangeError(f"{source}: got {given}; give one value for each of: {takes}")
+    for d in dims:
+        value = sizes[d.name]
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise RangeError(f"{source}: {d.name} is {value!r}; give an integer: {takes}")
+        d.check(int(value), source)
+    return {d.name: int(sizes[d.name]) for d in dims}
+
+
 def extent_at(extent: Size | int, values: Mapping[str, int]) -> int:
     """An extent for values of the dims."""
     return extent.at(values) if isinstance(extent, Size) else extent

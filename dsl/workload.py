@@ -12,7 +12,7 @@ from typing import Any
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.elements import FUNCTIONS_OF_TWO
-from loopwright.dsl.errors import NotationError, RangeError, ShapeError
+from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import (
     ARITHMETIC,
     Binary,
@@ -29,7 +29,7 @@ from loopwright.dsl.expr import (
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
-from loopwright.dsl.size import Dim, Size, dim, extent_at, merged, solved
+from loopwright.dsl.size import Dim, Size, chosen, dim, extent_at, merged, solved
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.words import brief, html_table
 
@@ -83,16 +83,8 @@ class Workload:
         Raises `RangeError` for a value that a dim does not take, a dim without a value, and a
         name that is no dim.
         """
-        takes = ", ".join(map(str, self.dims)) or "no dims"
-        if set(sizes) != {d.name for d in self.dims}:
-            given = ", ".join(f"{name}={value!r}" for name, value in sizes.items()) or "nothing"
-            raise RangeError(f"at: got {given}; give one value for each of: {takes}")
-        for known in self.dims:
-            value = sizes[known.name]
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise RangeError(f"at: {known.name} is {value!r}; give an integer: {takes}")
-            known.check(value, "at")
-        return self._with_extents(lambda n: extent_at(n, sizes)) if self.dims else self
+        values = chosen(self.dims, sizes, "at")
+        return self._with_extents(lambda n: extent_at(n, values)) if self.dims else self
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The value of every dim, by its name, from the shapes of the inputs in their order.

@@ -9,6 +9,7 @@ from loopwright.codegen.build import build_fixed
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError, LoopwrightError, TargetError
+from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.measure.local import LocalDevice
@@ -40,10 +41,10 @@ class HandSchedule:
     """The loops of a workload, which each operation changes.
 
     Loops are named by their index: `i`, and after a split `i.outer` and `i.inner`, after a fusion
-    `i*j`. An operation changes the schedule and returns it, so that calls chain; one that is not
-    legal raises `ConfigError` and changes nothing. `undo` takes the last one back, and `copy`
-    makes another schedule to go on with. Operations are of one stage, the last one until `stage`
-    chooses.
+    `i*j`. The index itself names its own loop, too. An operation changes the schedule and returns
+    it, so that calls chain; one that is not legal raises `ConfigError` and changes nothing. `undo`
+    takes the last one back, and `copy` makes another schedule to go on with. Operations are of
+    one stage, the last one until `stage` chooses.
     """
 
     def __init__(self, workload: Workload, target: Target) -> None:
@@ -91,7 +92,11 @@ class HandSchedule:
         Where these do not divide, the last tile of a loop of the result overlaps the one before
         it, and that of a reduction is shorter.
         """
-        return self._step("split", self._at(loop), factor)
+        at = self._at(loop)
+        if isinstance(factor, bool) or not isinstance(factor, int):
+            most = self._hand.loops[at].extent
+            raise ConfigError(f"split by {factor!r}: give an integer from 1 to {most}")
+        return self._step("split", at, factor)
 
     def fuse(self, first: str, second: str) -> HandSchedule:
         """Make one loop, `first*second`, of two that stand directly inside of each other."""
@@ -173,7 +178,7 @@ class HandSchedule:
         return self._sketch.hand[self._stage]
 
     def _at(self, loop: str) -> int:
-        return self._hand.position(loop)
+        return self._hand.position(loop.name if isinstance(loop, Index) else loop)
 
     def _step(self, operation: str, *numbers: int) -> HandSchedule:
         return self._set((*self._steps, Step(self._stage, operation, numbers)))

@@ -17,7 +17,7 @@ from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.signature import OpenSignature
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ShapeError
-from loopwright.dsl.size import Dim
+from loopwright.dsl.size import Dim, chosen
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.rule import Rule
 
@@ -100,7 +100,7 @@ class OpenLibrary(Library):
 
     def at(self, **sizes: int) -> Library:
         """The library for a value of every dim; it shares the code. Raises `RangeError`."""
-        return self._at(self.open_signature.check(sizes))
+        return self._at(chosen(self.dims, sizes, "the call"))
 
     def _at(self, sizes: Mapping[str, int], program: int | None = None) -> Library:
         number = self.open_signature.program(sizes) if program is None else program
@@ -163,7 +163,7 @@ class OpenLibrary(Library):
 
     def explain(self, **sizes: int) -> Choice:
         """The program that a call of these sizes runs, and why. Raises `RangeError`."""
-        values = self.open_signature.check(sizes)
+        values = chosen(self.dims, sizes, "the call")
         place = tuple(values.values())
         rule = next(r for r in self.open_signature.rules if r.holds(place))
         programs = self.origin.extra.get("programs", ())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopwright.codegen.library.signature import Parameter, Signature
-from loopwright.dsl.errors import LibraryError, LoopwrightError, RangeError
+from loopwright.dsl.errors import LibraryError, LoopwrightError
 from loopwright.dsl.serial import extent_from_json, extent_to_json
 from loopwright.dsl.size import Dim, Size, dim, extent_at, solved
 from loopwright.schedule.open.rule import Rule
@@ -66,19 +66,6 @@ class OpenSignature:
         `RangeError`."""
         given = [(p.name, p.shape, s) for p, s in zip(self.inputs, shapes, strict=True)]
         return solved(self.dims, given)
-
-    def check(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Values for all dims, in order. Raises `RangeError` for others."""
-        takes = "; ".join(map(str, self.dims))
-        if set(sizes) != {d.name for d in self.dims}:
-            given = ", ".join(f"{n}={v!r}" for n, v in sizes.items()) or "nothing"
-            raise RangeError(f"got {given}; give one value for each of: {takes}")
-        for d in self.dims:
-            value = sizes[d.name]
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise RangeError(f"{d.name} is {value!r}; give an integer: {takes}")
-            d.check(int(value), "the call")
-        return {d.name: int(sizes[d.name]) for d in self.dims}
 
     def program(self, sizes: Mapping[str, int]) -> int:
         """The number of the program that sizes run."""

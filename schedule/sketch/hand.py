@@ -24,6 +24,8 @@ PREFIX = "hand"
 KINDS = ("vectorized", "unrolled", "parallel")
 _MOST_COPIES = 4096  # of a statement that is written out, in unrolled and vector loops
 _MOST_PACKED = 1 << 28  # elements of a copy
+_NUMBERS = {"split": (2,), "fuse": (2,), "order": range(1, 100), "kind": (2,), "pack": (1, 2)}
+"""Operations, and how many numbers a step of each has."""
 
 
 @dataclass(frozen=True)
@@ -285,13 +287,14 @@ def steps_of(text: str) -> tuple[Step, ...]:
     for word in text.split(" ")[1:]:
         head, *numbers = word.split(",")
         nest, _, operation = head.partition(":")
-        try:
-            step = Step(int(nest), operation, tuple(map(int, numbers)))
-        except ValueError as error:
-            raise ConfigError(f"a damaged schedule: {error} in {word!r}") from error
-        if operation not in ("split", "fuse", "order", "kind", "pack"):
+        if not all(n.isascii() and n.isdigit() for n in (nest, *numbers)):
+            raise ConfigError(f"a damaged schedule: the numbers of {word!r} are to be 0 or more")
+        count = _NUMBERS.get(operation)
+        if count is None:
             raise ConfigError(f"a schedule has no step {operation!r}: {word!r}")
-        found.append(step)
+        if len(numbers) not in count:
+            raise ConfigError(f"a damaged schedule: {word!r} has {len(numbers)} numbers")
+        found.append(Step(int(nest), operation, tuple(map(int, numbers))))
     return tuple(found)
 
 
@@ -301,6 +304,9 @@ def applied(nests: Sequence[HandNest], steps: Sequence[Step]) -> tuple[HandNest,
     for step in steps:
         try:
             made[step.nest] = made[step.nest].after(step)
-        except (IndexError, TypeError) as error:
-            raise ConfigError(f"the step {step} does not fit this workload: {error}") from error
+        except IndexError:
+            raise ConfigError(
+                f"the step {step} names a nest, a loop, an operand or a kind that this workload "
+                "has not: is the config of another one?"
+            ) from None
     return tuple(made)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import loopwright as lw
 from loopwright.codegen.build import build
+from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError, TargetError
 from loopwright.dsl.oracle import evaluate
 from loopwright.measure.nest import HandSchedule
@@ -176,6 +177,9 @@ def test_undo_and_copy_leave_other_schedules_alone():
     [
         (lambda n: n.split("z", 2), "the loops are i, j, k"),
         (lambda n: n.split("i", 14), "give a factor of 1 to 13"),
+        (lambda n: n.split("i", "4"), "an integer from 1 to 13"),
+        (lambda n: n.split("i", 2.5), "an integer from 1 to 13"),
+        (lambda n: n.split("i", True), "an integer from 1 to 13"),
         (lambda n: n.parallel("k"), "rfactor"),
         (lambda n: n.parallel("j"), "outside of all others"),
         (lambda n: n.vectorize("k"), "is a reduction"),
@@ -197,13 +201,44 @@ def test_what_is_not_legal_is_refused_with_what_is_allowed(ask, words):
         ask(HandSchedule(matmul(), TARGET))
 
 
+def test_an_index_names_its_own_loop():
+    (i,) = lw.indices("i")
+    assert HandSchedule(matmul(), TARGET).split(i, 4).loops[:2] == ("i.outer", "i.inner")
+
+
+@pytest.mark.parametrize("outwards", [False, True])
+def test_parallel_tiles_that_overlap_are_right_in_every_call(outwards):
+    workload, rng = matmul(), np.random.default_rng(0)
+    schedule = HandSchedule(workload, resolve("cpu", 4)).split("i", 8)
+    if outwards:
+        schedule.reorder("i.outer", "k", "i.inner", "j")
+    library = schedule.parallel("i.outer").build()
+    a, b = (rng.standard_normal(t.shape).astype("float32") for t in workload.inputs)
+    for _ in range(300):
+        np.testing.assert_allclose(library(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
 def test_very_long_unrolled_loops_are_refused():
     with pytest.raises(ConfigError, match="at most 4096"):
         HandSchedule(matmul(m=5000), TARGET).unroll("i")
 
 
 @pytest.mark.parametrize(
-    "text", ["hand 0:dance,1", "hand 0:split,9,9", "hand x", "hand 3:split,0,2"]
+    "text",
+    [
+        "hand 0:dance,1",
+        "hand 0:split,9,9",
+        "hand x",
+        "hand 3:split,0,2",
+        "hand -1:split,0,4",
+        "hand 0:split,-1,4",
+        "hand 0:kind,0,-1",
+        "hand 0:pack,-1",
+        "hand 0:split,1",
+        "hand 0:fuse,0,1,2",
+        "hand 0:kind,0,7",
+        "hand 0:order,0,0,1",
+    ],
 )
 def test_a_damaged_schedule_is_refused(text):
     config = HandSchedule(matmul(), TARGET).config.to_json()
