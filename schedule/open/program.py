@@ -147,17 +147,14 @@ class _Opening:
             return self._fits(tuple(sizes[name] for name in self.names))
 
         def last(values: Sequence[int]) -> int:
-            """The last of these that fits, where the first one does: by thirds, then halves."""
+            """The last of these that fits, where the first one does: by a few that lie evenly in
+            the logarithm, then by halves."""
             good, bad = 0, len(values)
-            probes = sorted({int(p) for p in np.geomspace(1, len(values), 8)} - {0})
-            for probe in probes:
-                if probe < len(values) and good < probe < bad:
-                    good, bad = (probe, bad) if fits(values[probe]) else (good, probe)
-            if good < len(values) - 1 < bad:
-                good, bad = (len(values) - 1, bad) if fits(values[-1]) else (good, len(values) - 1)
+            probes = sorted({int(p) for p in np.geomspace(1, len(values), 8)} | {len(values) - 1})
             while bad - good > 1:
-                middle = (good + bad) // 2
-                good, bad = (middle, bad) if fits(values[middle]) else (good, middle)
+                some = (probe for probe in probes if good < probe < bad)
+                probe = next(some, (good + bad) // 2)
+                good, bad = (probe, bad) if fits(values[probe]) else (good, probe)
             return values[good]
 
         step = known.multiple
@@ -324,7 +321,6 @@ def _without(
     return best[1]
 
 
-@functools.cache
 def _steps(formula: Formula) -> bool:
     """Return whether a formula is more than a sum of products."""
     return formula.op in ("floordiv", "min") or any(

@@ -24,8 +24,8 @@ _Whole = int | np.ndarray[Any, np.dtype[np.int64]]
 class Formula:
     """An expression of dims, with bounds of its values and a number that divides them all.
 
-    `op` is "dim", "add", "mul", "floordiv", "min" or "max"; `args` are formulas and integers, or
-    the name of a dim. Dividends are at least 0, divisors at least 1.
+    `op` is "dim", "add", "mul", "floordiv" or "min"; `args` are formulas and integers, or the name
+    of a dim. Divisors are at least 1.
     """
 
     op: str
@@ -91,8 +91,8 @@ class Formula:
     def __str__(self) -> str:
         if self.op == "dim":
             return str(self.args[0])
-        if self.op in ("min", "max"):
-            return f"{self.op}({self.args[0]}, {self.args[1]})"
+        if self.op == "min":
+            return f"min({self.args[0]}, {self.args[1]})"
         sign = {"add": "+", "mul": "*", "floordiv": "//"}[self.op]
         return f"({self.args[0]} {sign} {self.args[1]})"
 
