@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.load import load
     from loopwright.explore.budget import Interrupted
     from loopwright.explore.tune import tune
-    from loopwright.graph.compile.model import build_model
+    from loopwright.graph.compile.build import build_model
     from loopwright.graph.importers.tir import from_tir
     from loopwright.graph.tuning.tune import tune_model
     from loopwright.measure.nest import nest
@@ -88,7 +88,7 @@ _LATER = {
     "Interrupted": ("loopwright.explore.budget", "Interrupted"),
     "Library": ("loopwright.codegen.library.library", "Library"),
     "build": ("loopwright.codegen.build", "build"),
-    "build_model": ("loopwright.graph.compile.model", "build_model"),
+    "build_model": ("loopwright.graph.compile.build", "build_model"),
     "explain": ("loopwright.codegen.build", "explain"),
     "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
     "load": ("loopwright.codegen.load", "load"),

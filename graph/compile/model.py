@@ -1,4 +1,4 @@
-"""`TunedModel`: a whole network as one library; and `build_model`, which makes it."""
+"""`TunedModel`: a whole network as one library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +16,14 @@ import numpy as np
 from loopwright.codegen.library.arrays import Array, address, as_array, empty
 from loopwright.codegen.library.arrays import check as check_array
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.linker import is_native
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
-from loopwright.codegen.target import processor, resolve
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
-from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted, html_table
-from loopwright.graph.compile.link import Linked, link
-from loopwright.graph.compile.stored_records import best_records
-from loopwright.graph.compile.vm_fallback import VmModel, VmWork, build_vm
-from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.inputs import Inputs
-from loopwright.graph.importers.passes import fused
-from loopwright.graph.importers.read import read_model
-from loopwright.graph.network import NotPlannable, check_plannable, network
-from loopwright.graph.tasks import Work, work_of
-from loopwright.graph.transforms.fusion import network_of
+from loopwright.graph.compile.link import Linked
+from loopwright.graph.tasks import Work
 from loopwright.measure.timing import Timer, Timing
-from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.store import Record
 
@@ -248,166 +236,6 @@ class _Any(ctypes.Structure):
 _MAIN = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
 )
-
-
-def import_model(
-    model: Any,
-    inputs: Inputs,
-    target: Target,
-    layout: str = "auto",
-    check: bool = False,
-    numerics: str | Numerics = "standard",
-    sparse: bool = False,
-) -> Work | VmWork:
-    """A model's tasks; with `check` it is compiled and compared with what it gives where it comes
-    from. Raises `ModelError`."""
-    allowed = Numerics.of(numerics)
-    source = read_model(model, inputs)
-    work: Work | VmWork
-    if source.written is not None:
-        known = work_of(network_of(source.written), target, layout)
-        work = replace(
-            known,
-            source=source,
-            numerics=allowed,
-            sparse=sparse,
-            fixed=source.written.fixed,
-        )
-        if check:
-            check_results(build_work(work, target), target)
-        return work
-    module = fused(source.module, target)
-    try:
-        known = work_of(network(module), target, layout)
-        work = replace(known, source=source, numerics=allowed, sparse=sparse)
-        for name in work.fallback:
-            check_plannable(work.network.functions[name], name)
-    except NotPlannable as reason:
-        work = VmWork.of(source, module, str(reason), allowed)
-    if check:
-        check_results(build_work(work, target), target)
-    return work
-
-
-def build_model(  # noqa: PLR0913 - what users choose
-    model: Any,
-    inputs: Inputs = None,
-    target: str | Mapping[str, Any] | Target = "cpu",
-    *,
-    threads: int | None = None,
-    records: str | os.PathLike[str] | None = None,
-    policy: str = "exact",
-    name: str = "model",
-    layout: str = "auto",
-    check: bool = True,
-    numerics: str | Numerics = "standard",
-    sparse: bool = False,
-) -> TunedModel | VmModel:
-    """Compile a model by the best records there are, and by default schedules elsewhere.
-
-    A Relax module with control flow, or with operators that need TVM's run-time, becomes a
-    `VmModel`.
-
-    Parameters
-    ----------
-    model, inputs: as for `read_model`.
-    target, threads: as for `lw.build`.
-    records: path of a record store.
-    policy: whose records may serve, see `transfer.records.lookup.POLICIES`.
-    name: what messages call the library; an exported one is called like its file.
-    layout: "auto" lays images between steps out as suits the steps (`graph.transforms.layout`),
-        "given" as the model says.
-    check: whether to run the model once as compiled and once where it comes from: torch, or for
-        ONNX onnxruntime if that is installed. Results that differ by more than rounding are an
-        error, so what is read wrongly is not returned.
-    numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
-        `dsl.numerics`.
-    sparse: whether records may serve whose programs skip zeros of the data, so that the time of a
-        call depends on it.
-
-    Raises `ModelError`, `BuildError`.
-    """
-    machine = processor(target, threads)
-    work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
-    built = build_work(work, machine, records, policy, name)
-    if check:
-        built = check_results(built, machine, tuned=bool(built.records))
-    return without_source(built)
-
-
-def _no_reference() -> None:
-    return None
-
-
-def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
-    """A model that does not keep what it was made of, which may be as large as its weights."""
-    if built.work.source is None:
-        return built
-    left = replace(built.work.source, module=None, ask=_no_reference, written=None)
-    if isinstance(built, TunedModel):
-        return replace(built, work=replace(built.work, source=left))
-    return replace(built, work=replace(built.work, source=left, module=None))
-
-
-def check_results(
-    built: TunedModel | VmModel, target: Target, tuned: bool = False
-) -> TunedModel | VmModel:
-    """A compiled model that was compared with the one that it was made of, or says why not. Raises
-    `ModelError` if it was read as something else, or if it is off as it was `tuned`."""
-    source = built.work.source
-    reference = None if source is None or not runs_here(target) else source.reference
-    if isinstance(reference, str):
-        return replace(built, unchecked=reference) if isinstance(built, TunedModel) else built
-    if reference is not None:
-        reference.check(built, tuned)
-    return built
-
-
-def runs_here(target: Target) -> bool:
-    """Return whether this machine runs code for a target."""
-    here = resolve("cpu", target.threads)
-    able = target.mcpu == here.mcpu and set(target.features) <= set(here.features)
-    return able and is_native(target.triple)
-
-
-def build_work(
-    work: Work | VmWork,
-    target: Target,
-    records: str | os.PathLike[str] | None = None,
-    policy: str = "exact",
-    name: str = "model",
-    machine: Mapping[str, str] | None = None,
-    besides: Mapping[str, Record] | None = None,
-) -> TunedModel | VmModel:
-    """Compile an imported model by the best records of a store: those of a `machine`, by default
-    this one. Records `besides`, which could not be stored, go before these, and the store need not
-    be there then. Raises `BuildError`."""
-    besides = besides or {}
-    found: Mapping[str, Record] = besides
-    if records is not None and not (besides and not Path(records).exists()):
-        found = {**best_records(work, target, records, policy, machine), **besides}
-    if isinstance(work, VmWork):
-        return build_vm(work, target, found)
-    try:
-        return compiled(work, target, found, name)
-    except NotPlannable as reason:
-        assert work.source is not None
-        if work.source.written is not None:
-            raise ModelError(f"the model cannot be one library: {reason}") from reason
-        module = fused(work.source.module, target)
-        vm_work = VmWork.of(work.source, module, str(reason), work.numerics)
-        return build_work(vm_work, target, records, policy, name, machine, besides)
-
-
-def compiled(
-    work: Work, target: Target, records: Mapping[str, Record], name: str = "model"
-) -> TunedModel:
-    """Compile imported steps by records. Raises `BuildError`, and `NotPlannable` where a step
-    needs TVM's run-time."""
-    configs: dict[str, Config] = {key: record.config for key, record in records.items()}
-    composed = link(work, configs, target, name)
-    used = {k: r for k, r in records.items() if composed.configs.get(k) == r.config}
-    return TunedModel(work, composed, target, used)
 
 
 def _random(parameter: Parameter) -> Array:

@@ -20,14 +20,14 @@ from loopwright.explore.recorder import Recorder
 from loopwright.explore.report.callbacks import is_watched
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
-from loopwright.graph.compile.model import (
-    TunedModel,
+from loopwright.graph.compile.build import (
     build_work,
     check_results,
     import_model,
     runs_here,
     without_source,
 )
+from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.importers.inputs import Inputs

@@ -63,7 +63,8 @@ def tune_model(network: Network, options: _Options) -> None:
 
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
-    from loopwright.graph.compile.model import TunedModel, check_results
+    from loopwright.graph.compile.build import check_results
+    from loopwright.graph.compile.model import TunedModel
     from loopwright.graph.tuning.live_table import shown
     from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search, unstored

@@ -9,8 +9,9 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
+from loopwright.graph.compile.build import build_model
 from loopwright.graph.compile.link import link
-from loopwright.graph.compile.model import TunedModel, build_model
+from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tuning.candidates import VARIANTS, candidates
 from loopwright.graph.tuning.tune import tune_model
 from loopwright.schedule.space import space

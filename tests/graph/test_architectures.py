@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.graph.compile.model import TunedModel, build_model
+from loopwright.graph.compile.build import build_model
+from loopwright.graph.compile.model import TunedModel
 
 torch = pytest.importorskip("torch")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))

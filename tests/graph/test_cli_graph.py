@@ -126,7 +126,7 @@ def test_a_strict_build_fails_where_a_record_is_missing(here):
 def test_a_strict_build_fails_where_a_record_does_not_fit(here):
     """One of another version of the rules, say."""
     options = ("--shape", "x=7,13", "--threads", "1", "--records", "r.db")
-    from loopwright.graph.compile.model import import_model
+    from loopwright.graph.compile.build import import_model
 
     target = resolve("cpu", 1)
     measured = Measurement(Config(direct("of old"), ()), (1e-5,), None, 0.0, 0.0, "warm", 1, 0.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopwright.graph.compile.model import build_model, import_model
+from loopwright.graph.compile.build import build_model, import_model
 from loopwright.schedule.space import space
 from tests.sketches import derived
 from tests.targets import HERE

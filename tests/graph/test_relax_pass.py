@@ -7,7 +7,7 @@ from tvm import relax, tirx
 
 import loopwright as lw
 from loopwright.codegen.target import resolve, tvm_target
-from loopwright.graph.compile.model import import_model
+from loopwright.graph.compile.build import import_model
 from loopwright.graph.compile.relax_pass import apply, lower
 from loopwright.graph.importers.read import read_model
 from loopwright.graph.importers.tir import import_function

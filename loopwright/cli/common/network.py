@@ -66,7 +66,8 @@ class Network:
 
     def built(self, policy: str) -> TunedModel:
         """The network compiled by the records there are."""
-        from loopwright.graph.compile.model import TunedModel, build_model
+        from loopwright.graph.compile.build import build_model
+        from loopwright.graph.compile.model import TunedModel
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():
@@ -89,7 +90,7 @@ class Network:
 
     def imported(self, target: Target) -> Work:
         """The tasks of the network."""
-        from loopwright.graph.compile.model import import_model
+        from loopwright.graph.compile.build import import_model
         from loopwright.graph.tasks import Work
 
         with _in_options():
@@ -109,7 +110,8 @@ class Network:
         self, work: Work, target: Target, besides: Mapping[str, Record] | None = None
     ) -> TunedModel:
         """The tasks compiled by the records there are, and those `besides`."""
-        from loopwright.graph.compile.model import TunedModel, build_work
+        from loopwright.graph.compile.build import build_work
+        from loopwright.graph.compile.model import TunedModel
 
         made = build_work(work, target, self.store, name=self.path.stem, besides=besides)
         assert isinstance(made, TunedModel)  # as of all ONNX files
