@@ -24,7 +24,7 @@ FLOORS = {
         "open",
         "load",
     ),
-    "costmodel": ("model", "features", "models"),
+    "costmodel": ("model", "features", "models", "sequence"),
     "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local", "nest"),
     "transfer": ("records", "pretrained"),
     "explore": ("budget", "strategies", "report", "recorder", "session", "finalize", "tune"),

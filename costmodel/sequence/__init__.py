@@ -1,0 +1,1 @@
+"""Sequence model of good configs: a grammar of decisions, a network, decoders, training."""

@@ -1,0 +1,142 @@
+"""Examples of good configs, in arrays that a network is trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.sequence.description import Context, Floats
+from loopwright.costmodel.sequence.grammar import Decision, Grammar, Prefix
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+TAU = 0.1
+"""τ: a config that takes 1 + τ times as long as the best of its group has 1/e of its weight."""
+_LEAST = 1e-3
+"""Weight of the best below which a config is left out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Whole sequences of one space with weights, the larger the better a config is."""
+
+    context: Context
+    decisions: tuple[tuple[Decision, ...], ...]
+    chosen: tuple[tuple[int, ...], ...]
+    """For each sequence the place of each choice among the allowed ones."""
+    weights: Floats
+
+    @staticmethod
+    def of(
+        grammar: Grammar, sequences: Sequence[Prefix], costs: Floats, tau: float = TAU
+    ) -> Group:
+        """A group by its costs, of any unit: weights are exp(-(c / c_best - 1) / τ).
+
+        Raises `ModelError` where no cost is finite and positive, or numbers of both differ.
+        """
+        costs = np.asarray(costs, np.float64)
+        if len(costs) != len(sequences) or not (costs > 0).all() or not np.isfinite(costs).any():
+            raise ModelError(
+                f"{len(sequences)} configs have the costs {costs}: give a positive one for each, "
+                "of which one is finite"
+            )
+        weights = np.exp(-(costs / costs.min() - 1) / tau)
+        kept = np.flatnonzero(weights > _LEAST)
+        decisions: list[tuple[Decision, ...]] = []
+        chosen: list[tuple[int, ...]] = []
+        for place in kept.tolist():
+            found = grammar.decisions(sequences[place])
+            decisions.append(found)
+            chosen.append(tuple(d.allowed.index(c) for d, c in zip(found, sequences[place])))
+        weights = weights[kept] / weights[kept].sum()
+        return Group(grammar.context, tuple(decisions), tuple(chosen), weights.astype(np.float32))
+
+
+def vocabulary(groups: Sequence[Group]) -> dict[str, int]:
+    """Numbers of the words that more than one group has, or the only one, from 1."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        found = {d for own in group.decisions for d in own}
+        counts.update({w for d in found for own in d.described.words for w in own})
+    least = min(2, len(groups))
+    return {word: 1 + n for n, word in enumerate(sorted(w for w in counts if counts[w] >= least))}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sequences as flat arrays, padded at the end.
+
+    Attributes
+    ----------
+    axes, axis_of: axes of all contexts, and the context of each.
+    machines: machine numbers of each context.
+    context: the context of each sequence.
+    numbers, words: of each choice of the different decisions; words padded with -1.
+    taken: of each step of a sequence the choice that was made, -1 behind its end; (steps, n).
+    scored, row: the choices that are to be scored, and the step, counted over (steps, n), where.
+    """
+
+    axes: Floats
+    axis_of: Integers
+    machines: Floats
+    context: Integers
+    numbers: Floats
+    words: Integers
+    taken: Integers
+    scored: Integers
+    row: Integers
+
+
+def batch(
+    groups: Sequence[Group], vocabulary: dict[str, int], each: int, rng: np.random.Generator
+) -> Batch:
+    """A batch of `each` sequences of every group, drawn by weight."""
+    first: dict[Decision, int] = {}
+    numbers: list[Floats] = []
+    words: list[list[int]] = []
+    steps: list[list[tuple[int, int, int]]] = []
+    for group in groups:
+        for place in rng.choice(len(group.weights), each, p=_shares(group.weights)).tolist():
+            own = []
+            for decision, choice in zip(group.decisions[place], group.chosen[place]):
+                if decision not in first:
+                    first[decision] = len(words)
+                    numbers.append(decision.described.numbers)
+                    for some in decision.described.words:
+                        words.append([vocabulary.get(w, 0) for w in some])
+                own.append((first[decision], len(decision.allowed), choice))
+            steps.append(own)
+    longest, count = max(map(len, steps)), len(steps)
+    taken = np.full((longest, count), -1, np.int64)
+    scored, row = [], []
+    for n, own in enumerate(steps):
+        for t, (start, size, choice) in enumerate(own):
+            taken[t, n] = start + choice
+            scored.append(np.arange(start, start + size))
+            row.append(np.full(size, t * count + n))
+    padded = np.full((len(words), max(map(len, words))), -1, np.int64)
+    for n, known in enumerate(words):
+        padded[n, : len(known)] = known
+    contexts = [group.context for group in groups]
+    return Batch(
+        np.concatenate([c.axes for c in contexts]),
+        np.repeat(np.arange(len(contexts)), [len(c.axes) for c in contexts]),
+        np.stack([c.machine for c in contexts]),
+        np.repeat(np.arange(len(contexts)), each),
+        np.concatenate(numbers),
+        padded,
+        taken,
+        np.concatenate(scored),
+        np.concatenate(row),
+    )
+
+
+def _shares(weights: Floats) -> np.ndarray[Any, np.dtype[np.float64]]:
+    shares = weights.astype(np.float64)
+    result: np.ndarray[Any, np.dtype[np.float64]] = shares / shares.sum()
+    return result
