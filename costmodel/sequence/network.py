@@ -97,8 +97,7 @@ class Network:
         """The state after a choice, of which `taken` is the row of `Embedded.taken`."""
         width = len(state)
         kept = state @ self.parameters["kept"]
-        gates: Floats = 1 / (1 + np.exp(-(taken[: 2 * width] + kept[: 2 * width])))
+        gates = 1 / (1 + np.exp(-(taken[: 2 * width] + kept[: 2 * width])))
         update, reset = gates[:width], gates[width:]
-        new: Floats = np.tanh(taken[2 * width :] + reset * kept[2 * width :])
-        result: Floats = update * state + (1 - update) * new
-        return result
+        new = np.tanh(taken[2 * width :] + reset * kept[2 * width :])
+        return np.asarray(update * state + (1 - update) * new, np.float32)
