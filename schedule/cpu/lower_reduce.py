@@ -113,8 +113,8 @@ def _terms_within(sketch: NestSketch, axis: Index) -> int:
 
 def _near_divisor(count: Column, wanted: Any) -> Column:
     """The divisor of a count that is nearest to another number, in ratio."""
-    found = np.vectorize(_nearest, otypes=[np.int64])(count, wanted)
-    return found if isinstance(found, np.ndarray) and found.ndim else int(found)
+    found = np.frompyfunc(_nearest, 2, 1)(count, wanted)  # a ufunc, which traces record
+    return found if isinstance(found, int) else np.positive(found, dtype=int, casting="unsafe")
 
 
 @functools.cache

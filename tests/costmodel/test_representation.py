@@ -54,6 +54,14 @@ def long_dot():
     return lw.workload(S)
 
 
+def long_rows():
+    """Sums that are cut into blocks, whose lengths depend on a knob."""
+    weights, bias = (
+        lw.tensor(n, s, constant=True) for n, s in (("W", (1960, 2160)), ("B", (1960,)))
+    )
+    return lw.workload(ops.dense(lw.tensor("X", (1, 2160)), weights, bias))
+
+
 def transposed():
     i, j = lw.indices("i j")
     A, T = lw.tensor("A", (33, 70)), lw.tensor("T")
@@ -71,7 +79,7 @@ def one_element():
 NAMES = ContextRelation.column_names(gpu=False)
 ABSOLUTE = [i for i, name in enumerate(NAMES) if not name.endswith(" to default")]
 RELATIVE = [NAMES.index(f"{NAMES[i]} to default") for i in ABSOLUTE]
-WORKLOADS = [one_element, conv, matmul, strided, softmax, long_dot, transposed]
+WORKLOADS = [one_element, conv, matmul, strided, softmax, long_dot, long_rows, transposed]
 
 
 @functools.cache
