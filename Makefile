@@ -24,7 +24,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 test: .venv/installed-$(EXTRAS)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
-tune: .venv/installed-base
+tune: .venv/installed-plots
 	$(PY) -m loopwright tune conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1 \
 	  --effort quick -o c6.so --plot c6.png --report c6.html
 

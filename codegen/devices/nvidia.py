@@ -17,11 +17,12 @@ from typing import Any
 from loopwright.codegen.devices.code import Resources
 from loopwright.codegen.library.linker import scratch
 from loopwright.dsl.errors import BuildError
+from loopwright.packages import install
 
 _TIMEOUT = 300.0  # seconds; a compiler that needs more hangs
 _NO_COMPILER = (
     "found neither nvcc nor the library nvrtc: install the CUDA toolkit and put nvcc on the PATH "
-    "(or set CUDA_HOME), or pip install nvidia-cuda-nvrtc"
+    f"(or set CUDA_HOME), or {install('cuda')}"
 )
 
 

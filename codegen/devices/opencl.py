@@ -15,8 +15,8 @@ from loopwright.codegen.devices.code import GpuCode, Plan
 from loopwright.codegen.devices.device import DeviceProgram, Memory
 from loopwright.codegen.library.arrays import Array
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError, TargetError
+from loopwright.packages import optional
 
-_NO_PACKAGE = 'OpenCL programs run through pyopencl: pip install "loopwright[opencl]"'
 _NO_DEVICE = (
     "OpenCL finds no device: install the driver of your GPU, or, to try programs out on the "
     "processor, PoCL (Debian: apt-get install pocl-opencl-icd)"
@@ -26,11 +26,7 @@ _FLUSH_BYTES = 64 << 20  # where the device does not tell the size of its cache
 
 def package() -> Any:
     """pyopencl. Raises `TargetError` where it is missing."""
-    try:
-        import pyopencl
-    except ImportError as error:
-        raise TargetError(f"{_NO_PACKAGE} ({error})") from error
-    return pyopencl
+    return optional("pyopencl", 'target="opencl"', TargetError)
 
 
 @functools.cache

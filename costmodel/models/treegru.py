@@ -23,6 +23,7 @@ from loopwright.costmodel.models.file import (
 )
 from loopwright.costmodel.models.losses import LOSSES, checked_objective, relative
 from loopwright.costmodel.models.tree_batch import TreeBatch
+from loopwright.packages import optional
 
 if TYPE_CHECKING:
     from loopwright.costmodel.models.tree_network import TreeNetwork
@@ -195,10 +196,4 @@ def _one_thread() -> Iterator[None]:
 
 def _torch() -> Any:
     """torch, or a `ModelError` that says how to get it."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ModelError(
-            "a TreeGRU needs torch: pip install 'loopwright[torch]', or use model=\"gbt\""
-        ) from error
-    return torch
+    return optional("torch", 'the model "treegru" ("gbt" needs none of torch)', ModelError)

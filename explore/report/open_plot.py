@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.explore.report.plot import check_format
+from loopwright.explore.report.plot import check_format, new_figure
 
 
 def plot_open(
@@ -23,12 +23,8 @@ def plot_open(
 
     Raises `TuningError` for a format that matplotlib does not know.
     """
-    from matplotlib.figure import Figure
-
     check_format(path)
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, axes = new_figure(height=4)
     name = next(iter(sizes[0]))
     place = np.array([each[name] for each in sizes])
     for number, row in enumerate(seconds):

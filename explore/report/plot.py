@@ -12,6 +12,7 @@ from loopwright.dsl.words import counted
 from loopwright.dsl.workload import tensor_shape
 from loopwright.explore.budget import TuningError
 from loopwright.explore.result import SearchResult
+from loopwright.packages import optional
 
 _INK, _BEST, _DOT = "#333333", "#c2410c", "#7c9cbf"
 _PEER = "#15803d"
@@ -31,9 +32,8 @@ def plot(tuned: SearchResult, path: Path) -> Path:
 
 def check_format(path: Path) -> None:
     """Raise `TuningError` for a suffix that names no format of matplotlib's."""
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    known = FigureCanvasBase.get_supported_filetypes()
+    backends = optional("matplotlib.backend_bases", "a plot", TuningError)
+    known = backends.FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         listed = ", ".join(f".{suffix}" for suffix in sorted(known))
         raise TuningError(f"{path}: the name of a plot ends in one of {listed}")
@@ -50,7 +50,7 @@ def roofline(
     """The roofline as SVG: what a program reaches (FLOP/s, at operations a byte) under what the
     machine could (FLOP/s, and bytes/s from a level of its memory); GFLOP/s over operations a
     byte."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     ridge = flops / bandwidth
     reach = [min(ridge, intensity) / 8, ridge, max(ridge, intensity) * 8]
     axes.plot(reach, [min(flops, x * bandwidth) / 1e9 for x in reach], color=_INK, gid="roof")
@@ -63,7 +63,7 @@ def roofline(
 
 
 def _curve(tuned: SearchResult) -> Any:
-    figure, axes = _figure()
+    figure, axes = new_figure()
     best = [c * 1e3 for c in tuned.curve()]
     high = _OUTLIER * best[-1]
     ran = [(i, m.cost * 1e3) for i, m in enumerate(tuned.history, 1) if m.cost < math.inf]
@@ -121,10 +121,10 @@ def _title(tuned: SearchResult) -> str:
     return "\n".join(textwrap.shorten(line, _LONGEST, placeholder="…") for line in lines)
 
 
-def _figure() -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
+def new_figure(height: float = 5) -> tuple[Any, Any]:
+    """Figure of 8 inches by `height` and its axes. Raises `TuningError` without matplotlib."""
+    figures = optional("matplotlib.figure", "a plot or a report", TuningError)
+    figure = figures.Figure(figsize=(8, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes

@@ -17,6 +17,7 @@ from loopwright.codegen.library.torch_tensors import detached, to_numpy
 from loopwright.dsl.dtypes import largest
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
+from loopwright.packages import install
 
 _CLOSE = 1e-2
 """Share of an output's largest value: more than rounding, less than another operator."""
@@ -97,7 +98,7 @@ class Reference:
             drawn = [_input(value, given.get(value.name), rng) for value in inputs]
             outputs = _by_onnxruntime(model, drawn)
         except ImportError:
-            return "onnxruntime is not installed"
+            return f"onnxruntime is not installed: {install('onnx')}"
         except Exception as error:  # noqa: BLE001 - of many kinds; it is one more opinion alone
             return f"onnxruntime fails: {reason(error).splitlines()[0]}"
         if not all(isinstance(x, np.ndarray) for x in outputs):

@@ -147,16 +147,19 @@ def tune(options: _Options) -> None:
     output = _output(options, request.workload.outputs[0].name)
 
     from loopwright.codegen.target import resolve
-    from loopwright.explore.budget import Budget, Interrupted
+    from loopwright.explore.budget import Budget, Interrupted, TuningError
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
     from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
     from loopwright.explore.strategies.annealing import Schedule
     from loopwright.measure.local import LocalDevice
+    from loopwright.packages import optional
 
     workload, machine = request.workload, resolve(options.target, options.threads)
     if options.plot is not None:
         check_format(options.plot)
+    elif options.report is not None:
+        optional("matplotlib", "a report", TuningError)
     if workload.dims and options.report:
         raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)

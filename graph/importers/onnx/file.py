@@ -8,6 +8,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
+from loopwright.packages import optional
 from loopwright.paths import file_at
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -17,12 +18,7 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 def onnx_file(path: Path) -> Any:
     """The `ModelProto` of a file, its weights read. Raises `ModelError`."""
     file_at(path, "the model", ModelError)
-    try:
-        import onnx
-    except ImportError as error:
-        raise ModelError(
-            f'{path}: ONNX models need the package onnx: pip install "loopwright[onnx]"'
-        ) from error
+    onnx = optional("onnx", f"{path}: an ONNX model", ModelError)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # of protobuf, whose version decides the class

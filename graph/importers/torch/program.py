@@ -24,6 +24,7 @@ from loopwright.graph.importers.torch.inputs import (
     input_names,
 )
 from loopwright.graph.importers.torch.translations import translations
+from loopwright.packages import optional
 
 
 def torch_program(model: Any, inputs: Inputs) -> Any:
@@ -67,14 +68,8 @@ def _nested(spec: Any, tensors: Sequence[bool], outputs: Sequence[Any]) -> Any:
 def onnx_of(program: Any) -> Any:
     """The `ModelProto` of a program of torch.export, by torch's own exporter. Its inputs have the
     names that the user calls them by. Raises `ModelError`."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ModelError(
-            f"models of torch are read as ONNX, which needs the package {error.name}: "
-            'pip install "loopwright[torch]"'
-        ) from error
+    for package in ("onnxscript", "onnx"):  # torch reads models of its own as ONNX
+        optional(package, "a model of torch", ModelError)
     _read_functions_once()
     with _quiet(), _reshaping(program):
         try:

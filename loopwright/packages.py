@@ -1,0 +1,40 @@
+"""Packages that not every user needs: where one is missing, a line tells how to get it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from loopwright.dsl.errors import LoopwrightError
+
+EXTRAS = {
+    "matplotlib": "plots",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "torch",
+    "pyopencl": "opencl",
+    "torch": "torch",
+}
+"""The extra that brings a package."""
+
+
+def optional(module: str, user: str, error: type[LoopwrightError]) -> Any:
+    """Import a module of an optional package for its `user`, which begins the message.
+
+    Raises `error` where the package is missing or cannot be loaded.
+    """
+    package = module.partition(".")[0]
+    try:
+        importlib.import_module(package)
+        return importlib.import_module(module)
+    except ImportError as cause:
+        missing = isinstance(cause, ModuleNotFoundError) and cause.name == package
+        why = "" if missing else f" ({cause})"
+        raise error(
+            f"{user} needs the package {package}: {install(EXTRAS[package])}{why}"
+        ) from cause
+
+
+def install(extra: str) -> str:
+    """Command that installs an extra of this package."""
+    return f'pip install "loopwright[{extra}]"'
