@@ -2,7 +2,8 @@
 # make tune        the main job: tune a convolution of ResNet-18 on this machine
 # make lint        ruff, and the prose of the documents
 # make typecheck   mypy --strict
-# make docs        the site, in build/docs
+# make docs        the site, in build/docs, and tutorials as notebooks in its folder notebooks
+# make dist        the wheel and the source archive, in dist
 # make clean       remove what was built; .venv stays
 #
 # PYTHON=python3.12      which Python makes .venv
@@ -19,7 +20,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: test tune lint typecheck docs clean
+.PHONY: test tune lint typecheck docs dist clean
 
 test: .venv/installed-$(EXTRAS)
 	$(PY) -m pytest $(PYTEST_ARGS)
@@ -37,6 +38,10 @@ typecheck: .venv/installed-$(EXTRAS)
 
 docs: .venv/installed-docs
 	$(PY) -m sphinx -q -W --keep-going docs build/docs
+
+dist: .venv/installed-dev
+	rm -rf dist build/lib
+	$(PY) -m build --no-isolation
 
 clean:
 	rm -rf build dist docs/generated *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -11,7 +11,14 @@ project = "Loopwright"
 author = copyright = "The Loopwright maintainers"  # noqa: A001
 release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click", "docstrings", "pages"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_click",
+    "docstrings",
+    "notebooks",
+    "pages",
+]
 exclude_patterns = ["lab", "_build"]
 html_theme = "furo"
 html_title = f"Loopwright {release}"

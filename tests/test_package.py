@@ -1,11 +1,8 @@
 """The package as a whole: it installs, imports cheaply, and has a sub-package for each folder."""
 
 import json
-import shutil
 import subprocess
 import sys
-import tarfile
-import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -67,6 +64,8 @@ def test_what_defines_and_derives_needs_no_compiler(name: str, tmp_path: Path) -
 
 def test_version() -> None:
     assert loopwright.__version__ == version("loopwright")
+    cited = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {loopwright.__version__}" in cited
 
 
 def test_command_line(tmp_path: Path) -> None:
@@ -127,22 +126,3 @@ def test_a_file_that_uses_the_installed_package_is_type_checked(tmp_path: Path) 
         'user.py:4: error: "Library" has no attribute "frobnicate"  [attr-defined]',
     ]
     assert lines[2:] == ["Found 1 error in 1 file (checked 1 source file)"]
-
-
-@pytest.mark.slow
-def test_every_module_is_once_in_a_wheel_and_once_in_a_source_archive(tmp_path: Path) -> None:
-    checkout = tmp_path / "checkout"
-    for name in [*FOLDERS, "pyproject.toml", "README.md", "LICENSE"]:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, checkout / name, symlinks=True)
-        else:
-            shutil.copy(ROOT / name, checkout / name)
-    python("-m", "build", "--no-isolation", "--outdir", str(tmp_path), cwd=checkout)
-    (wheel,), (archive,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
-    with zipfile.ZipFile(wheel) as file:
-        found = file.namelist()
-    assert sorted(n for n in found if n.endswith(".py")) == sorted(MODULES)
-    assert "loopwright/py.typed" in found
-    with tarfile.open(archive) as sources:
-        files = [m.name.partition("/")[2] for m in sources if m.isfile()]
-    assert sorted(n for n in files if n.endswith(".py")) == sorted(MODULES)
