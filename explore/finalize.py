@@ -40,6 +40,8 @@ so many of the best, a quarter of all, are measured side by side, so many sample
 ones of them are measured again as finalists."""
 INTERRUPTED = "interrupted"
 """End of a search that the user ended."""
+NO_TIME = "the default schedule, time was up before anything was measured"
+"""End of a search whose budget allowed no measurement."""
 LONGEST, LEAST = 30.0, 3.0
 """Seconds that a comparison takes at most, about, and that it may take after the shortest search:
 of slow programs fewer samples are taken, and of very slow ones fewer are compared."""
@@ -79,6 +81,8 @@ def finalize(session: Session, end: str) -> Tuned:
     except DeviceError as error:
         session.note(f"the best were not compared: {error}")
     if not session.ranked():
+        if end == NO_TIME:
+            return _result(session, session.space.default, end)
         raise session.nothing_worked(end)
     best = finalists[0].config if finalists else _uncompared(session)
     return _result(session, best, end, finalists, disturbed)

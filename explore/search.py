@@ -15,7 +15,7 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
-from loopwright.explore.finalize import INTERRUPTED, finalize, reserved, unmeasured
+from loopwright.explore.finalize import INTERRUPTED, NO_TIME, finalize, reserved, unmeasured
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.session import Session
 from loopwright.explore.stopwatch import Stopwatch
@@ -212,12 +212,13 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
         if not session.ranked():
             raise
         return INTERRUPTED
-    except TimeUpError as error:
+    except TimeUpError:
         if not session.ranked():
-            raise TuningError(
+            session.note(
                 f"nothing was measured within {session.budget}: the start, the outputs to compare "
                 "with, and one call of the default schedule take longer here; give more minutes"
-            ) from error
+            )
+            return NO_TIME
         return f"budget of {session.budget} used"
     except DeviceError as error:
         if not session.ranked() or len(session.history) == session.resumed:

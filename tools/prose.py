@@ -29,9 +29,9 @@ WORDS = {
 }
 """What the documents once called things, and the terms of the glossary."""
 
-_CODE = re.compile(r"^(`{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^(`{3,}).*?^\1|<!--.*?-->", re.MULTILINE | re.DOTALL)
 _BLOCKS = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
-_SKIPPED = re.compile(r"\s*[|#]|    |<!--")
+_SKIPPED = re.compile(r"\s*[|#]|    ")
 
 
 def pages() -> Iterator[Path]:

@@ -11,6 +11,7 @@ import jupytext
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+_COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)  # what tests need to know
 _LINK = re.compile(r"(!?)\[([^]]*)\]\((?:\.\./)?([\w./-]+?)\.(md|png)(#[\w-]*)?\)")
 
 
@@ -21,7 +22,7 @@ def notebook(page: Path) -> str:
     for number, cell in enumerate(made.cells):
         cell.id = f"cell-{number}"  # not drawn: the same page gives the same notebook
         if cell.cell_type == "markdown":
-            cell.source = _LINK.sub(_to_site, cell.source)
+            cell.source = _LINK.sub(_to_site, _COMMENT.sub("", cell.source))
     text: str = jupytext.writes(made, fmt="ipynb")
     return text
 

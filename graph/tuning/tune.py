@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,8 @@ from loopwright.transfer.records.store import Record, RecordError, RecordStore
 COMPARING, MOST_COMPARING = 120.0, 0.3
 """Seconds that the comparison inside of the network takes, about; a budget in minutes keeps them
 back, but no more than that share of it."""
+BUILDING, MOST_BUILDING = 30.0, 0.1
+"""The same for building the network at the end and checking its results."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class SearchOptions:
     Attributes
     ----------
     watch: is given every turn of a task; if it is not given, `tell` is given a line.
+    began: when minutes began to count, by the monotonic clock: now, by default.
     """
 
     seed: int = 0
@@ -65,6 +68,7 @@ class SearchOptions:
     device: Device | None = None
     tell: Tell | None = None
     watch: Callable[[TuningRound], None] | None = None
+    began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -126,6 +130,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
     was measured, and once more at Ctrl-C while the model is compiled.
     """
+    began = time.monotonic()  # reading counts, and so do building and checking
     budget = Budget.of_model(trials, minutes, effort)
     if progress is None:
         progress = tell is None and is_watched()
@@ -135,7 +140,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     machine = processor(target, threads) if device is None else processor(device.target)
     work = import_model(model, inputs, machine, layout, check, numerics, sparse)
     with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
-        options = SearchOptions(seed, only, transfer, device, say, watch)
+        options = SearchOptions(seed, only, transfer, device, say, watch, began)
         found = search(work, machine, budget, records, options)
     measured_on = None if device is None else device.fingerprint()
     built = build_work(work, machine, records, machine=measured_on, besides=unstored(found.states))
@@ -167,7 +172,6 @@ def search(
 ) -> Searched:
     """Spend a budget (`Budget.of_model`) on the tasks of a network. Raises `KeyboardInterrupt` at
     Ctrl-C before anything was measured."""
-    began = time.monotonic()
     options = options or SearchOptions()
     only, device = options.only, options.device
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
@@ -183,7 +187,8 @@ def search(
         for task in tasks:
             device.admit(task.workload)
         device.check()
-        deadline = began + 60 * budget.minutes
+        given = 60 * budget.minutes
+        deadline = options.began + given - min(BUILDING, MOST_BUILDING * given)
         device.until(deadline)
         stack.callback(device.until, math.inf)
         base = find_base(options.transfer, tasks[0].workload, device.target)
@@ -191,7 +196,7 @@ def search(
         show = options.watch or (lambda turn: say(str(now)))
         for note in base.notes:
             say(note)
-        comparing = min(COMPARING, MOST_COMPARING * 60 * budget.minutes) if inside else 0.0
+        comparing = min(COMPARING, MOST_COMPARING * given) if inside else 0.0
         searching = deadline - comparing
         shared = _Shared(device, store, Recorder(store, say), options.seed, base.model)
         states = [

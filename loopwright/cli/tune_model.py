@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def tune_model(network: Network, options: _Options) -> None:
     output = library_path(options.output, network.path)
     check_store(network.records)
 
+    began = time.monotonic()  # all counts, from here on
+
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
     from loopwright.graph.compile.build import check_results
@@ -88,6 +91,7 @@ def tune_model(network: Network, options: _Options) -> None:
             transfer=options.transfer,
             tell=tell,
             watch=watch,
+            began=began,
         )
         found = search(work, target, budget, network.records, how)
     built = network.compiled(work, target, unstored(found.states))

@@ -3,6 +3,7 @@
 import io
 import math
 import shutil
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -249,6 +250,18 @@ def test_a_search_in_which_nothing_worked_is_an_error_that_says_why(net, tmp_pat
         search(work, device.target, budget, tmp_path / "r.db", options)
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store) == 2 * BATCH
+
+
+def test_minutes_count_from_the_reading_of_a_network_and_keep_time_for_its_building(net, tmp_path):
+    model, x = net
+    device = MadeUp()
+    work = import_model(model, (x,), device.target)
+    now = time.monotonic()
+    for began, measured in ((now - 54.5, False), (now, True)):
+        lines = []
+        options = SearchOptions(device=device, transfer=None, tell=lines.append, began=began)
+        search(work, device.target, Budget(2 * BATCH, 1), tmp_path / "r.db", options)
+        assert any("the budget ended before" in line for line in lines) != measured
 
 
 def test_tasks_that_were_not_reached_are_told(net, tmp_path):

@@ -208,3 +208,10 @@ def test_a_batch_that_fails_halfway_leaves_nothing(path):
 def test_importing_the_store_takes_no_compiler():
     heavy = "import sys; import loopwright.transfer.records.store; print('tvm' in sys.modules)"
     assert output(python(heavy)) == "False\n"
+
+
+def test_a_store_that_may_only_be_read_says_by_which_option_another_is_named(tmp_path):
+    database = Database(tmp_path / "r.db", create=True)
+    message = r"you may not write there; .* \(--records, records= in Python\)"
+    with pytest.raises(RecordError, match=message), database.explained():
+        raise sqlite3.OperationalError("attempt to write a readonly database")

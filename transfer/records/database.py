@@ -33,7 +33,8 @@ _REMEDIES = {
     "decode": _DAMAGED,
     "locked": f"another process has kept it locked for {PATIENCE:.0f} s; wait for it, or end it",
     "unable to open": "does the folder exist, and may you read and write there?",
-    "readonly": "you may not write there; copy the file to where you may",
+    "readonly": "you may not write there; copy the file to where you may, and name the copy "
+    "(--records, records= in Python)",
     "full": "the disk is full; nothing of this batch was stored",
 }
 """Remedies for errors of SQLite, by a part of their text."""
