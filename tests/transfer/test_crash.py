@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.transfer.records.database import Database
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import config, record
 
