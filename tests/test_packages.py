@@ -12,11 +12,12 @@ import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.codegen.devices import opencl
 from loopwright.codegen.devices.nvidia import _NO_COMPILER
-from loopwright.costmodel.models import treegru
+from loopwright.costmodel.models.treegru import TreeGRU
 from loopwright.explore.report.plot import check_format, curve
 from loopwright.graph.importers.onnx.file import onnx_file
 from loopwright.graph.importers.torch.program import onnx_of
 from loopwright.packages import EXTRAS, install, optional
+from tests.costmodel.records import data
 from tests.explore.synthetic import MadeUp, matmul
 
 
@@ -27,6 +28,8 @@ def without(monkeypatch):
     def hide(*packages):
         for name in [n for n in sys.modules if n.partition(".")[0] in packages]:
             monkeypatch.delitem(sys.modules, name)
+        for name in ("tree_network", "tree_training"):  # which import torch
+            monkeypatch.delitem(sys.modules, f"loopwright.costmodel.models.{name}", raising=False)
         for name in packages:
             monkeypatch.setitem(sys.modules, name, None)
 
@@ -37,13 +40,17 @@ def tuned():
     return lw.tune(matmul(), device=MadeUp(), trials=4, records=None, strategy="random")
 
 
+def learn():
+    TreeGRU("rank", hidden=16, slots=4).fit(*data(240, reads="tree"))
+
+
 NEEDS = {
     "a plot's format": ("matplotlib", lambda: check_format(Path("a.png"))),
     "a curve": ("matplotlib", lambda: curve(tuned())),
     "an ONNX file": ("onnx", lambda: onnx_file(Path(__file__))),
     "a network of torch": ("onnxscript", lambda: onnx_of(None)),
     "a program for OpenCL": ("pyopencl", opencl.package),
-    "a learned model": ("torch", treegru._torch),
+    "a model that learns": ("torch", learn),
 }
 
 

@@ -104,6 +104,7 @@ class TreeGRU(StoredModel):
         costs, rng = relative(costs, groups), np.random.default_rng(self.seed)
         if not LOSSES[self.objective].of(costs, groups, rng).informative:
             return
+        _torch()  # its absence is told before modules that need it are read
         from loopwright.costmodel.models.tree_training import Records, Training, explained, learn
 
         training = self.training or Training()
@@ -196,4 +197,4 @@ def _one_thread() -> Iterator[None]:
 
 def _torch() -> Any:
     """torch, or a `ModelError` that says how to get it."""
-    return optional("torch", 'the model "treegru" ("gbt" needs none of torch)', ModelError)
+    return optional("torch", 'model="treegru"', ModelError)

@@ -135,7 +135,7 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch):
     x, costs, groups = data(30, reads="tree")
     model = TreeGRU()
     assert np.isfinite(model.predict(x)).all()
-    with pytest.raises(ModelError, match="needs torch"):
+    with pytest.raises(ModelError, match="needs the package torch"):
         model.fit(x, costs, groups)
 
 
