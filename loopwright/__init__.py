@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.build import space_of as space
     from loopwright.codegen.library.library import Library
     from loopwright.codegen.load import load
+    from loopwright.costmodel.source.model import SourceModel
     from loopwright.explore.budget import Interrupted
     from loopwright.explore.tune import tune
     from loopwright.graph.compile.build import build_model
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
 _LATER = {
     "Interrupted": ("loopwright.explore.budget", "Interrupted"),
     "Library": ("loopwright.codegen.library.library", "Library"),
+    "SourceModel": ("loopwright.costmodel.source.model", "SourceModel"),
     "build": ("loopwright.codegen.build", "build"),
     "build_model": ("loopwright.graph.compile.build", "build_model"),
     "explain": ("loopwright.codegen.build", "explain"),
@@ -115,6 +117,7 @@ __all__ = [
     "Interrupted",
     "Library",
     "LoopwrightError",
+    "SourceModel",
     "Workload",
     "__version__",
     "abs",

@@ -24,7 +24,7 @@ FLOORS = {
         "open",
         "load",
     ),
-    "costmodel": ("model", "features", "models", "sequence"),
+    "costmodel": ("model", "features", "models", "sequence", "source"),
     "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local", "nest"),
     "transfer": ("records", "pretrained"),
     "explore": ("budget", "strategies", "report", "recorder", "session", "finalize", "tune"),

@@ -30,6 +30,7 @@ def without(monkeypatch):
             monkeypatch.delitem(sys.modules, name)
         for name in ("tree_network", "tree_training"):  # which import torch
             monkeypatch.delitem(sys.modules, f"loopwright.costmodel.models.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, "loopwright.costmodel.source.network", raising=False)
         for name in packages:
             monkeypatch.setitem(sys.modules, name, None)
 
@@ -51,6 +52,10 @@ NEEDS = {
     "a network of torch": ("onnxscript", lambda: onnx_of(None)),
     "a program for OpenCL": ("pyopencl", opencl.package),
     "a model that learns": ("torch", learn),
+    "a network that reads sources": (
+        "torch",
+        lambda: lw.SourceModel("lstm").fit(["int a;", "a = 1;"], [0, 1]),
+    ),
 }
 
 

@@ -130,23 +130,13 @@ class GBTModel(Residual):
         return shares
 
     def own_content(self) -> dict[str, Any]:
-        return {"trees": None if self._own is None else _to_text(self._own)}
+        return {"trees": None if self._own is None else booster_to_text(self._own)}
 
     def own_of(self, content: Mapping[str, Any]) -> Any:
-        trees = _of_text(content)
-        if trees is None:
-            return None
-        import xgboost
-
-        booster = xgboost.Booster({"nthread": self.threads})
-        try:
-            booster.load_model(bytearray(trees))
-        except xgboost.core.XGBoostError as error:
-            raise ValueError(f"xgboost cannot read its trees: {error}") from error
-        return booster
+        return booster_of_text(content, self.threads)
 
 
-def _to_text(booster: Any) -> str:
+def booster_to_text(booster: Any) -> str:
     """Trees for a file, as small as can be: without what only training needs, gains to three
     digits."""
     import xgboost
@@ -158,6 +148,21 @@ def _to_text(booster: Any) -> str:
     lean = xgboost.Booster()
     lean.load_model(bytearray(json.dumps(model).encode()))
     return base64.b64encode(zlib.compress(bytes(lean.save_raw("ubj")), 9)).decode()
+
+
+def booster_of_text(content: Mapping[str, Any], threads: int) -> Any:
+    """The trees of a file, None where it has none; raises ValueError for damaged ones."""
+    trees = _of_text(content)
+    if trees is None:
+        return None
+    import xgboost
+
+    booster = xgboost.Booster({"nthread": threads})
+    try:
+        booster.load_model(bytearray(trees))
+    except xgboost.core.XGBoostError as error:
+        raise ValueError(f"xgboost cannot read its trees: {error}") from error
+    return booster
 
 
 def _of_text(content: Mapping[str, Any]) -> bytes | None:

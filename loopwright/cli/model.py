@@ -12,6 +12,11 @@ import click
 from loopwright.cli.common.command import STORE, NewFile, show_details
 from loopwright.cli.common.command import Group as _Commands
 from loopwright.cli.common.options import EXISTING, FILE, SEED
+from loopwright.cli.common.source_training import (
+    SourceOptions,
+    source_options,
+    train_from_table,
+)
 
 if TYPE_CHECKING:
     from loopwright.transfer.pretrained.dataset import RecordGroup
@@ -26,6 +31,13 @@ _STORES = click.option(
     default=(STORE,),
     show_default=True,
     help="A record store; may be given several times.",
+)
+_STORES_OR_TABLE = click.option(
+    "--records",
+    "stores",
+    type=EXISTING,
+    multiple=True,
+    help=f"A record store; may be given several times. {STORE} if there is no --table either.",
 )
 _TARGETS = click.option(
     "--targets",
@@ -91,7 +103,7 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 @model.command()
-@_STORES
+@_STORES_OR_TABLE
 @_TARGETS
 @click.option(
     "-o",
@@ -111,7 +123,9 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 )
 @SEED
 @click.option("--note", help="Anything that should be known of it, kept in the file.")
-def train(
+@source_options
+def train(  # noqa: PLR0913 - options of users
+    sources: SourceOptions,
     stores: tuple[Path, ...],
     targets: str,
     output: Path,
@@ -122,10 +136,19 @@ def train(
     note: str | None,
 ) -> None:
     """Learn a global model from records of many workloads, to begin searches with:
-    `loopwright tune --transfer FILE`."""
+    `loopwright tune --transfer FILE`.
+
+    With --table it learns a label of sources instead, and `lw.SourceModel.load` reads the file.
+    """
+    if sources.table is not None:
+        click.echo(train_from_table(sources, output, seed))
+        return
+    if sources.target is not None or sources.group is not None:
+        raise click.UsageError("--target and --group are columns of a table: give --table too")
     from loopwright.transfer.pretrained.training import load_global
     from loopwright.transfer.pretrained.training import train as trained
 
+    stores = stores or (EXISTING.convert(STORE, None, None),)
     groups = _groups(stores, targets, _reads(kind))
     before = None if base is None else load_global(base)
     made = trained(groups, kind, seed, before, [load_global(file) for file in beside])

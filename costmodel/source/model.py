@@ -1,0 +1,148 @@
+"""Decisions learned from the text of programs and labels, such as which device runs a kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from loopwright.costmodel.model import Floats, ModelError
+from loopwright.costmodel.models.file import read_model, write_model
+from loopwright.costmodel.source.batch import Batch
+from loopwright.costmodel.source.lstm import LSTMClassifier
+from loopwright.costmodel.source.tokens import Vocabulary
+from loopwright.costmodel.source.trees import TreeClassifier
+
+_FILE_KIND = "source"
+_KINDS: dict[str, type[TreeClassifier] | type[LSTMClassifier]] = {
+    "trees": TreeClassifier,
+    "lstm": LSTMClassifier,
+}
+
+
+class SourceModel:
+    """A classifier of sources.
+
+    Parameters
+    ----------
+    kind: "trees" for boosted trees over counts of symbols, "lstm" for the network of Cummins et
+        al. 2017 (section 3), which needs torch.
+    language: of the sources: "opencl", "c" or "cuda".
+    seed: decides all that is drawn.
+
+    Attributes
+    ----------
+    labels: the labels that it chooses from; empty before `fit`.
+    """
+
+    def __init__(self, kind: str = "trees", language: str = "opencl", seed: int = 0) -> None:
+        if kind not in _KINDS:
+            raise ModelError(f"a source model of kind {kind!r}: choose one of {', '.join(_KINDS)}")
+        self.kind, self.seed = kind, int(seed)
+        self._vocabulary = Vocabulary.of([], language)
+        self._classifier: TreeClassifier | LSTMClassifier = _KINDS[kind](self.seed)
+        self._auxiliary = 0
+        self.labels: tuple[str | int, ...] = ()
+
+    def fit(
+        self,
+        sources: Sequence[str],
+        labels: Sequence[str | int],
+        auxiliary: ArrayLike | None = None,
+        groups: Sequence[str | int] | None = None,
+        weights: ArrayLike | None = None,
+    ) -> SourceModel:
+        """Learn from labelled sources, forget what was learned before, and return the model.
+
+        Parameters
+        ----------
+        sources: n texts.
+        labels: n strings or integers, of two or more kinds.
+        auxiliary: numbers of shape (n, columns) that are known beside the text.
+        groups: n names of which sources belong together, such as those of one program. Trees
+            hold whole groups out to choose how many of them are grown.
+        weights: n positive numbers, such as what a wrong choice would cost. 1 each if None.
+
+        Raises `ModelError` where the data do not fit together.
+        """
+        count = len(sources)
+        known = np.asarray(labels)
+        weighted = np.ones(count) if weights is None else np.asarray(weights, np.float64)
+        together = np.arange(count) if groups is None else np.asarray(groups)
+        for what, rows in (("labels", known), ("weights", weighted), ("groups", together)):
+            if rows.shape != (count,):
+                raise ModelError(f"{count} sources, {what} of shape {rows.shape}: give ({count},)")
+        if not (np.isfinite(weighted) & (weighted > 0)).all():
+            raise ModelError("weights must be positive and finite")
+        distinct, classes = np.unique(known, return_inverse=True)
+        if len(distinct) < 2:
+            raise ModelError(f"labels {distinct.tolist()}: two or more kinds are needed")
+        beside = _numbers(auxiliary, count)
+        vocabulary = Vocabulary.of(sources, self._vocabulary.language)
+        batch = Batch(sources, vocabulary, beside)
+        self._classifier.fit(batch, classes, weighted, np.unique(together, return_inverse=True)[1])
+        self._vocabulary, self._auxiliary = vocabulary, beside.shape[1]
+        self.labels = tuple(distinct.tolist())
+        return self
+
+    def scores(self, sources: Sequence[str], auxiliary: ArrayLike | None = None) -> Floats:
+        """Share of belief in each label, of shape (sources, labels); each row sums to 1."""
+        if not self.labels:
+            raise ModelError("this model has not learned anything yet: fit it first")
+        beside = _numbers(auxiliary, len(sources))
+        if beside.shape[1] != self._auxiliary:
+            raise ModelError(
+                f"{beside.shape[1]} auxiliary columns, but {self._auxiliary} were learned from"
+            )
+        return self._classifier.scores(Batch(sources, self._vocabulary, beside))
+
+    def predict(
+        self, sources: Sequence[str], auxiliary: ArrayLike | None = None
+    ) -> list[str | int]:
+        """The most likely label of each source; the first of those that tie."""
+        return [self.labels[k] for k in self.scores(sources, auxiliary).argmax(axis=1)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file of JSON."""
+        if not self.labels:
+            raise ModelError("this model has not learned anything yet: fit it before saving it")
+        content = {
+            "kind": self.kind,
+            "language": self._vocabulary.language,
+            "seed": self.seed,
+            "symbols": list(self._vocabulary.symbols),
+            "auxiliary": self._auxiliary,
+            "labels": list(self.labels),
+            "learned": self._classifier.content(),
+        }
+        write_model(path, _FILE_KIND, content)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> SourceModel:
+        """Read what `save` wrote; `ModelError` for anything else."""
+        _, content = read_model(path, _FILE_KIND)
+        try:
+            return _of_content(content)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ModelError(f"{path} is damaged ({error!r}); save it again") from error
+
+
+def _of_content(content: Mapping[str, Any]) -> SourceModel:
+    model = SourceModel(content["kind"], content["language"], content["seed"])
+    model._vocabulary = Vocabulary(content["language"], tuple(content["symbols"]))
+    model._auxiliary, model.labels = int(content["auxiliary"]), tuple(content["labels"])
+    model._classifier.restore(content["learned"])
+    return model
+
+
+def _numbers(auxiliary: ArrayLike | None, count: int) -> Floats:
+    numbers = np.zeros((count, 0)) if auxiliary is None else np.asarray(auxiliary, np.float64)
+    if numbers.ndim != 2 or len(numbers) != count or not np.isfinite(numbers).all():
+        raise ModelError(
+            f"auxiliary numbers of shape {numbers.shape}: give finite ones of shape "
+            f"({count}, columns)"
+        )
+    return numbers
