@@ -114,6 +114,7 @@ def options(line):
     return program, [w.partition("=")[0] for w in words if re.match(r"--[a-z]", w)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_that_run_elsewhere_have_the_options_that_a_page_gives_them(page):
     for _, code, needs in blocks(page):
