@@ -207,24 +207,25 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
         if session.preparing is None:
             with session.watch.part("starting"):
                 session.device.check()
-        return algorithm_1(session, tuner, earlier, batch)
+        end = algorithm_1(session, tuner, earlier, batch)
     except KeyboardInterrupt:
         if not session.ranked():
             raise
         return INTERRUPTED
     except TimeUpError:
-        if not session.ranked():
-            session.note(
-                f"nothing was measured within {session.budget}: the start, the outputs to compare "
-                "with, and one call of the default schedule take longer here; give more minutes"
-            )
-            return NO_TIME
-        return f"budget of {session.budget} used"
+        end = f"budget of {session.budget} used"
     except DeviceError as error:
         if not session.ranked() or len(session.history) == session.resumed:
             raise
         session.note(f"the search ends early, with what it has: {error}")
         return "the device failed"
+    if session.history:
+        return end
+    session.note(
+        f"nothing was measured within {session.budget}: the start, the outputs to compare with, "
+        "and one call of the default schedule take longer here; give more minutes"
+    )
+    return NO_TIME
 
 
 @contextmanager

@@ -192,7 +192,11 @@ def tune(options: _Options) -> None:
     _show_result(tuned, peak, options.records)
     with watch.part("writing"):
         written = [_written(tuned, output)]
-    if options.target == "cpu" and not budget.zero_shot:
+    if tuned.record is None:
+        if options.plot or options.report:
+            click.echo("nothing was measured, so nothing is drawn")
+        options = replace(options, plot=None, report=None)
+    elif options.target == "cpu" and not budget.zero_shot:
         with watch.part("other library"):
             peer = compare_peer(request, tuned)
         if peer is not None:

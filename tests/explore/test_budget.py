@@ -130,12 +130,29 @@ def test_a_comparison_after_a_short_search_is_short():
     assert device.sampled < LEAST
 
 
-def test_a_search_without_time_for_one_candidate_ends_with_the_default_and_says_so():
-    class TooSlow(MadeUp):
-        def measure(self, workload, configs, stop=never):
-            raise TimeUpError("time was up")
+def _too_slow(device, clock):
+    """Make a device that has no time for a call."""
 
-    tuned = run(TooSlow(), trials=None, minutes=0.5)
+    def measure(workload, configs, stop=never):
+        raise TimeUpError("time was up")
+
+    device.measure = measure
+
+
+def _late(device, clock):
+    """Make a device whose start takes 40 seconds."""
+
+    def check():
+        clock.seconds += 40
+
+    device.check = check
+
+
+@pytest.mark.parametrize("make", [_too_slow, _late])
+def test_a_search_without_time_for_one_candidate_ends_with_the_default_and_says_so(make, clock):
+    device = MadeUp()
+    make(device, clock)
+    tuned = run(device, trials=None, minutes=0.5)
     assert tuned.config == matmul_space().default
     assert tuned.record is None
     assert "time was up before anything was measured" in str(tuned)
