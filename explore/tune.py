@@ -12,6 +12,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.either_tuned import EitherTuned
 from loopwright.explore.open_tune import tune_open
 from loopwright.explore.open_tuned import OpenTuned
 from loopwright.explore.report.callbacks import Callback, display, is_watched
@@ -48,7 +49,8 @@ def tune(  # noqa: PLR0913 - what users choose
     schedule: Schedule | None = None,
     progress: bool | None = None,
     sizes: Sequence[Mapping[str, int]] | None = None,
-) -> Tuned | OpenTuned:
+    targets: Sequence[str] | None = None,
+) -> Tuned | OpenTuned | EitherTuned:
     """Search the space of a workload for its fastest program on a machine.
 
     It takes 1000 trials or 15 minutes; `effort="quick"` two minutes, `"instant"` seconds. Minutes
@@ -92,6 +94,8 @@ def tune(  # noqa: PLR0913 - what users choose
     sizes: of a workload with dims, the values of its dims that calls will have, such as
         `[{"n": 128}, {"n": 512}]`, each as often as it matters; by default all that are allowed,
         evenly in the logarithm.
+    targets: "cpu" and one of "cuda" and "opencl", instead of a target. Each is searched with half
+        of the minutes, and the library of the result, an `EitherTuned`, chooses at every call.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
@@ -99,6 +103,9 @@ def tune(  # noqa: PLR0913 - what users choose
     measured, and later ends the search with what it has; `KeyboardInterrupt` at Ctrl-C before
     anything was measured.
     """
+    if targets is not None:
+        same = {name: value for name, value in locals().items() if name not in _OF_ONE}
+        return _tune_both(any_workload(workload), target, device, targets, minutes, same)
     watch = Stopwatch()
     workload = any_workload(workload)
     if progress is None:
@@ -119,6 +126,36 @@ def tune(  # noqa: PLR0913 - what users choose
         if sizes is not None:
             raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")
         return search(workload, device, budget, options, watch)
+
+
+_OF_ONE = ("workload", "target", "device", "targets", "minutes")
+"""Options of `tune` that are not the same for each of several targets."""
+
+
+def _tune_both(
+    workload: Workload,
+    target: str | Mapping[str, Any] | Target,
+    device: Device | None,
+    targets: Sequence[str],
+    minutes: float | None,
+    same: Mapping[str, Any],
+) -> EitherTuned:
+    """`tune` on the processor, then on the GPU."""
+    if set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}) or len(targets) != 2:
+        raise TuningError(f'targets={list(targets)}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
+    if target != "cpu" or device is not None:
+        raise TuningError("targets stand in place of a target and a device: leave those out")
+    if workload.dims:
+        raise TuningError(
+            "a workload with dims has no library on a GPU: give targets for workload.at(…)"
+        )
+    half = None if minutes is None else minutes / 2
+    parts = {}
+    for name in sorted(targets, key=lambda name: name != "cpu"):
+        found = tune(workload, name, minutes=half, **same)
+        assert isinstance(found, Tuned)
+        parts[name] = found
+    return EitherTuned(parts)
 
 
 def _local(

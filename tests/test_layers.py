@@ -22,6 +22,7 @@ FLOORS = {
         "tir",
         "gpu",
         "open",
+        "either",
         "load",
     ),
     "costmodel": ("model", "features", "models", "sequence", "source"),

@@ -62,8 +62,8 @@ class SourceModel:
         sources: n texts.
         labels: n strings or integers, of two or more kinds.
         auxiliary: numbers of shape (n, columns) that are known beside the text.
-        groups: n names of which sources belong together, such as those of one program. Trees
-            hold whole groups out to choose how many of them are grown.
+        groups: n names of which sources belong together, such as those of one program. For trees,
+            a source of a large group counts less.
         weights: n positive numbers, such as what a wrong choice would cost. 1 each if None.
 
         Raises `ModelError` where the data do not fit together.

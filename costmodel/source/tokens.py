@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,13 @@ def symbols(source: str, language: str) -> list[str]:
     """
     if language not in LANGUAGES:
         raise ModelError(f"sources in {language!r}: choose one of {', '.join(LANGUAGES)}")
-    return list(_symbols(source, reserved(language)))
+    return list(_kept_symbols(source, language))
+
+
+@functools.lru_cache(4096)
+def _kept_symbols(source: str, language: str) -> tuple[str, ...]:
+    """The symbols of a source; a vocabulary is made of the sources that are counted next."""
+    return tuple(_symbols(source, reserved(language)))
 
 
 def _symbols(source: str, kept: frozenset[str]) -> Iterator[str]:

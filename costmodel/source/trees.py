@@ -12,10 +12,7 @@ from loopwright.costmodel.models.gbt import booster_of_text, booster_to_text
 from loopwright.costmodel.source.batch import Batch
 
 _ROUNDS = 200
-_PATIENCE = 40  # trees without a lower loss on what is held out
-_HELD_OUT = 0.2
-_FEWEST = 100  # sources below which nothing is held out
-_UNCHECKED = 60  # trees where nothing is held out
+_LIGHTER = 0.25  # a row of a group of n counts n to this power less: large ones would decide all
 _SHAPE = {
     "objective": "multi:softprob",
     "max_depth": 4,
@@ -28,7 +25,7 @@ _SHAPE = {
 
 
 class TreeClassifier:
-    """Multi-class boosted trees; whole groups held out say how many trees are best."""
+    """Multi-class boosted trees, in which a row of a large group counts less."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -42,8 +39,11 @@ class TreeClassifier:
             "num_class": int(classes.max()) + 1,
             "seed": self._seed % (1 << 31),  # all that xgboost takes
         }
-        rounds = _rounds(parameters, x, classes, weights, groups)
-        self._booster = _trained(parameters, x, classes, weights, rounds)
+        import xgboost
+
+        light = np.bincount(groups)[groups] ** -_LIGHTER
+        data = xgboost.DMatrix(x, classes, weight=weights * light, nthread=1)
+        self._booster = xgboost.train(parameters, data, _ROUNDS)
 
     def scores(self, batch: Batch) -> Floats:
         """Share of belief in each class: (sources, classes)."""
@@ -63,38 +63,3 @@ class TreeClassifier:
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over what `content` told."""
         self._booster = booster_of_text(content, threads=1)
-
-
-def _rounds(
-    parameters: Mapping[str, Any],
-    x: Floats,
-    classes: Integers,
-    weights: Floats,
-    groups: Integers,
-) -> int:
-    """Number of trees that is best for groups that the trees have not seen."""
-    rng = np.random.default_rng(parameters["seed"])
-    drawn = rng.random(int(groups.max()) + 1) < _HELD_OUT
-    seen, unseen = ~drawn[groups], drawn[groups]
-    if len(x) < _FEWEST or len(set(classes[seen])) <= classes.max() or not unseen.any():
-        return _UNCHECKED
-    import xgboost
-
-    part = xgboost.DMatrix(x[unseen], classes[unseen], weight=weights[unseen], nthread=1)
-    options = {"evals": [(part, "unseen")], "early_stopping_rounds": _PATIENCE}
-    booster = _trained(parameters, x[seen], classes[seen], weights[seen], _ROUNDS, options)
-    return int(booster.best_iteration) + 1
-
-
-def _trained(
-    parameters: Mapping[str, Any],
-    x: Floats,
-    classes: Integers,
-    weights: Floats,
-    rounds: int,
-    options: Mapping[str, Any] | None = None,
-) -> Any:
-    import xgboost
-
-    data = xgboost.DMatrix(x, classes, weight=weights, nthread=1)
-    return xgboost.train(dict(parameters), data, rounds, verbose_eval=False, **(options or {}))

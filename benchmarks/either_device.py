@@ -1,0 +1,80 @@
+"""Choice of a device over a sweep of sizes, with arrays on either side.
+
+    python benchmarks/either_device.py [--target opencl] [--sizes 8,32,128,512,2048] [--rounds 15]
+
+A row-wise sum of products and a matrix product at each size, with the second operand given at
+every call or bound, so that it lies on the device. Each size: seconds of both devices and of
+`lw.either`, in turns, medians; the sum over sizes is compared with the better choice in hindsight
+at each size, and with the better single device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+
+import loopwright as lw
+
+
+def workload(kind: str, n: int):
+    """A computation of n × n elements."""
+    A, B = lw.tensor("A", (n, n)), lw.tensor("B", (n, n), constant=True)
+    return lw.workload(lw.einsum("ij,ij->i" if kind == "rows" else "ij,jk->ik", A, B))
+
+
+def seconds(calls, rounds):
+    """Median seconds of each call; they take turns in random order, for a call finds the caches
+    as the one before left them."""
+    rng = np.random.default_rng(0)
+    samples = [[] for _ in calls]
+    for number in range(rounds + 1):
+        for place in rng.permutation(len(calls)):
+            start = time.perf_counter()
+            calls[place]()
+            if number:  # the first one warms up
+                samples[place].append(time.perf_counter() - start)
+    return [statistics.median(found) for found in samples]
+
+
+def decision(lib, arrays):
+    """Seconds of the choice itself, in Python."""
+    times = 10000
+    start = time.perf_counter()
+    for _ in range(times):
+        lib._choose(arrays)
+    return (time.perf_counter() - start) / times
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default="opencl")
+    parser.add_argument("--sizes", default="8,32,128,512")
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    rng = np.random.default_rng(0)
+    totals = np.zeros(4)
+    print("| computation | n | second operand | cpu µs | gpu µs | either µs | chosen |")
+    print("|---|---|---|---|---|---|---|")
+    for kind in ("rows", "product"):
+        for n in map(int, given.sizes.split(",")):
+            a, b = rng.random((2, n, n), np.float32)
+            made = workload(kind, n)
+            whole = lw.either(cpu=lw.build(made), gpu=lw.build(made, target=given.target))
+            for where, lib, arrays in (("host", whole, (a, b)), ("bound", whole.bind(B=b), (a,))):
+                calls = [lambda f=f, x=arrays: f(*x) for f in (lib.cpu, lib.gpu, lib)]
+                cpu, gpu, either = seconds(calls, given.rounds)
+                totals += cpu, gpu, either, min(cpu, gpu)
+                times = " | ".join(f"{s * 1e6:.1f}" for s in (cpu, gpu, either))
+                print(f"| {kind} | {n} | {where} | {times} | {lib.explain(*arrays).device} |")
+    cpu, gpu, either, best = totals
+    print(f"\nTotal over the better choice at each size: {either / best:.3f}; over the better")
+    print(f"single device: {either / min(cpu, gpu):.3f}.")
+    print(f"A decision takes {decision(lib, arrays) * 1e6:.2f} µs in Python.")
+
+
+if __name__ == "__main__":
+    main()

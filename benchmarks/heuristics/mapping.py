@@ -1,0 +1,124 @@
+"""Device mapping of 680 rows beside two GPUs, after Cummins et al. 2017.
+
+    python -m benchmarks.heuristics.mapping FOLDER [--models ours,counts,neighbours] [--seeds 5]
+
+FOLDER has `deeptune` and `clgen`. `ours` are trees over symbols, transfer and work-group size;
+`ours+clgen` learns from 2000 rows of synthetic kernels too; `counts` are trees without text;
+`neighbours` are three nearest rows by counts; `lstm` is the published network, minutes a fold.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.heuristics.data import Kernels, clgen, folds, mapping
+from benchmarks.heuristics.judging import Metrics, Results, judged, over_seeds
+from loopwright.costmodel.source.model import SourceModel
+
+GPUS = ("amd", "nvidia")
+PROTOCOLS = ("random", "program", "suite")
+PUBLISHED = {"amd": {"random": 83.7}, "nvidia": {"random": 80.3}}
+_ADDED = 2000  # synthetic rows that are learned from
+
+
+def predicted(model: str, seen: Kernels, unseen: Kernels, seed: int, grouped: bool) -> np.ndarray:
+    """1 where the GPU is chosen; `grouped` where whole programs or suites are new."""
+    if model == "neighbours":
+        logs = [np.log1p(k.counts) for k in (seen, unseen)]
+        scale = logs[0].std(axis=0) + 1e-9
+        distance = ((logs[1][:, None] - logs[0]) / scale) ** 2
+        near = np.argsort(distance.sum(axis=2), axis=1, kind="stable")[:, :3]
+        return (seen.labels[near].mean(axis=1) > 0.5).astype(int)
+    if model == "counts":
+        texts = [[""] * len(k.sources) for k in (seen, unseen)]
+        columns = slice(None)
+    else:
+        texts = [seen.sources, unseen.sources]
+        columns = slice(6, None)  # what is known beside the text
+    kind = "lstm" if model == "lstm" else "trees"
+    weights = None if model == "lstm" else seen.weights
+    made = SourceModel(kind, seed=seed)
+    groups = seen.groups["program"] if grouped else None
+    made.fit(texts[0], seen.labels, seen.counts[:, columns], groups, weights)
+    return np.array(made.predict(texts[1], unseen.counts[:, columns]))
+
+
+def joined(a: Kernels, b: Kernels) -> Kernels:
+    """The rows of both."""
+    groups = {name: [*values, *b.groups[name]] for name, values in a.groups.items()}
+    numbers = (np.concatenate(pair) for pair in ((a.counts, b.counts), (a.seconds, b.seconds)))
+    return Kernels([*a.sources, *b.sources], *numbers, groups)
+
+
+def cross_validated(
+    data: Kernels, added: Kernels | None, model: str, protocol: str, seed: int
+) -> Metrics:
+    """Metrics where every row is judged by a model that has not seen its fold."""
+    fold = folds(data, protocol, seed)
+    chosen = np.zeros(len(fold), int)
+    for number in np.unique(fold):
+        rows = np.flatnonzero(fold == number)
+        seen = data.part(np.flatnonzero(fold != number))
+        if added is not None:
+            rng = np.random.default_rng(seed)
+            seen = joined(seen, added.part(rng.permutation(len(added.labels))[:_ADDED]))
+        chosen[rows] = predicted(model, seen, data.part(rows), seed, protocol != "random")
+    return judged(chosen, data.seconds)
+
+
+def table(folder: Path, results: Results, models: list[str], seeds: int) -> str:
+    """A Markdown table of every model, GPU and protocol."""
+    lines = [
+        "| GPU | held out | model | accuracy % | time / oracle | mean | geometric |",
+        "|---|---|---|---|---|---|---|",
+    ]
+
+    def line(gpu: str, protocol: str, model: str, m: Metrics) -> None:
+        cells = f"{100 * m['accuracy']:.1f} | {m['time']:.2f} | {m['mean']:.2f}"
+        lines.append(f"| {gpu} | {protocol} | {model} | {cells} | {m['geometric']:.2f} |")
+
+    data = {gpu: mapping(folder, gpu) for gpu in GPUS}
+    added = {gpu: clgen(folder, gpu) if "ours+clgen" in models else None for gpu in GPUS}
+    for gpu in GPUS:
+        for device, name in enumerate(("CPU", "GPU")):
+            every = np.full(len(data[gpu].labels), device)
+            line(gpu, "–", f"always {name}", judged(every, data[gpu].seconds))
+        line(gpu, "–", "oracle", judged(data[gpu].labels, data[gpu].seconds))
+        for protocol, accuracy in PUBLISHED[gpu].items():
+            lines.append(
+                f"| {gpu} | {protocol} | DeepTune as published | {accuracy} | – | – | – |"
+            )
+    made = {}
+    for model in models:
+        for seed in range(seeds):
+            for gpu in GPUS:
+                for protocol in PROTOCOLS:
+                    extra = added[gpu] if model == "ours+clgen" else None
+                    metrics = results.of(
+                        ("mapping", gpu, protocol, model, seed),
+                        lambda g=gpu, p=protocol, m=model, s=seed, e=extra: cross_validated(
+                            data[g], e, m, p, s
+                        ),
+                    )
+                    made.setdefault((gpu, protocol, model), []).append(metrics)
+    for (gpu, protocol, model), found in sorted(made.items()):
+        line(gpu, protocol, model, over_seeds(found))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--models", default="neighbours,counts,ours")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=Path("build/heuristics.jsonl"))
+    given = parser.parse_args()
+    print(table(given.folder, Results(given.results), given.models.split(","), given.seeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`lw.tune` with several targets."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.explore.budget import TuningError
+
+
+def product():
+    A, B = lw.tensor("A", (24, 16)), lw.tensor("B", (16, 24))
+    return lw.workload(lw.einsum("ij,jk->ik", A, B))
+
+
+@pytest.mark.opencl
+def test_a_search_on_two_targets_gives_one_callable():
+    tuned = lw.tune(product(), targets=["opencl", "cpu"], trials=0, records=None, transfer=None)
+    assert list(tuned.parts) == ["cpu", "opencl"]
+    a, b = np.random.default_rng(0).random((24, 16), np.float32), np.ones((16, 24), np.float32)
+    np.testing.assert_allclose(tuned.library(a, b), a @ b, rtol=1e-5)
+    assert set(tuned.library.explain(a, b).sums) == {"cpu", "gpu"}
+    assert str(tuned).startswith("cpu: ")
+
+
+@pytest.mark.parametrize("targets", [["cpu"], ["cpu", "cpu"], ["opencl", "cuda"], ["cpu", "tpu"]])
+def test_targets_are_the_processor_and_one_gpu(targets):
+    with pytest.raises(TuningError, match=r'give \["cpu", "cuda"\] or \["cpu", "opencl"\]'):
+        lw.tune(product(), targets=targets)
+
+
+def test_targets_exclude_a_target_and_open_sizes():
+    with pytest.raises(TuningError, match="leave those out"):
+        lw.tune(product(), "opencl", targets=["cpu", "opencl"])
+    total = lw.workload(lw.einsum("i->", lw.tensor("A", (lw.dim("n", 1, 9),))))
+    with pytest.raises(TuningError, match="no library on a GPU"):
+        lw.tune(total, targets=["cpu", "opencl"])
