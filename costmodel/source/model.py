@@ -97,6 +97,8 @@ class SourceModel:
             raise ModelError(
                 f"{beside.shape[1]} auxiliary columns, but {self._auxiliary} were learned from"
             )
+        if not len(sources):
+            return np.zeros((0, len(self.labels)))
         return self._classifier.scores(Batch(sources, self._vocabulary, beside))
 
     def predict(

@@ -47,8 +47,6 @@ class TreeClassifier:
 
     def scores(self, batch: Batch) -> Floats:
         """Share of belief in each class: (sources, classes)."""
-        if not len(batch.auxiliary):
-            return np.zeros((0, 0))
         scores: Floats = self._booster.inplace_predict(self._read(batch))
         return scores
 

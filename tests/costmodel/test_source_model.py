@@ -127,6 +127,8 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
     with pytest.raises(ModelError, match="1 auxiliary columns, but 0"):
         learned.predict(["a"], [[1.0]])
+    assert learned.predict([]) == []
+    assert learned.scores([]).shape == (0, 2)
 
 
 def test_a_damaged_file_is_refused(tmp_path):
@@ -189,3 +191,10 @@ def test_options_of_tables_need_a_table():
     result = CliRunner().invoke(model, ["train", "--target", "oracle"])
     assert result.exit_code == 2
     assert "--table" in result.output
+
+
+def test_options_of_records_are_refused_beside_a_table(table):
+    result, output = train(table, "--target", "oracle", "--model", "mlp", "--targets", "all")
+    assert result.exit_code == 2
+    assert "--targets, --model" in " ".join(result.output.split())
+    assert not output.exists()

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from loopwright.cli.common.options import EXISTING, collect
 from loopwright.cli.common.source_table import SourceTable, read_source_table
 
 _FOLDS = 5
+_OF_RECORDS = ("stores", "targets", "kind", "base", "beside", "note")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,15 @@ def train_from_table(options: SourceOptions, output: Path, seed: int) -> str:
     from loopwright.costmodel.source.model import SourceModel
 
     assert options.table is not None
+    context = click.get_current_context()
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _OF_RECORDS
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)}: options of records, which a --table replaces")
     if options.target is None:
         raise click.UsageError("--table needs --target, the column to learn")
     columns = [name for name in options.auxiliary.split(",") if name]
