@@ -3,8 +3,8 @@
     python -m benchmarks.heuristics.choice FOLDER [--models trees,svm] [--seeds 5] [--rows 2000]
 
 Features are added in five steps, as in the paper's Table 2. `svm` has an RBF kernel, with C and γ
-by a grid search inside of the training rows; it needs scikit-learn, of the extra `bench`. `--rows` of the synthetic
-kernels are drawn. Folds are random, or hold whole kernels or programs out.
+by a grid search inside of the training rows; it needs scikit-learn, of the extra `bench`. `--rows`
+of the synthetic kernels are drawn. Folds are random, or hold whole kernels or programs out.
 """
 
 from __future__ import annotations
