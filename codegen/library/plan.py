@@ -129,14 +129,22 @@ def object_files(
     """
     symbol = "lw_bound" if around else "lw_weights"
     kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
+    source = c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around)
+    own = plan_objects(source, weights, symbol, triple)
+    return (*(k.code for k in kernels.values() if k.code), *own)
+
+
+def plan_objects(
+    source: str, weights: Weights, symbol: str, triple: str | None
+) -> tuple[bytes, bytes]:
+    """The object files of a plan's source and of its weights, which the source knows as `symbol`.
+    Raises `BuildError` where the C compiler fails."""
     compiler = find_compiler(triple)
     with scratch() as folder:
-        source, plan = folder / "plan.c", folder / "plan.o"
-        source.write_text(
-            c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around)
-        )
+        written, plan = folder / "plan.c", folder / "plan.o"
+        written.write_text(source)
         flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
-        compiler.run(*flags, "-I", RUNTIME, "-c", source, "-o", plan)
+        compiler.run(*flags, "-I", RUNTIME, "-c", written, "-o", plan)
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
         weights.write(data)
         far = architecture(triple) == "x86_64" and weights.nbytes > _LARGE
@@ -149,8 +157,7 @@ def object_files(
             '.section .note.GNU-stack,"",%progbits\n'
         )
         compiler.run("-c", assembly, "-o", packed)
-        own = (plan.read_bytes(), packed.read_bytes())
-    return (*(k.code for k in kernels.values() if k.code), *own)
+        return plan.read_bytes(), packed.read_bytes()
 
 
 def c_source(

@@ -92,7 +92,7 @@ def open_library(
     }
     features = tuple(cpu_features(target))
     origin = Origin(target.triple, str(target), features, tuple(objects), extra)
-    return OpenLibrary(signature, _loaded(signature, origin), origin)
+    return OpenLibrary(signature, loaded(signature, origin), origin)
 
 
 def _described(program: OpenProgram) -> dict[str, Any]:
@@ -117,7 +117,8 @@ def _compiled(functions: Mapping[str, Any], target: Target) -> list[bytes]:
         raise BuildError(f"TVM could not compile a program of open sizes: {error}") from error
 
 
-def _loaded(signature: OpenSignature, origin: Origin) -> Binary | None:
+def loaded(signature: OpenSignature, origin: Origin) -> Binary | None:
+    """The code of a library, linked and loaded; None where this machine cannot run it."""
     if not is_native(origin.triple) or missing_features(origin.cpu_features):
         return None
     name = as_identifier(signature.name)

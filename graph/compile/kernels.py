@@ -66,7 +66,7 @@ def tuned_kernel(
         tree = made.tree
         arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
         main = emit(name, arguments, tree.body, target, own=own)
-        code = object_file(compiled({name: main}, target))
+        code = object_file(compiled({name: main}, target, variant=True))
         sig = signature(made, name)
         prepare = _preparation(made, sig) if tree.prepared else None
     except LoopwrightError:

@@ -28,6 +28,18 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
     return middle if middle[1] <= _MORE * lowest[1] else lowest
 
 
+def shelves(lifetimes: Sequence[Lifetime]) -> list[list[Lifetime]]:
+    """Arrays that never meet on one shelf, the largest first."""
+    found: list[list[Lifetime]] = []
+    for life in _largest_first(lifetimes):
+        free = (s for s in found if not any(_meet(life, other) for other in s))
+        shelf = next(free, None)
+        if shelf is None:
+            found.append(shelf := [])
+        shelf.append(life)
+    return found
+
+
 def _around_middles(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
     """Arrays that share memory have their middles in one place, so that what is the first thread's
     part of one is nowhere that of the second thread in another: what another core has written, a

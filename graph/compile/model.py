@@ -17,10 +17,11 @@ from loopwright.codegen.library.arrays import Array, address, as_array, empty
 from loopwright.codegen.library.arrays import check as check_array
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
-from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.words import counted, html_table
+from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.link import Linked
 from loopwright.graph.tasks import Work
 from loopwright.measure.timing import Timer, Timing
@@ -104,44 +105,14 @@ class TunedModel:
         a tuple, a dict and so on where the model returns one. Raises `ShapeError` for a wrong
         input.
         """
-        is_torch = any_tensor((*inputs, *named.values()))
-        if is_torch:
-            inputs = tuple(to_numpy(detached(x)) for x in inputs)
-            named = {name: to_numpy(detached(x)) for name, x in named.items()}
-        if self.work.fixed:
-            inputs, named = self._without_fixed(inputs, named)
-        result = self.library(*inputs, **named)
-        if self._plain and not is_torch:
-            return result
-        outputs = result if isinstance(result, tuple) else (result,)
-        if is_torch:
-            outputs = tuple(map(to_torch, outputs))
-        source = self.work.source
-        if source is not None and source.structure is not None:
-            return source.structure(outputs)
-        return outputs if self.work.network.several else outputs[0]
-
-    def _without_fixed(
-        self, inputs: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The inputs of a call without those that were fixed, which must be what they were."""
-        fixed, taken = self.work.fixed, [p.name for p in self.library.signature.inputs]
-        names = list(self.work.source.order) if self.work.source is not None else taken
-        by_name = dict(zip(names if len(inputs) > len(taken) else taken, inputs)) | named
-        for name in fixed.keys() & by_name.keys():
-            if not np.array_equal(by_name[name], fixed[name]):
-                raise ShapeError(
-                    f"{name} decides what is computed, and was fixed to {fixed[name].tolist()}: "
-                    "leave it out, or build the model again"
-                )
-        return (), {name: x for name, x in by_name.items() if name not in fixed}
+        return self._call(*inputs, **named)
 
     @functools.cached_property
-    def _plain(self) -> bool:
-        """Return whether the model returns its outputs as the library does."""
-        source, network = self.work.source, self.work.network
-        alone = len(network.outputs) == 1 and network.several
-        return (source is None or source.structure is None) and not alone
+    def _call(self) -> ModelCall:
+        source, several = self.work.source, self.work.network.several
+        if source is None:
+            return ModelCall(self.library, several, fixed=self.work.fixed)
+        return ModelCall(self.library, several, source.structure, source.order, self.work.fixed)
 
     def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
         """Writes NAME.so with the weights inside, NAME.h and NAME.json; `extras` as

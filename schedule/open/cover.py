@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
-from loopwright.dsl.workload import Workload
+from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.fit import Array
 from loopwright.schedule.open.program import OpenProgram, grids, open_program
 from loopwright.schedule.open.rule import Rule
@@ -23,6 +23,14 @@ MOST_PROGRAMS = 24
 """Programs in one library, as variants.c has."""
 
 _APART = 4  # times as large: from one size that has its own program to the next
+
+
+class Box(Protocol):
+    """What is right for the sizes between the bounds of its dims."""
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """All dims, with these bounds."""
 
 
 @dataclass(frozen=True)
@@ -40,27 +48,27 @@ Choose = Callable[[Mapping[str, int]], Iterable[Config]]
 _WIDE = 1.5  # times as large as its least size is the greatest one of a program worth its place
 
 
-def cover(workload: Workload, target: Target, choose: Choose) -> Cover:
-    """Programs for sizes of which each is a few times as large as the next, and for those that
+def cover(workload: Sized, target: Target, choose: Choose, apart: int = _APART) -> Cover:
+    """Programs for sizes of which each is `apart` times as large as the next, and for those that
     are left. Of the programs that are right for a size, that one is chosen whose own is nearest.
 
     Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
     """
     programs: list[OpenProgram] = []
-    for sizes in _spread(workload.dims):
+    for sizes in spread(workload.dims, apart):
         _add(programs, workload, target, choose(sizes), sizes)
     return completed(workload, target, programs, choose)
 
 
 def completed(
-    workload: Workload, target: Target, programs: Sequence[OpenProgram], choose: Choose
+    workload: Sized, target: Target, programs: Sequence[OpenProgram], choose: Choose
 ) -> Cover:
     """Some programs, and others for the sizes that none of these is right for.
 
     Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
     """
     dims, made = workload.dims, list(programs)
-    while (left := _uncovered(dims, made)) is not None:
+    while (left := uncovered(dims, made)) is not None:
         if len(made) >= MOST_PROGRAMS:
             raise ConfigError(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
@@ -80,7 +88,7 @@ def completed(
 
 def _add(
     programs: list[OpenProgram],
-    workload: Workload,
+    workload: Sized,
     target: Target,
     configs: Iterable[Config],
     sizes: Mapping[str, int],
@@ -98,7 +106,7 @@ def _add(
 
 
 def _widest(
-    workload: Workload, target: Target, configs: Iterable[Config], sizes: Mapping[str, int]
+    workload: Sized, target: Target, configs: Iterable[Config], sizes: Mapping[str, int]
 ) -> OpenProgram | None:
     """The first program that is right for a wide range of sizes, else the widest one."""
     best: tuple[float, OpenProgram] | None = None
@@ -124,34 +132,32 @@ def _smaller(dims: tuple[Dim, ...], sizes: Mapping[str, int], factor: int) -> di
     }
 
 
-def _spread(dims: tuple[Dim, ...]) -> Iterator[dict[str, int]]:
+def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int]]:
     """The greatest sizes, and smaller ones down to the least."""
-    steps = max(math.ceil(math.log(d.high / d.low, _APART) + 0.5) for d in dims)
+    steps = max(math.ceil(math.log(d.high / d.low, apart) + 0.5) for d in dims)
     done = set()
     for step in range(min(steps, MOST_PROGRAMS // 2)):
-        sizes = _smaller(dims, {d.name: d.high for d in dims}, _APART**step)
+        sizes = _smaller(dims, {d.name: d.high for d in dims}, apart**step)
         if tuple(sizes.values()) not in done:
             done.add(tuple(sizes.values()))
             yield sizes
 
 
-def _uncovered(dims: tuple[Dim, ...], programs: Sequence[OpenProgram]) -> dict[str, int] | None:
-    """The greatest sizes for which no program is right; None if there are none."""
+def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | None:
+    """The greatest sizes which are in no box; None if there are none."""
     for grid, n in reversed(list(grids(dims))):
         left = np.ones(n, bool)
-        for p in programs:
-            left &= ~_taken(p, grid, n)
+        for box in boxes:
+            left &= ~_taken(box, grid, n)
         if left.any():
             at = int(np.flatnonzero(left)[-1])
             return {name: int(values[at]) for name, values in grid.items()}
     return None
 
 
-def _taken(
-    program: OpenProgram, grid: Mapping[str, Array], n: int
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _taken(box: Box, grid: Mapping[str, Array], n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     taken = np.ones(n, bool)
-    for d in program.dims:
+    for d in box.dims:
         taken &= (grid[d.name] >= d.low) & (grid[d.name] <= d.high)
     return taken
 

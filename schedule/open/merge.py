@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.workload import Workload
+from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.numbers import structure
 from loopwright.schedule.tree.formula import Formula
 from loopwright.schedule.tree.grammar import (
@@ -38,7 +38,7 @@ class Programs:
     bodies: tuple[tuple[Stmt, ...], ...]
 
 
-def merged(workload: Workload, trees: Sequence[Tree]) -> Programs:
+def merged(workload: Sized, trees: Sequence[Tree]) -> Programs:
     """The programs of trees with formulas. Layouts that several of them read are made once.
 
     Raises `ConfigError` where a constant's layout depends on a size.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.expr import Cast, Const, Expr, Gather, children, rebuild
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Gather, children, rebuild
 from loopwright.schedule.tree.formula import Formula, evaluated
 from loopwright.schedule.tree.grammar import (
     Linear,
@@ -70,8 +70,8 @@ def at_sizes(tree: Tree, sizes: Mapping[str, Any], n: int) -> Tree:
 class _Visit:
     """Goes over a tree, notes its structure as `tokens`, and changes its numbers.
 
-    A constant that is a whole number is one as well: extents stand in predicates and means. Where
-    it changes, it becomes the value of an index expression.
+    A constant that is a whole number is one as well, or one over it: extents stand in predicates
+    and means. Where it changes, it becomes the value of an index expression.
     """
 
     def __init__(self, number: Number, prune: bool = False) -> None:
@@ -119,15 +119,32 @@ class _Visit:
 
     def _constant(self, x: Const) -> Expr:
         whole = not isinstance(x.value, bool) and abs(x.value) < 1 << 31
-        if not whole or x.value != int(x.value):
+        if whole and x.value == int(x.value):
+            self.tokens.append((Const, x.type))
+            value = self.number(int(x.value))
+            return x if isinstance(value, int) else _value(value, x.type)
+        divisor = reciprocal(x.value)
+        if divisor is None:
             self.tokens.append((x.value, x.type))
             return x
-        self.tokens.append((Const, x.type))
-        value = self.number(int(x.value))
-        if isinstance(value, int):
-            return x
-        place = Position(Linear((), value))
-        return place if x.type == "int32" else Cast(place, x.type)
+        self.tokens.append((Const, "1 /", x.type))
+        value = self.number(divisor)
+        one = Const(1.0, x.type)
+        return x if isinstance(value, int) else Binary("div", one, _value(value, x.type))
+
+
+def _value(number: Any, dtype: str) -> Expr:
+    """A number of the tree as a value of a type."""
+    place = Position(Linear((), number))
+    return place if dtype == "int32" else Cast(place, dtype)
+
+
+def reciprocal(value: float) -> int | None:
+    """The whole number that a float is one over, if there is one, as means divide by counts."""
+    if not 0 < value < 1:
+        return None
+    divisor = round(1 / value)
+    return divisor if divisor < 1 << 31 and 1.0 / divisor == value else None
 
 
 def _never_runs(part: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.dsl.size import Size
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, check_several, reason
 from loopwright.graph.importers.torch.inference import check_inference
@@ -25,6 +26,9 @@ from loopwright.graph.importers.torch.inputs import (
 )
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
+
+_EXAMPLE = 6
+"""Steps above the least size at which a program of open sizes is traced."""
 
 
 def torch_program(model: Any, inputs: Inputs) -> Any:
@@ -44,6 +48,25 @@ def torch_program(model: Any, inputs: Inputs) -> Any:
             raise ModelError(
                 f"output {number} of the model is {spec.arg.value!r}: return tensors, or None"
             )
+    return program
+
+
+def open_program(model: Any, inputs: Inputs) -> Any:
+    """The program of a torch.nn.Module for inputs of which shapes may have sizes of dims, or one
+    of torch.export that has open shapes; None for a model that is neither. Raises `ModelError`."""
+    if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
+        if fixed_shapes(model):
+            raise ModelError(
+                "the program is of fixed shapes: export it by torch.export.export(…, "
+                "dynamic_shapes=…), or give the module and inputs with sizes of lw.dim"
+            )
+        program = model
+    elif hasattr(model, "state_dict") and hasattr(model, "forward"):
+        program = _exported(model, inputs, is_open=True)
+    else:
+        return None
+    check_tensors(program)
+    check_inference(program)
     return program
 
 
@@ -193,8 +216,10 @@ def _closed(program: Any, inputs: Inputs) -> Any:
     return _traced(program.module(), *arranged(program, inputs))
 
 
-def _exported(module: Any, inputs: Inputs) -> Any:
-    """A torch.nn.Module as a program, traced in inference mode."""
+def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
+    """A torch.nn.Module as a program, traced in inference mode; `is_open` says that shapes of
+    inputs may have sizes of dims."""
+    traced = _traced_open if is_open else _traced
     if inputs is None:
         raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
     modes = {each: each.training for each in module.modules()}
@@ -205,8 +230,8 @@ def _exported(module: Any, inputs: Inputs) -> Any:
             with suppress(ValueError):  # what is traced by torch.jit has no signature
                 own = inspect.signature(module.forward).parameters
             words = {name: inputs[name] for name in (*own, *inputs) if name in inputs}
-            return _traced(module.eval(), (), words)
-        return _traced(module.eval(), inputs)
+            return traced(module.eval(), (), words)
+        return traced(module.eval(), inputs)
     finally:
         for each, mode in modes.items():
             if each.training != mode:
@@ -234,3 +259,51 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
         return torch.export.export(module, *tensors)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
+
+
+def _traced_open(
+    module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None = None
+) -> Any:
+    """The same for inputs among which tensors of the notation stand for all sizes of theirs."""
+    import torch
+
+    known: dict[str, tuple[Any, int]] = {}
+
+    def dims_of(x: Any) -> dict[int, Any]:
+        return {k: named(n)[0] for k, n in enumerate(_shape(x)) if isinstance(n, Size)}
+
+    def named(size: Size) -> tuple[Any, int]:
+        (own,) = size.dims
+        if str(size) != own.name:
+            raise ModelError(f"a torch program's axis may be a dim itself; {size} is given")
+        if own.name not in known:
+            bound = torch.export.Dim(own.name, min=own.low, max=own.high)
+            steps = min((own.high - own.low) // own.multiple, _EXAMPLE + len(known))
+            known[own.name] = bound, own.low + own.multiple * steps
+        return known[own.name]
+
+    def example(x: Any) -> Any:
+        if not any(isinstance(n, Size) for n in _shape(x)):
+            return x
+        shape = [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)]
+        return torch.zeros(shape, dtype=getattr(torch, str(x.dtype).removeprefix("torch.")))
+
+    check_several(inputs)
+    shapes: Any = tuple(map(dims_of, inputs))
+    if words is not None:
+        shapes = {name: dims_of(x) for name, x in words.items()}
+    given = None if words is None else {name: example(x) for name, x in words.items()}
+    try:
+        return torch.export.export(
+            module, tuple(map(example, inputs)), given, dynamic_shapes=shapes
+        )
+    except ModelError:
+        raise
+    except Exception as error:  # of many kinds
+        raise ModelError(
+            f"torch.export cannot export the model for these sizes: {reason(error)}"
+        ) from error
+
+
+def _shape(x: Any) -> tuple[Any, ...]:
+    return tuple(getattr(x, "shape", None) or ())

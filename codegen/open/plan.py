@@ -1,0 +1,297 @@
+"""Plans of open sizes: the calls of a network over an arena whose places follow the sizes.
+
+The plan is C, as a fixed one is. `main` first computes where every array lies, and then calls the
+steps in order. Each step has a program for some sizes and others for the rest; rules say which.
+A library may have several plans, each for a box of sizes, as `variants.c` has programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loopwright.codegen.library.binary import DTYPE_CODES, bits
+from loopwright.codegen.library.plan import ALIGNMENT, ARENA, ARGUMENTS, WEIGHTS
+from loopwright.codegen.library.signature import Parameter
+from loopwright.dsl.size import Dim
+from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.tree.formula import Formula
+
+Number = Formula | int
+SYMBOL = "lw_weights"
+"""What a plan knows its weights as."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenKernel:
+    """Compiled functions of the same arguments, one for each of some boxes of sizes.
+
+    Attributes
+    ----------
+    names: of the functions; the symbols begin with `__tvm_ffi_`.
+    codes: their object files.
+    parameters: the arguments, at the greatest sizes; an array of sizes stands before them where
+        the functions are `sized`.
+    rules: which function a call runs: the first one whose box has the sizes.
+    """
+
+    names: tuple[str, ...]
+    codes: tuple[bytes, ...]
+    parameters: tuple[Parameter, ...]
+    rules: tuple[Rule, ...]
+    sized: bool
+
+
+@dataclass(frozen=True)
+class OpenPlace:
+    """Place of an array: a space of `library.plan`, in the arena a slot, and bytes from there."""
+
+    space: int
+    offset: Number = 0
+    slot: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class OpenCall:
+    """A kernel with the places of its arguments."""
+
+    kernel: OpenKernel
+    places: tuple[OpenPlace, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenCopy:
+    """A copy of so many bytes."""
+
+    source: OpenPlace
+    target: OpenPlace
+    nbytes: Number
+
+
+@dataclass(frozen=True, eq=False)
+class OpenPlan:
+    """The calls for a box of sizes.
+
+    Attributes
+    ----------
+    slots: of the arena, each the bytes of the arrays that lie there, one after the other in time.
+    """
+
+    dims: tuple[Dim, ...]
+    calls: tuple[OpenCall | OpenCopy, ...]
+    slots: tuple[tuple[Number, ...], ...]
+
+
+def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
+    """The C source of plans, which take so many arrays after the array of sizes."""
+    kernels = {
+        name: None
+        for plan in plans
+        for call in plan.calls
+        if isinstance(call, OpenCall)
+        for name in call.kernel.names
+    }
+    declared = "\n".join(f"LW_HIDDEN extern lw_kernel __tvm_ffi_{name};" for name in kernels)
+    parts = [_PlanSource(number, plan, arguments).text() for number, plan in enumerate(plans)]
+    count = len(plans[0].dims)
+    return _HEAD.format(kernels=declared, symbol=SYMBOL, ends=2 * count) + "\n".join(parts)
+
+
+@dataclass
+class _PlanSource:
+    number: int
+    plan: OpenPlan
+    arguments: int
+    places: dict[str, int] = field(default_factory=lambda: {"(char *)(uintptr_t)sizes": 0})
+
+    def text(self) -> str:
+        functions: list[str] = []
+        parameters: list[str] = []
+        rules: list[str] = []
+        used: list[str] = []
+        steps: list[str] = []
+        copied: list[str] = ["0"]
+        first: dict[OpenKernel, tuple[int, int, int]] = {}
+        for call in self.plan.calls:
+            at = len(used)
+            if isinstance(call, OpenCopy):
+                used += [self.place(call.source), self.place(call.target)]
+                steps.append(f"{{0, 0, 0, 0, 0, {at}, {len(copied)}}}")
+                copied.append(expression(call.nbytes))
+                continue
+            kernel = call.kernel
+            if kernel not in first:
+                first[kernel] = len(functions), len(rules), len(parameters)
+                functions += [f"__tvm_ffi_{name}" for name in kernel.names]
+                rules += map(self.rule, kernel.rules)
+                if kernel.sized:
+                    parameters.append(_parameter(1 + len(self.plan.dims), "int64"))
+                parameters += [_parameter(p.elements, p.dtype) for p in kernel.parameters]
+            used += [*(["0"] if kernel.sized else []), *map(self.place, call.places)]
+            entry = (*first[kernel], len(kernel.rules), len(used) - at, at, 0)
+            steps.append("{" + ", ".join(map(str, entry)) + "}")
+        return _PLAN.format(
+            number=self.number,
+            functions=_rows(functions, "0"),
+            parameters=_rows(parameters, "{0}"),
+            rules=_rows(rules, "{{0}, 0}"),
+            used=_rows(used, "0"),
+            steps=_rows(steps, "{0}"),
+            count=len(steps),
+            arguments=1 + self.arguments,
+            sizes="".join(
+                f"  const int64_t {_name(d)} = sizes[{k}];\n  (void){_name(d)};\n"
+                for k, d in enumerate(self.plan.dims, 1)
+            ),
+            slots="".join(map(self.slot, range(len(self.plan.slots)))),
+            places=_rows(list(self.places), ""),
+            copied=_rows(copied, ""),
+        )
+
+    def rule(self, rule: Rule) -> str:
+        ends = ", ".join(str(end) for pair in rule.bounds for end in pair)
+        return f"{{{{{ends}}}, {rule.program}}}"
+
+    def slot(self, number: int) -> str:
+        most = ""
+        for nbytes in dict.fromkeys(map(expression, self.plan.slots[number])):
+            most = f"lw_most({most}, {nbytes})" if most else nbytes
+        return f"  const int64_t slot{number} = at;\n  at += lw_lines({most});\n"
+
+    def place(self, place: OpenPlace) -> str:
+        """The number of a place, as C."""
+        base = {ARENA: f"arena + slot{place.slot}", WEIGHTS: f"(char *)(uintptr_t){SYMBOL}"}.get(
+            place.space, f"*(char **)arguments[{place.space - ARGUMENTS + 1}].value.pointer"
+        )
+        return str(
+            self.places.setdefault(f"{base} + {expression(place.offset)}", len(self.places))
+        )
+
+
+def expression(x: Number) -> str:
+    """A number as C, over the dims' values."""
+    if isinstance(x, int):
+        return f"INT64_C({x})"
+    if x.op == "dim":
+        return f"size_{x.args[0]}"
+    a, b = map(expression, x.args)
+    if x.op in ("floordiv", "min"):
+        return f"lw_{x.op}({a}, {b})"
+    return f"({a} {'+' if x.op == 'add' else '*'} {b})"
+
+
+def _name(known: Dim) -> str:
+    return f"size_{known.name}"
+
+
+def _parameter(elements: int, dtype: str) -> str:
+    return f"{{{elements}, {DTYPE_CODES[dtype]}, {bits(dtype)}, 1, 0}}"
+
+
+def _rows(rows: Sequence[str], empty: str) -> str:
+    return ",\n".join(f"    {row}" for row in rows) or f"    {empty}"
+
+
+_HEAD = f"""/* Plans of open sizes: steps, and where their arguments lie. Made by Loopwright. */
+#define _POSIX_C_SOURCE 199309L
+#include <string.h>
+#include <time.h>
+
+#include "runtime.h"
+
+typedef struct {{{{
+  int64_t ends[{{ends}}], function;
+}}}} rule;
+typedef struct {{{{
+  int32_t function, rule, parameter, rules, count, used, copied; /* copied: 0 for a call */
+}}}} step;
+
+{{kernels}}
+extern const char *const {{symbol}} __attribute__((visibility("hidden")));
+
+static inline int64_t lw_floordiv(int64_t a, int64_t b) {{{{
+  return a >= 0 ? a / b : -((b - 1 - a) / b);
+}}}}
+static inline int64_t lw_min(int64_t a, int64_t b) {{{{ return a < b ? a : b; }}}}
+static inline int64_t lw_most(int64_t a, int64_t b) {{{{ return a > b ? a : b; }}}}
+static inline int64_t lw_lines(int64_t bytes) {{{{
+  return (bytes + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT};
+}}}}
+
+static int64_t now(void) {{{{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}}}}
+
+/* The first of some rules whose box has the sizes. */
+static int64_t chosen(const rule *r, int32_t count, const int64_t *sizes) {{{{
+  for (int32_t k = 0; k < count; k++) {{{{
+    int inside = 1;
+    for (int d = 0; d < {{ends}} / 2; d++)
+      inside &= r[k].ends[2 * d] <= sizes[d] && sizes[d] <= r[k].ends[2 * d + 1];
+    if (inside) return r[k].function;
+  }}}}
+  return -1;
+}}}}
+"""
+
+_PLAN = """
+static lw_kernel *const functions{number}[] = {{
+{functions}
+}};
+static const lw_parameter parameters{number}[] = {{
+{parameters}
+}};
+static const rule rules{number}[] = {{
+{rules}
+}};
+static const int32_t used{number}[] = {{
+{used}
+}};
+static const step steps{number}[] = {{
+{steps}
+}};
+
+static int run{number}(const step *s, char *const *places, const int64_t *sizes,
+    const int64_t *copied) {{
+  const int32_t *own = used{number} + s->used;
+  if (s->copied) {{
+    memcpy(places[own[1]], places[own[0]], (size_t)copied[s->copied]);
+    return LW_OK;
+  }}
+  int64_t number = s->rules ? chosen(rules{number} + s->rule, s->rules, sizes + 1) : 0;
+  if (number < 0) return LW_BAD_ARGUMENT;
+  void *pointers[LW_MAX_ARGUMENTS];
+  for (int i = 0; i < s->count; i++) pointers[i] = places[own[i]];
+  const lw_function function = {{functions{number}[s->function + number],
+                                parameters{number} + s->parameter, s->count}};
+  return lw_call(&function, pointers);
+}}
+
+/* `self` has nanoseconds of every step, for who asks. */
+LW_HIDDEN int __tvm_ffi_main{number}(void *self, const lw_any *arguments, int32_t count,
+    lw_any *result) {{
+  int64_t *times = self, at = 0;
+  int status = LW_OK;
+  (void)result;
+  if (count != {arguments}) return LW_BAD_ARGUMENT;
+  if (times) lw_begin(); /* nobody else has */
+  const int64_t *sizes = *(const int64_t *const *)arguments[0].value.pointer;
+{sizes}{slots}  char *arena = lw_allocate((uint64_t)(at ? at : 1));
+  if (!arena) return LW_OUT_OF_MEMORY;
+  char *const places[] = {{
+{places}
+  }};
+  const int64_t copied[] = {{
+{copied}
+  }};
+  for (int i = 0; i < {count} && !status; i++) {{
+    int64_t start = times ? now() : 0;
+    status = run{number}(&steps{number}[i], places, sizes, copied);
+    if (times) times[i] += now() - start;
+  }}
+  lw_release(arena);
+  return status;
+}}
+"""

@@ -1,0 +1,62 @@
+"""Calls of a compiled model, with what the model that it was made of takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.dsl.errors import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCall:
+    """Calls a model's library as the model is called.
+
+    Attributes
+    ----------
+    several: whether the model returns a tuple, of one element too.
+    structure: what it returns, made of its outputs; None for these.
+    order: the names of its inputs, fixed ones among them; empty where nothing is fixed.
+    fixed: inputs whose values decide what is computed, which the library does not take.
+    """
+
+    library: Library
+    several: bool
+    structure: Callable[[Sequence[Any]], Any] | None = None
+    order: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Outputs for inputs by position or by name: torch tensors if any input is one."""
+        is_torch = any_tensor((*inputs, *named.values()))
+        if is_torch:
+            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+            named = {name: to_numpy(detached(x)) for name, x in named.items()}
+        if self.fixed:
+            inputs, named = (), self._without_fixed(inputs, named)
+        result = self.library(*inputs, **named)
+        outputs = result if isinstance(result, tuple) else (result,)
+        if is_torch:
+            outputs = tuple(map(to_torch, outputs))
+        if self.structure is not None:
+            return self.structure(outputs)
+        return outputs if self.several else outputs[0]
+
+    def _without_fixed(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The inputs of a call by name without those that were fixed, which must be what they
+        were."""
+        taken = [p.name for p in self.library.inputs]
+        names = self.order if self.order and len(inputs) > len(taken) else taken
+        by_name = dict(zip(names, inputs)) | named
+        for name in self.fixed.keys() & by_name.keys():
+            if not np.array_equal(by_name[name], self.fixed[name]):
+                raise ShapeError(
+                    f"{name} decides what is computed, and was fixed to "
+                    f"{self.fixed[name].tolist()}: leave it out, or build the model again"
+                )
+        return {name: x for name, x in by_name.items() if name not in self.fixed}

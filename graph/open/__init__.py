@@ -1,0 +1,1 @@
+"""Networks whose sizes are known only at the call."""

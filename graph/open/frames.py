@@ -1,0 +1,221 @@
+"""A network read at some sizes, and what it is at all others.
+
+Models are read at fixed sizes, as ever. Where the networks of several sizes have the same steps,
+what differs are numbers, and each becomes a formula of the dims: a frame is such a network for a
+box of sizes. Sizes with other steps, as a length of 1 often has, get a frame of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.size import Dim
+from loopwright.dsl.workload import Workload
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.tir import Imported
+from loopwright.graph.network import Step, Value
+from loopwright.graph.tasks import Work
+from loopwright.graph.transforms.reshape import view_offset
+from loopwright.schedule.open.cover import uncovered
+from loopwright.schedule.open.family import Family, numbered
+from loopwright.schedule.open.unify import Structure, Unification
+from loopwright.schedule.tree.formula import Formula
+
+Number = Formula | int
+Read = Callable[[Mapping[str, int]], Work]
+"""Reads the network at a value of every dim."""
+
+_DRAWN = 10  # sizes at which a model is read, beside the ends and where formulas step
+_MOST_FRAMES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A network for all sizes of a box.
+
+    Attributes
+    ----------
+    dims: the box.
+    work: the network at the greatest sizes of it. Constants have these sizes at all others.
+    steps: for each step the work that it does at every size; a `Workload` where that is one.
+    shapes: of every value.
+    offsets: of the steps whose result lies in their argument, by their numbers, how many elements
+        before it.
+    outputs: shapes of the outputs at the sizes that were read.
+    """
+
+    dims: tuple[Dim, ...]
+    work: Work
+    steps: tuple[Family | Workload, ...]
+    shapes: Mapping[Value, tuple[Number, ...]]
+    offsets: Mapping[int, Number]
+    outputs: Mapping[tuple[int, ...], tuple[tuple[int, ...], ...]]
+
+    def nbytes(self, value: Value) -> Number:
+        """Bytes of all elements of a value."""
+        total: Number = item_bytes(value.dtype)
+        for extent in self.shapes[value]:
+            total = extent * total
+        return total
+
+
+def frames(dims: tuple[Dim, ...], read: Read) -> tuple[Frame, ...]:
+    """The frames of a network, which together have all sizes. Raises `ModelError` where it has
+    too many, or a number of it follows the sizes in no way that is known."""
+    found: list[Frame] = []
+    while (left := uncovered(dims, found)) is not None:
+        if len(found) == _MOST_FRAMES:
+            raise ModelError(
+                f"the model has other steps at {_shown(left)}, as at {_MOST_FRAMES} sizes before: "
+                "give its dims narrower bounds, or a multiple"
+            )
+        found.append(_Reading(dims, left, read).frame())
+    return tuple(found)
+
+
+def _shown(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+class _Reading(Unification):
+    """Networks with the steps of that at some sizes."""
+
+    def __init__(self, dims: tuple[Dim, ...], made_for: Mapping[str, int], read: Read) -> None:
+        super().__init__(dims, made_for, range(2, 9), _DRAWN)
+        self.read, self.outputs = read, dict[tuple[int, ...], tuple[tuple[int, ...], ...]]()
+        self.work = read(made_for)
+        self.skeleton = _skeleton(self.work)
+        for n, said in enumerate(self.work.imported):
+            if isinstance(said, str):
+                name = self.work.network.steps[n].function
+                raise ModelError(
+                    f"{name} is computed by a function of TVM's, which is of fixed sizes: {said}; "
+                    "build the model for each size that is needed"
+                )
+
+    def frame(self) -> Frame:
+        try:
+            box = self.unified()
+        except ConfigError as error:
+            raise ModelError(
+                f"the model at {_shown(self.made_for)} has no form for other sizes: {error}; "
+                "build it for this size alone"
+            ) from error
+        places = iter(range(1 << 62))
+
+        def number(value: int) -> Number:
+            return box.formulas.get(next(places), value)
+
+        seen = _Description(self.work, self.work, number)
+        steps = tuple(
+            Family(box.dims, form) if open_one else Workload.from_json(form)
+            for form, open_one in seen.forms
+        )
+        return Frame(box.dims, self.work, steps, seen.shapes, seen.offsets, self.outputs)
+
+    def structure(self, sizes: Mapping[str, int]) -> Structure | None:
+        own = sizes == self.made_for
+        work = self.work if own else self.read(sizes)
+        numbers: list[int] = []
+
+        def number(value: int) -> int:
+            numbers.append(value)
+            return value
+
+        kind = _skeleton(work)
+        if kind != self.skeleton:
+            return kind, ()
+        self.outputs[tuple(sizes.values())] = tuple(v.shape for v in work.network.outputs)
+        seen = _Description(work, self.work, number)
+        return tuple(seen.tokens), tuple(numbers)
+
+
+def _skeleton(work: Work) -> tuple[Any, ...]:
+    """What a network is but for its numbers and for what its steps compute."""
+    network, order = work.network, dict[Value, int]()
+    ends = [Step("inputs", network.inputs, ()), Step("outputs", network.outputs, ())]
+    tokens: list[Any] = [network.several]
+    for step, said in zip((*network.steps, *ends), (*work.imported, "", "")):
+        for value in (*step.args, *step.outs):
+            place = order.setdefault(value, len(order))
+            tokens.append((place, value.dtype, len(value.shape), value.data is None))
+        own = said if isinstance(said, str) else (said.inputs, said.outputs, said.moved)
+        tokens.append((len(step.args), len(step.outs), own))
+    return tuple(tokens)
+
+
+@dataclass
+class _Description:
+    """Goes over a network, and gives its numbers to a function, in a fixed order; all else are
+    tokens. Constants are taken from `base`, a network of the same skeleton, where those of `work`
+    are what these begin with along every axis."""
+
+    work: Work
+    base: Work
+    number: Callable[[int], Any]
+    tokens: list[Any] = field(default_factory=list)
+    shapes: dict[Value, tuple[Any, ...]] = field(default_factory=dict)
+    forms: list[tuple[Any, bool]] = field(default_factory=list)
+    offsets: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        network, there = self.work.network, self.base.network
+        self._base: dict[Value, Value] = {}
+        self._values(network.inputs, there.inputs)
+        for n, (step, other) in enumerate(zip(network.steps, there.steps, strict=True)):
+            self._values((*step.args, *step.outs), (*other.args, *other.outs))
+            said = self.work.imported[n]
+            assert isinstance(said, Imported), "what was asked before"
+            self._step(n, step, said)
+        self._values(network.outputs, there.outputs)
+
+    def _values(self, values: tuple[Value, ...], base: tuple[Value, ...]) -> None:
+        for value, other in zip(values, base, strict=True):
+            if value in self._base:
+                continue
+            self._base[value] = other
+            if value.data is None:
+                self.shapes[value] = tuple(map(self.number, value.shape))
+            else:
+                self.tokens.append(_begins(value.data, other.data))
+                self.shapes[value] = other.shape
+
+    def _step(self, n: int, step: Step, said: Imported) -> None:
+        form, work = said.workload.to_json(), said.workload
+        given = (*step.args, *step.outs)
+        for tensor, place in zip(form["tensors"], said.inputs, strict=False):
+            value, other = given[place], self._base[given[place]]
+            if value.data is not None and tensor["shape"] == list(value.shape) != list(
+                other.shape
+            ):
+                tensor["shape"] = list(other.shape)
+                work = Workload.from_json(form)
+        offset = view_offset(work)
+        self.tokens.append(offset is None)
+        if offset is not None:
+            self.offsets[n] = self.number(offset)
+        is_open = False
+
+        def number(value: int) -> Any:
+            nonlocal is_open
+            made = self.number(value)
+            is_open |= isinstance(made, Formula)
+            return made
+
+        self.forms.append((numbered(form, number, self.tokens), is_open))
+
+
+def _begins(array: np.ndarray[Any, Any], whole: np.ndarray[Any, Any] | None) -> bool:
+    """Return whether an array is what another one begins with along every axis."""
+    if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
+        return False
+    if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
+        return False
+    part = whole[tuple(slice(n) for n in array.shape)]
+    return bool(np.array_equal(array, part, equal_nan=array.dtype.kind == "f"))

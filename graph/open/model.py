@@ -1,0 +1,225 @@
+"""`OpenModel`: a network of open sizes as one library, and how it is made."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopwright.codegen.library.plan import plan_objects
+from loopwright.codegen.library.signature import Origin
+from loopwright.codegen.open.build import loaded
+from loopwright.codegen.open.library import OpenLibrary
+from loopwright.codegen.open.plan import SYMBOL, OpenCall, OpenPlan, c_source
+from loopwright.codegen.open.signature import OpenParameter, OpenSignature
+from loopwright.codegen.target import cpu_features, processor
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.size import Dim, Size, dim
+from loopwright.dsl.words import counted
+from loopwright.graph.compile.build import import_model, runs_here
+from loopwright.graph.compile.call import ModelCall
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.importers.reference import Reference
+from loopwright.graph.open.frames import Frame, frames
+from loopwright.graph.open.link import Linker, Records
+from loopwright.graph.open.source import Dims, OpenSource, open_source
+from loopwright.graph.tasks import Work
+from loopwright.schedule.open.fit import Fit
+from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.open.unify import drawn
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.formula import Formula
+
+_CHECKED = 2  # sizes at which results are compared, beside the least and the greatest
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A network, compiled for all sizes of its open axes.
+
+    ::
+
+        model(x)                     # the sizes come from the shapes
+        model.export("net.so")       # and net.h, whose functions take the sizes as int64_t
+
+    Attributes
+    ----------
+    library: runs the model; `library.dims` are its sizes.
+    frames: the steps of the network, for each of the boxes of sizes that have the same.
+    unchecked: why its results could not be compared with those of the model, if so.
+    """
+
+    library: OpenLibrary
+    frames: tuple[Frame, ...]
+    source: OpenSource
+    numerics: Numerics
+    unchecked: str = ""
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Computes, as a `TunedModel` does. Raises `ShapeError` for shapes that disagree, and
+        `RangeError` for sizes that are not allowed."""
+        return self._call(*inputs, **named)
+
+    @functools.cached_property
+    def _call(self) -> ModelCall:
+        work = self.frames[0].work
+        return ModelCall(
+            self.library,
+            work.network.several,
+            self.source.structure,
+            tuple(self.source.shapes),
+            work.fixed,
+        )
+
+    def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
+        """Writes NAME.so with the weights inside, NAME.h and NAME.json; `extras` as
+        `Library.export` has them."""
+        return self.library.export(path, extras)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on what users should know of the model."""
+        work = self.frames[0].work
+        left = f"its results were not compared: {self.unchecked}"
+        return (*work.notes(), *([left] if self.unchecked else []))
+
+    def __repr__(self) -> str:
+        steps = counted(len(self.frames[0].steps), "step")
+        sizes = "; ".join(map(str, self.library.dims))
+        return f"<OpenModel: {steps}, {sizes}, {self.numerics} numerics>"
+
+
+def build_open_model(  # noqa: PLR0913 - what users choose
+    model: Any,
+    inputs: Inputs,
+    dims: Dims,
+    target: str | Mapping[str, Any] | Target,
+    threads: int | None,
+    known: Callable[[Target, Numerics], Records],
+    name: str,
+    layout: str,
+    check: bool,
+    numerics: str | Numerics,
+) -> OpenModel:
+    """Compile a model of open axes, as `build_model` says. `known` gives recorded configs."""
+    source, machine, allowed = (
+        open_source(model, inputs, dims),
+        processor(target, threads),
+        Numerics.of(numerics),
+    )
+    if not source.dims:
+        raise ModelError("no axis of the model's inputs is open: build it without dims")
+
+    def read(sizes: Mapping[str, int]) -> Work:
+        work = import_model(source.model, source.inputs(sizes), machine, layout, numerics=allowed)
+        assert isinstance(work, Work), "ONNX models are in the notation"
+        return work
+
+    found = frames(source.dims, read)
+    linker = Linker(machine, allowed, known(machine, allowed))
+    plans = [linker.plan(frame) for frame in found]
+    signature = _signature(source, found, name, machine.threads)
+    objects = _objects(plans, linker, signature, machine)
+    notes = found[0].work.notes()
+    extra = {"notes": notes, "numerics": str(allowed)}
+    origin = Origin(machine.triple, str(machine), tuple(cpu_features(machine)), objects, extra)
+    library = OpenLibrary(signature, loaded(signature, origin), origin)
+    built = OpenModel(library, found, source, allowed)
+    return _compared(built, read, machine) if check else built
+
+
+def _objects(
+    plans: Sequence[OpenPlan], linker: Linker, signature: OpenSignature, target: Target
+) -> tuple[bytes, ...]:
+    count = len(signature.inputs) + len(signature.outputs)
+    kernels = {c.kernel: None for p in plans for c in p.calls if isinstance(c, OpenCall)}
+    own = plan_objects(c_source(plans, count), linker.weights, SYMBOL, target.triple)
+    return (*(code for kernel in kernels for code in kernel.codes), *own)
+
+
+def _signature(
+    source: OpenSource, found: Sequence[Frame], name: str, threads: int
+) -> OpenSignature:
+    work = found[0].work
+    inputs = tuple(
+        OpenParameter(v.name, source.shapes[v.name], v.dtype) for v in work.network.inputs
+    )
+    shapes = _output_shapes(source.dims, found)
+    labels = list(work.source.outputs) if work.source is not None else []
+    taken = {p.name for p in inputs}
+    outputs = []
+    for label, shape, v in zip(labels, shapes, work.network.outputs, strict=True):
+        while label in taken:  # an input that is returned
+            label += "_"
+        taken.add(label)
+        outputs.append(OpenParameter(label, shape, v.dtype))
+    rules = tuple(
+        Rule(tuple((d.low, d.high) for d in frame.dims), number)
+        for number, frame in enumerate(found)
+    )
+    return OpenSignature(name, source.dims, inputs, tuple(outputs), (), (), rules, threads)
+
+
+def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[int | Size, ...]]:
+    """The shapes of the outputs in dims, from those at the sizes that were read."""
+    seen = {sizes: shapes for frame in found for sizes, shapes in frame.outputs.items()}
+    where = np.array(list(seen), np.int64)
+    columns = [np.array([n for shape in shapes for n in shape]) for shapes in seen.values()]
+    table = np.array(columns, np.int64)
+    grid = {d.name: where[:, k] for k, d in enumerate(dims)}
+    fitted = iter(Fit(dims, grid, range(2, 65), table).formulas(list(table.T)))
+    first = next(iter(seen.values()))
+    made = []
+    for number, shape in enumerate(first):
+        extents = [_as_size(next(fitted), dims) for _ in shape]
+        if None in extents:
+            raise ModelError(
+                f"output {number} has an extent that is no sum and quotient of the dims: build "
+                "the model for each size that is needed"
+            )
+        made.append(tuple(n for n in extents if n is not None))
+    return made
+
+
+def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:
+    """A formula as an extent of the notation; None where that has no word for it."""
+    if not isinstance(x, Formula):
+        return x if isinstance(x, int) else None
+    if x.op == "dim":
+        known = next(d for d in dims if d.name == x.args[0])
+        return dim(known.name, known.low, known.high, known.multiple)
+    parts = [_as_size(part, dims) for part in x.args]
+    a, b = parts
+    if a is None or b is None or x.op == "min":
+        return None
+    if x.op == "add":
+        return a + b
+    if (isinstance(a, Size) and isinstance(b, Size)) or not isinstance(b, int):
+        return None
+    return a * b if x.op == "mul" else a // b
+
+
+def _compared(
+    built: OpenModel, read: Callable[[Mapping[str, int]], Work], target: Target
+) -> OpenModel:
+    """The model, after a comparison with the one that it was made of at some sizes."""
+    if not runs_here(target):
+        return built
+    names = [d.name for d in built.library.dims]
+    asked: list[Reference | str | None] = [built.source.reference()]
+    for sizes in dict.fromkeys(drawn(built.library.dims, _CHECKED)):
+        source = read(dict(zip(names, sizes, strict=True))).source
+        asked.append(None if source is None else source.reference)
+    for reference in asked:
+        if isinstance(reference, Reference):
+            reference.check(built)
+    reasons = [r for r in asked if isinstance(r, str)]
+    return OpenModel(
+        built.library, built.frames, built.source, built.numerics, reasons[0] if reasons else ""
+    )

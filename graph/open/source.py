@@ -1,0 +1,151 @@
+"""Models with open axes: their dims, and how they are read at a value of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.size import Dim, Size, dim, extent_at, merged
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.inputs import Inputs, by_name
+from loopwright.graph.importers.onnx.file import inputs_of, onnx_file
+from loopwright.graph.importers.reference import Reference
+from loopwright.graph.importers.torch.inputs import input_names
+from loopwright.graph.importers.torch.program import onnx_of, open_program, structure_of
+
+Dims = Mapping[str, Any] | None
+"""For the name of an open axis its least and greatest extent, and a divisor of all, if any."""
+Shape = tuple[int | Size, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSource:
+    """A model with open axes.
+
+    Attributes
+    ----------
+    model: the `ModelProto`.
+    shapes: of its inputs, by their names.
+    arrays: given for inputs of fixed shapes.
+    structure: what the model returns, made of its outputs; None for these.
+    reference: what the framework that it comes from gives for examples, if it has any.
+    """
+
+    model: Any
+    shapes: Mapping[str, Shape]
+    arrays: Mapping[str, Any]
+    structure: Callable[[Sequence[Any]], Any] | None = None
+    reference: Callable[[], Reference | str | None] = lambda: None
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The sizes known only at the call, in order of appearance."""
+        sizes = [n for shape in self.shapes.values() for n in shape if isinstance(n, Size)]
+        return merged(tuple(d for n in sizes for d in n.dims))
+
+    def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """What the model is read for at a value of every dim: shapes, and arrays where given."""
+        shapes = {n: tuple(extent_at(e, sizes) for e in s) for n, s in self.shapes.items()}
+        return {**shapes, **self.arrays}
+
+
+def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
+    """A model with open axes.
+
+    Parameters
+    ----------
+    model: as for `read_model`, but for Relax, which has none here.
+    inputs: by name or in order, arrays, shapes or tensors of the notation; a shape may have sizes
+        of `lw.dim`.
+    dims: bounds of the axes that the model has names for.
+
+    Raises `ModelError` for an axis that is open and has no bounds, naming it.
+    """
+    known = {name: _size(name, bounds) for name, bounds in (dims or {}).items()}
+    program = open_program(model, inputs)
+    if program is not None:
+        read = onnx_of(program)
+        names = input_names(program)
+        return OpenSource(
+            read,
+            _shapes(read, dict(by_name(inputs, names)), known),
+            {},
+            structure_of(program),
+            lambda: Reference.of_torch(program),
+        )
+    if isinstance(model, (str, Path)):
+        model = onnx_file(Path(model))
+    if type(model).__name__ != "ModelProto":
+        raise ModelError(
+            f"a {type(model).__module__}.{type(model).__name__} is no model of open axes: give an "
+            "ONNX file or ModelProto, a torch.nn.Module, or a program of torch.export"
+        )
+    given = dict(by_name(inputs, [value.name for value in inputs_of(model)]))
+    shapes = _shapes(model, given, known)
+    closed = {n for n, s in shapes.items() if not any(isinstance(e, Size) for e in s)}
+    arrays = {n: x for n, x in given.items() if n in closed and hasattr(x, "__array__")}
+    return OpenSource(model, shapes, arrays)
+
+
+def _size(name: str, bounds: Any) -> Size:
+    """The dim of a name, as a user gives its bounds."""
+    if isinstance(bounds, Size):
+        return bounds
+    word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+    word = word if word.isidentifier() else f"d_{word}"
+    try:
+        return dim(word, *bounds)
+    except TypeError as error:
+        raise ModelError(
+            f'dims: {name} is {bounds!r}: give its least and greatest value, {{"{name}": (1, 512)}}'
+        ) from error
+    except LoopwrightError as error:
+        raise ModelError(f"dims: {error}") from error
+
+
+def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> dict[str, Shape]:
+    """The shapes of a model's inputs, its open axes those that are `given`, or `known` by name."""
+    shapes, used = {}, set()
+    for value in inputs_of(model):
+        axes = value.type.tensor_type.shape.dim
+        own = given.get(value.name)
+        shape: list[int | Size] = []
+        stated = None if own is None else tuple(getattr(own, "shape", own))
+        if stated is not None and value.type.tensor_type.HasField("shape"):
+            if len(stated) != len(axes):
+                shown = ", ".join(map(str, stated))
+                raise ModelError(
+                    f"input {value.name} has {len(axes)} axes in the model, ({shown}) is given"
+                )
+        for k, axis in enumerate(axes):
+            if stated is not None and isinstance(stated[k], Size):
+                shape.append(stated[k])
+            elif axis.dim_param in known:
+                shape.append(known[axis.dim_param])
+                used.add(axis.dim_param)
+            elif stated is not None:
+                shape.append(int(stated[k]))
+            elif axis.dim_value > 0:
+                shape.append(axis.dim_value)
+            else:
+                raise ModelError(_unbounded(value.name, k, axis.dim_param, len(axes)))
+        shapes[value.name] = tuple(shape)
+    if unknown := [name for name in known if name not in used]:
+        names = {a.dim_param for v in inputs_of(model) for a in v.type.tensor_type.shape.dim}
+        shown = ", ".join(sorted(names - {""})) or "none"
+        raise ModelError(f"dims: no axis of an input is named {unknown[0]!r}; names are: {shown}")
+    return shapes
+
+
+def _unbounded(name: str, axis: int, word: str, rank: int) -> str:
+    """What to do about an open axis."""
+    example = ", ".join('lw.dim("n", 1, 512)' if k == axis else "…" for k in range(rank))
+    by_word = f'dims={{"{word}": (1, 512)}}, or ' if word else ""
+    called = f" ({word})" if word else ""
+    return (
+        f"axis {axis} of input {name}{called} is open: give its bounds, as by {by_word}"
+        f'inputs={{"{name}": ({example})}}'
+    )
