@@ -48,7 +48,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Records = Callable[[Workload], Config | None]
 """The config that a workload of fixed sizes is to be compiled by, if one is known."""
 
-_APART = 8
+_APART = 4
 """Times as large: from one size that a step has a program for to the next."""
 
 

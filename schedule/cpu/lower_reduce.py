@@ -100,7 +100,7 @@ def _split(sketch: NestSketch) -> Index | None:
     """
     total = math.prod(map(extent, sketch.reduce))
     floating = is_float(sketch.nest.result.dtype) and sketch.nest.reducer == "sum"
-    if not floating or len(sketch.tile) != 1 or total < CPU.long_sum:
+    if not (sketch.cut and floating) or len(sketch.tile) != 1 or total < CPU.long_sum:
         return None
     inner = (a for a in sketch.reduce if _terms_within(sketch, a) < CPU.block_terms)
     return next(inner, None)

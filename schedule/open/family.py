@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -49,6 +50,22 @@ class Family:
     def outputs(self) -> tuple[Tensor, ...]:
         """The outputs at the greatest sizes."""
         return self.greatest.outputs
+
+    @functools.cached_property
+    def parts(self) -> tuple[Formula, ...]:
+        """The quotients in its numbers, which those of its programs follow."""
+        found: dict[str, Formula] = {}
+
+        def part(x: Any) -> Any:
+            if isinstance(x, Formula):
+                if x.op == "floordiv":
+                    found.setdefault(str(x), x)
+                for each in x.args:
+                    part(each)
+            return x
+
+        numbered(self.form, part)
+        return tuple(found.values())
 
     @property
     def greatest(self) -> Workload:

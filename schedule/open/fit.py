@@ -55,7 +55,8 @@ def divisors(numbers: Sequence[int], most: int) -> list[int]:
 class Fit:
     """Finds formulas for numbers known at the same sizes.
 
-    `sizes` has an array of values for every dim, `table` a column for every number.
+    `sizes` has an array of values for every dim, `table` a column for every number. `known` are
+    formulas that others may follow, as the extents of a strided convolution's result.
     """
 
     def __init__(
@@ -64,9 +65,11 @@ class Fit:
         sizes: Mapping[str, Array],
         candidates: Sequence[int],
         table: Array,
+        known: Sequence[Formula] = (),
     ) -> None:
         self.candidates, self.sizes = candidates, sizes
-        self.bases = [(x, np.asarray(x.at(sizes), np.int64)) for x in products(dims)]
+        every = (*known, *products(dims))
+        self.bases = [(x, np.asarray(x.at(sizes), np.int64)) for x in every]
         columns = np.unique(table, axis=1).T
         self.slopes = {
             basis: sorted({abs(line[0]) for c in columns if (line := _line(x, c))} - {0})

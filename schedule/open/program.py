@@ -78,8 +78,9 @@ class _Opening(Unification):
         self.workload, self.target = workload, target
         self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
         self.config = rolled(workload, target, config, self.sketch)
+        self.open_sums = self._open_sums(workload.dims)
         chosen = [n for _, choice in self.config.values for n in choice]
-        super().__init__(workload.dims, made_for, chosen)
+        super().__init__(workload.dims, made_for, chosen, known=getattr(workload, "parts", ()))
 
     def program(self) -> OpenProgram:
         own = self._lowered(self.made_for)
@@ -107,9 +108,23 @@ class _Opening(Unification):
         """The tree of the config at some sizes, loops that do not run included."""
         fixed = self.workload.at(**sizes)
         sketch = retargeted(self.sketch, fixed, self.target, self.config)
+        nests = tuple(replace(n, cut=k not in self.open_sums) for k, n in enumerate(sketch.nests))
+        sketch = replace(sketch, nests=nests)
         values = {name: tuple(choice) for name, choice in self.config.values}
         made = lower_columns(sketch, self.target, values, 1)
         return without_hints(made.row(0, prune=False))
+
+    def _open_sums(self, dims: tuple[Dim, ...]) -> set[int]:
+        """The numbers of the nests whose sums have other lengths at other sizes. They are not cut
+        into blocks, since no block divides all of these."""
+        found = set()
+        for end in ({d.name: d.low for d in dims}, {d.name: d.high for d in dims}):
+            with contextlib.suppress(ConfigError):
+                made = retargeted(self.sketch, self.workload.at(**end), self.target, self.config)
+                for k, (here, there) in enumerate(zip(self.sketch.nests, made.nests, strict=True)):
+                    if [*map(extent, here.reduce)] != [*map(extent, there.reduce)]:
+                        found.add(k)
+        return found
 
     def _verify(self, dims: tuple[Dim, ...], tree: Tree) -> None:
         """Prove the tree's subscripts at every size of the box. Raises `ConfigError`."""

@@ -44,6 +44,8 @@ def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:
     at = dict(zip((*old.axes, *old.reduce), (*nest.axes, *nest.reduce), strict=True))
 
     def axes(some: tuple[Index, ...]) -> tuple[Index, ...]:
+        if not at.keys() >= set(some):
+            raise ConfigError("a packed operand has loops that its nest has not")
         return tuple(at[a] for a in some)
 
     reads = list(dict.fromkeys(old.reads()))

@@ -41,6 +41,7 @@ class Unification(ABC):
     made_for: the sizes of which the structure is wanted.
     chosen: numbers that may be divisors, beside those that are the same at all sizes.
     draws: how many sizes are drawn.
+    known: formulas that numbers may follow, beside the dims.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class Unification(ABC):
         made_for: Mapping[str, int],
         chosen: Sequence[int] = (),
         draws: int = _DRAWN,
+        known: Sequence[Formula] = (),
     ) -> None:
         self.all_dims, self.made_for = tuple(dims), dict(made_for)
         self.names = [d.name for d in dims]
-        self.chosen, self.draws = chosen, draws
+        self.chosen, self.draws, self.known = chosen, draws, known
         self._own = np.array([made_for[name] for name in self.names])
         self._found: dict[tuple[int, ...], Structure | None] = {}
 
@@ -130,6 +132,7 @@ class Unification(ABC):
             {d.name: where[:, k] for k, d in enumerate(dims)},
             divisors([*constant, *self.chosen], _MOST_DIVISOR),
             table,
+            self.known,
         )
         distinct = {c.tobytes(): c for c in table.T if (c != c[0]).any()}
         found = fit.formulas(list(distinct.values()))

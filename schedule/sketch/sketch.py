@@ -85,6 +85,7 @@ class NestSketch:
     order: the middle loops, outermost first.
     reduce: the reduction loops, outermost first.
     packed: operands that are re-laid out first.
+    cut: whether a long sum is cut into blocks, whose number divides it.
     """
 
     nest: Nest
@@ -93,6 +94,7 @@ class NestSketch:
     order: tuple[Index, ...]
     reduce: tuple[Index, ...]
     packed: tuple[Packed, ...] = ()
+    cut: bool = True
 
     @property
     def tile(self) -> tuple[Index, ...]:
