@@ -143,6 +143,12 @@ class Workload:
             "outputs": [t.name for t in self.outputs],
         }
 
+    def to_numbered_json(self) -> dict[str, Any]:
+        """The same of the equal workload whose names are numbers in order of appearance. It has no
+        dims."""
+        schema, tensors, outputs = _Canonical(fixed(self)).form()
+        return {"schema": schema, "tensors": tensors, "outputs": outputs}
+
     @staticmethod
     def from_json(data: dict[str, Any]) -> Workload:
         """Read what `to_json` wrote; `NotationError` for anything else."""

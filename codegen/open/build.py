@@ -21,6 +21,7 @@ from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.open.cover import Cover, cover
+from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.merge import merged
 from loopwright.schedule.open.program import OpenProgram
 from loopwright.schedule.sketch.sketch import Config
@@ -46,7 +47,7 @@ def build_open(
 
 
 def default_configs(
-    workload: Workload, target: Target, numerics: Numerics, sizes: Mapping[str, int]
+    workload: Sized, target: Target, numerics: Numerics, sizes: Mapping[str, int]
 ) -> Iterator[Config]:
     """The default config of a workload with dims at some sizes; where it has rewrites, which may
     have no form for others, also the one without them."""

@@ -6,6 +6,8 @@ import functools
 import os
 from collections.abc import Mapping
 
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.vm_fallback import VmWork
 from loopwright.graph.tasks import Work
 from loopwright.measure.machine import fingerprint
@@ -32,21 +34,35 @@ def best_records(
     has been found since. One of a config that is not of the space any more, where there is no
     other."""
     machine = fingerprint() if machine is None else machine
+    sparse, numerics = isinstance(work, Work) and work.sparse, work.numerics
     found = {}
     with RecordStore(records, create=False) as store:
         for task in work.tasks:
-            best = functools.partial(
-                store.best, task.workload, target, policy=policy, machine=machine
-            )
-            points = space(task.workload, target, work.numerics)
-            if isinstance(work, Work) and work.sparse:
-                points = points.whole
-            record, inside = best(among=points), best(among=points, cache=NETWORK)
-            if inside is not None and not (record and _goes_before(record, inside, store)):
-                record = inside
-            if record := record or best():
-                found[task.workload.key] = record
+            w = task.workload
+            if record := best_record(store, w, target, numerics, policy, machine, sparse):
+                found[w.key] = record
     return found
+
+
+def best_record(
+    store: RecordStore,
+    workload: Workload,
+    target: Target,
+    numerics: Numerics,
+    policy: str = "exact",
+    machine: Mapping[str, str] | None = None,
+    sparse: bool = False,
+) -> Record | None:
+    """The record of a workload that a network is compiled by, if there is one."""
+    machine = fingerprint() if machine is None else machine
+    best = functools.partial(store.best, workload, target, policy=policy, machine=machine)
+    points = space(workload, target, numerics)
+    if sparse:
+        points = points.whole
+    record, inside = best(among=points), best(among=points, cache=NETWORK)
+    if inside is not None and not (record and _goes_before(record, inside, store)):
+        record = inside
+    return record or best()
 
 
 def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:

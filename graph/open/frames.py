@@ -57,6 +57,9 @@ class Frame:
     offsets: Mapping[int, Number]
     outputs: Mapping[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
+    def __repr__(self) -> str:
+        return f"<Frame: {self.work}, {'; '.join(map(str, self.dims))}>"
+
     def nbytes(self, value: Value) -> Number:
         """Bytes of all elements of a value."""
         total: Number = item_bytes(value.dtype)
@@ -187,7 +190,7 @@ class _Description:
                 self.shapes[value] = other.shape
 
     def _step(self, n: int, step: Step, said: Imported) -> None:
-        form, work = said.workload.to_json(), said.workload
+        form, work = said.workload.to_numbered_json(), said.workload
         given = (*step.args, *step.outs)
         for tensor, place in zip(form["tensors"], said.inputs, strict=False):
             value, other = given[place], self._base[given[place]]

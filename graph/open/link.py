@@ -30,7 +30,7 @@ from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.graph.compile.kernels import tuned_kernel
 from loopwright.graph.compile.memory_plan import Lifetime, shelves
 from loopwright.graph.importers.tir import Imported
@@ -138,11 +138,9 @@ class Linker:
             function = emit(each, arguments, body, p.target, dims=made.dims)
             codes.append(object_file(compiled({each: function}, self.target, variant=True)))
         greatest = family.greatest
-        shapes = {t.name: t.shape for t in (*greatest.inputs, *greatest.outputs)}
-        shapes |= {b.name: b.shape for b in programs.prepared}
-        parameters = tuple(
-            Parameter(b.name, tuple(map(int, shapes[b.name] or ())), b.dtype) for b in arguments
-        )
+        shapes = {t.name: tensor_shape(t) for t in (*greatest.inputs, *greatest.outputs)}
+        shapes |= {b.name: tuple(map(int, b.shape)) for b in programs.prepared}
+        parameters = tuple(Parameter(b.name, shapes[b.name], b.dtype) for b in arguments)
         check_arrays("one of its functions", len(parameters) + 1)
         kernel = OpenKernel(names, tuple(codes), parameters, made.rules, sized=True)
         at = {t.name: n for n, t in enumerate(greatest.inputs)}
@@ -166,7 +164,7 @@ class Linker:
 
 def _digest(data: Array) -> tuple[bytes, int]:
     whole = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    return hashlib.blake2b(whole, digest_size=16).digest(), whole.nbytes
+    return hashlib.blake2b(whole.data, digest_size=16).digest(), whole.nbytes
 
 
 def _key(step: Family | Workload) -> Any:
@@ -174,7 +172,12 @@ def _key(step: Family | Workload) -> Any:
     if isinstance(step, Workload):
         return step.key
     formulas: list[str] = []
-    numbered(step.form, lambda x: formulas.append(str(x)) or x)
+
+    def number(x: Any) -> Any:
+        formulas.append(str(x))
+        return x
+
+    numbered(step.form, number)
     return step.dims, step.greatest.key, tuple(formulas)
 
 
@@ -312,10 +315,10 @@ class _FramePlan:
             elif value not in places:
                 life = Lifetime(value.number, value.nbytes, min(numbers), max(numbers))
                 lives.append((life, value))
-        values = {life.key: value for life, value in lives}
+        found = {life.key: value for life, value in lives}
         slots = []
         for number, shelf in enumerate(shelves([life for life, _ in lives])):
             for life in shelf:
-                places[values[life.key]] = OpenPlace(ARENA, slot=number)
-            slots.append(tuple(self.frame.nbytes(values[life.key]) for life in shelf))
+                places[found[life.key]] = OpenPlace(ARENA, slot=number)
+            slots.append(tuple(self.frame.nbytes(found[life.key]) for life in shelf))
         return places, tuple(slots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,17 @@ from loopwright.codegen.open.build import loaded
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.plan import SYMBOL, OpenCall, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
-from loopwright.codegen.target import cpu_features, processor
+from loopwright.codegen.target import cpu_features
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim, Size, dim
 from loopwright.dsl.words import counted
-from loopwright.graph.compile.build import import_model, runs_here
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.frames import Frame, frames
 from loopwright.graph.open.link import Linker, Records
-from loopwright.graph.open.source import Dims, OpenSource, open_source
+from loopwright.graph.open.source import OpenSource
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
@@ -95,43 +94,48 @@ class OpenModel:
         return f"<OpenModel: {steps}, {sizes}, {self.numerics} numerics>"
 
 
-def build_open_model(  # noqa: PLR0913 - what users choose
-    model: Any,
-    inputs: Inputs,
-    dims: Dims,
-    target: str | Mapping[str, Any] | Target,
-    threads: int | None,
-    known: Callable[[Target, Numerics], Records],
+ReadAt = Callable[[Any, Inputs], Work]
+"""Reads a model for inputs of fixed shapes."""
+
+
+def build_open_model(
+    source: OpenSource,
+    read_model: ReadAt,
+    target: Target,
+    known: Records,
     name: str,
-    layout: str,
-    check: bool,
-    numerics: str | Numerics,
+    numerics: Numerics,
 ) -> OpenModel:
-    """Compile a model of open axes, as `build_model` says. `known` gives recorded configs."""
-    source, machine, allowed = (
-        open_source(model, inputs, dims),
-        processor(target, threads),
-        Numerics.of(numerics),
-    )
-    if not source.dims:
-        raise ModelError("no axis of the model's inputs is open: build it without dims")
+    """Compile a model of open axes; steps are compiled by the configs that are `known` for some
+    sizes, and by default schedules. Raises `ModelError`, `BuildError`."""
 
     def read(sizes: Mapping[str, int]) -> Work:
-        work = import_model(source.model, source.inputs(sizes), machine, layout, numerics=allowed)
-        assert isinstance(work, Work), "ONNX models are in the notation"
-        return work
+        return read_model(source.model, source.inputs(sizes))
 
     found = frames(source.dims, read)
-    linker = Linker(machine, allowed, known(machine, allowed))
+    linker = Linker(target, numerics, known)
     plans = [linker.plan(frame) for frame in found]
-    signature = _signature(source, found, name, machine.threads)
-    objects = _objects(plans, linker, signature, machine)
-    notes = found[0].work.notes()
-    extra = {"notes": notes, "numerics": str(allowed)}
-    origin = Origin(machine.triple, str(machine), tuple(cpu_features(machine)), objects, extra)
+    signature = _signature(source, found, name, target.threads)
+    objects = _objects(plans, linker, signature, target)
+    extra = {"notes": found[0].work.notes(), "numerics": str(numerics)}
+    origin = Origin(target.triple, str(target), tuple(cpu_features(target)), objects, extra)
     library = OpenLibrary(signature, loaded(signature, origin), origin)
-    built = OpenModel(library, found, source, allowed)
-    return _compared(built, read, machine) if check else built
+    return OpenModel(library, found, source, numerics)
+
+
+def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
+    """A model after a comparison, at some sizes, with the one that it was made of. Raises
+    `ModelError` if it was read as something else."""
+    source, dims = built.source, built.library.dims
+    asked: list[Reference | str | None] = [source.reference()]
+    for values in dict.fromkeys(drawn(dims, _CHECKED)):
+        sizes = dict(zip((d.name for d in dims), values, strict=True))
+        whole = read_model(source.model, source.inputs(sizes)).source
+        asked.append(None if whole is None else whole.reference)
+    for reference in asked:
+        if isinstance(reference, Reference):
+            reference.check(built)
+    return replace(built, unchecked=next((r for r in asked if isinstance(r, str)), ""))
 
 
 def _objects(
@@ -203,23 +207,3 @@ def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:
     if (isinstance(a, Size) and isinstance(b, Size)) or not isinstance(b, int):
         return None
     return a * b if x.op == "mul" else a // b
-
-
-def _compared(
-    built: OpenModel, read: Callable[[Mapping[str, int]], Work], target: Target
-) -> OpenModel:
-    """The model, after a comparison with the one that it was made of at some sizes."""
-    if not runs_here(target):
-        return built
-    names = [d.name for d in built.library.dims]
-    asked: list[Reference | str | None] = [built.source.reference()]
-    for sizes in dict.fromkeys(drawn(built.library.dims, _CHECKED)):
-        source = read(dict(zip(names, sizes, strict=True))).source
-        asked.append(None if source is None else source.reference)
-    for reference in asked:
-        if isinstance(reference, Reference):
-            reference.check(built)
-    reasons = [r for r in asked if isinstance(r, str)]
-    return OpenModel(
-        built.library, built.frames, built.source, built.numerics, reasons[0] if reasons else ""
-    )

@@ -52,6 +52,15 @@ class OpenSource:
         return {**shapes, **self.arrays}
 
 
+def has_dims(inputs: Inputs, dims: Dims) -> bool:
+    """Return whether a model's inputs, as they are given, leave an axis open."""
+    values = inputs.values() if isinstance(inputs, Mapping) else inputs
+    if dims or values is None or hasattr(values, "shape"):
+        return bool(dims)
+    shapes = (getattr(x, "shape", x) for x in values)
+    return any(isinstance(n, Size) for s in shapes if isinstance(s, (tuple, list)) for n in s)
+
+
 def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     """A model with open axes.
 
@@ -64,7 +73,7 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
 
     Raises `ModelError` for an axis that is open and has no bounds, naming it.
     """
-    known = {name: _size(name, bounds) for name, bounds in (dims or {}).items()}
+    known = {name: size_of(name, bounds) for name, bounds in (dims or {}).items()}
     program = open_program(model, inputs)
     if program is not None:
         read = onnx_of(program)
@@ -90,7 +99,7 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     return OpenSource(model, shapes, arrays)
 
 
-def _size(name: str, bounds: Any) -> Size:
+def size_of(name: str, bounds: Any) -> Size:
     """The dim of a name, as a user gives its bounds."""
     if isinstance(bounds, Size):
         return bounds
@@ -100,7 +109,8 @@ def _size(name: str, bounds: Any) -> Size:
         return dim(word, *bounds)
     except TypeError as error:
         raise ModelError(
-            f'dims: {name} is {bounds!r}: give its least and greatest value, {{"{name}": (1, 512)}}'
+            f"dims: {name} is {bounds!r}: give its least and greatest value, "
+            f'{{"{name}": (1, 512)}}'
         ) from error
     except LoopwrightError as error:
         raise ModelError(f"dims: {error}") from error
@@ -108,7 +118,8 @@ def _size(name: str, bounds: Any) -> Size:
 
 def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> dict[str, Shape]:
     """The shapes of a model's inputs, its open axes those that are `given`, or `known` by name."""
-    shapes, used = {}, set()
+    shapes: dict[str, Shape] = {}
+    used: set[str] = set()
     for value in inputs_of(model):
         axes = value.type.tensor_type.shape.dim
         own = given.get(value.name)
@@ -123,6 +134,7 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
         for k, axis in enumerate(axes):
             if stated is not None and isinstance(stated[k], Size):
                 shape.append(stated[k])
+                used.update(d.name for d in stated[k].dims)
             elif axis.dim_param in known:
                 shape.append(known[axis.dim_param])
                 used.add(axis.dim_param)

@@ -21,6 +21,7 @@ from loopwright.explore.report.callbacks import is_watched
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
 from loopwright.graph.compile.build import (
+    build_open,
     build_work,
     check_results,
     import_model,
@@ -31,6 +32,8 @@ from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.open.model import OpenModel
+from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
 from loopwright.graph.tasks import Task, Work
 from loopwright.graph.tuning.candidates import Compared, candidates
 from loopwright.graph.tuning.in_situ import compare_in_situ
@@ -39,6 +42,7 @@ from loopwright.graph.tuning.summary import summary
 from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
 from loopwright.measure.device import Device, DeviceError, TimeUpError
 from loopwright.paths import new_file
+from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
@@ -95,7 +99,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
     device: Device | None = None,
     tell: Tell | None = None,
     progress: bool | None = None,
-) -> TunedModel | VmModel:
+    dims: Dims = None,
+) -> TunedModel | OpenModel | VmModel:
     """Tune all work of a network together, and compile it by what was found.
 
     Every measurement goes to the record store as soon as it is there: the same call again goes on
@@ -126,6 +131,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
         measured call.
     progress: whether to show on standard error how it goes; by default in a terminal and in a
         notebook, unless `tell` is given.
+    dims: bounds of axes that stay open, as for `lw.build_model`. The network is tuned at a few
+        sizes, which share the budget.
 
     Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
     was measured, and once more at Ctrl-C while the model is compiled.
@@ -138,6 +145,16 @@ def tune_model(  # noqa: PLR0913 - what users choose
     check_transfer(transfer)
     new_file(records, "records =", RecordError)
     machine = processor(target, threads) if device is None else processor(device.target)
+    if has_dims(inputs, dims):
+        source = open_source(model, inputs, dims)
+        with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
+            options = SearchOptions(seed, only, transfer, device, say, watch)
+            ended = _search_open(source, machine, budget, records, options, layout, numerics)
+        word = Numerics.of(numerics)
+        made = build_open(source, machine, records, "exact", "model", layout, check, word)
+        if ended:
+            raise Interrupted(made)
+        return made
     work = import_model(model, inputs, machine, layout, check, numerics, sparse)
     with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
         options = SearchOptions(seed, only, transfer, device, say, watch, began)
@@ -153,6 +170,39 @@ def tune_model(  # noqa: PLR0913 - what users choose
     if found.interrupted:
         raise Interrupted(built)
     return built
+
+
+def _search_open(
+    source: OpenSource,
+    target: Target,
+    budget: Budget,
+    records: str | os.PathLike[str],
+    options: SearchOptions,
+    layout: str,
+    numerics: str | Numerics,
+) -> bool:
+    """Spend a budget on a network at some of its sizes, each with an equal part; return whether
+    the user ended it."""
+    chosen = list(spread(source.dims))
+    began = time.monotonic()
+    for done, sizes in enumerate(chosen):
+        if options.tell is not None:
+            options.tell(f"at {', '.join(f'{name}={size}' for name, size in sizes.items())}:")
+        left = len(chosen) - done
+        spent = (time.monotonic() - began) / 60
+        trials = budget.trials if math.isinf(budget.trials) else budget.trials // len(chosen)
+        part = Budget(max(trials, 1), max(budget.minutes - spent, 0.0) / left)
+        inputs = source.inputs(sizes)
+        work = import_model(source.model, inputs, target, layout, numerics=numerics)
+        try:
+            ended = search(work, target, part, records, options).interrupted
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            ended = True
+        if ended:
+            return True
+    return False
 
 
 @dataclass(frozen=True)

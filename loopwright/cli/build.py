@@ -19,8 +19,17 @@ from loopwright.dsl.words import counted
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
 @click.option("--strict", is_flag=True, help="Fail if anything has no record.")
 def build(network: Network, policy: str, output: Path | None, strict: bool) -> None:
-    """Compile NET.onnx by the best records there are, into a library with a C header."""
+    """Compile NET.onnx by the best records there are, into a library with a C header.
+
+    With --dim the library takes all sizes of an axis.
+    """
     output = library_path(output, network.path)
+    if network.dims:
+        whole = network.built_open(policy)
+        for note in whole.notes:
+            click.echo(f"note: {note}", err=True)
+        click.echo(f"saved      {whole.export(output)}, {whole.library.open_signature}")
+        return
     built = network.built(policy)
     missing = show_untuned(built, network.tune_command)
     for note in built.notes:

@@ -54,6 +54,7 @@ def tune_model(network: Network, options: _Options) -> None:
     \b
       loopwright tune-model net.onnx --minutes 30
       loopwright tune-model net.onnx --shape x=1,3,224,224 --share 0.9
+      loopwright tune-model net.onnx --dim seq=1:512
 
     Ctrl-C ends it with what was found, and the same command again goes on from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
@@ -72,6 +73,9 @@ def tune_model(network: Network, options: _Options) -> None:
     from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search, unstored
 
+    if network.dims:
+        _tune_open(network, options, output)
+        return
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     target = resolve("cpu", network.threads)
     work = network.imported(target)
@@ -104,6 +108,36 @@ def tune_model(network: Network, options: _Options) -> None:
     for line in summary(built):
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
+
+
+def _tune_open(network: Network, options: _Options, output: Path) -> None:
+    """Tune a network of open axes, and export it."""
+    if options.tasks is not None or options.share is not None:
+        raise click.UsageError("--tasks and --share choose tasks of one size: leave --dim out")
+
+    from loopwright.graph.open.model import OpenModel
+    from loopwright.graph.tuning.tune import tune_model as tune
+
+    built = tune(
+        network.path,
+        network.inputs,
+        minutes=options.minutes,
+        trials=options.trials,
+        effort=options.effort,
+        records=network.records,
+        threads=network.threads,
+        seed=options.seed,
+        transfer=options.transfer,
+        layout=network.layout,
+        sparse=network.sparse,
+        numerics=network.numerics,
+        check=network.check,
+        progress=True,
+        dims=network.bounds,
+    )
+    assert isinstance(built, OpenModel), "there are dims"
+    path = built.export(output)
+    click.echo(f"saved      {path}, {built.library.open_signature}; records in {network.records}")
 
 
 def _chosen(text: str, count: int) -> list[int]:

@@ -32,6 +32,8 @@ class Sized(Protocol):
     def at(self, **sizes: int) -> Workload:
         """The workload for a value of every dim."""
 
+    def __hash__(self) -> int: ...
+
 
 @dataclass(frozen=True, eq=False)
 class Family:

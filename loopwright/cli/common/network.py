@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -17,6 +17,7 @@ from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, 
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
+    from loopwright.graph.open.model import OpenModel
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
     from loopwright.transfer.records.store import Record
@@ -29,6 +30,14 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME=1,3,224,224",
         help="The shape of an input that the network leaves open; once for each.",
+    ),
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=1:512",
+        help="An axis that stays open, and its least and greatest extent; `build` and "
+        "`tune-model` make one library for all. --shape may have its name in place of a number.",
     ),
     THREADS,
     RECORDS,
@@ -57,6 +66,7 @@ class Network:
 
     path: Path
     shapes: tuple[str, ...]
+    dims: tuple[str, ...]
     threads: int | None
     records: Path
     numerics: str
@@ -66,16 +76,30 @@ class Network:
 
     def built(self, policy: str) -> TunedModel:
         """The network compiled by the records there are."""
-        from loopwright.graph.compile.build import build_model
         from loopwright.graph.compile.model import TunedModel
+
+        made = self._built(policy)
+        assert isinstance(made, TunedModel)  # as of all ONNX files
+        return made
+
+    def built_open(self, policy: str) -> OpenModel:
+        """The network of open axes, compiled by the records there are."""
+        from loopwright.graph.open.model import OpenModel
+
+        made = self._built(policy)
+        assert isinstance(made, OpenModel), "there are dims"
+        return made
+
+    def _built(self, policy: str) -> Any:
+        from loopwright.graph.compile.build import build_model
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():
             click.echo(f"note: there is no record store {self.records} yet", err=True)
         with _in_options():
-            made = build_model(
+            return build_model(
                 self.path,
-                _parsed(self.shapes),
+                self.inputs,
                 threads=self.threads,
                 records=self.store,
                 policy=policy,
@@ -84,19 +108,31 @@ class Network:
                 check=self.check,
                 numerics=self.numerics,
                 sparse=self.sparse,
+                dims=self.bounds,
             )
-        assert isinstance(made, TunedModel)  # as of all ONNX files
-        return made
+
+    @property
+    def inputs(self) -> dict[str, Any] | None:
+        """The shapes that were given; sizes of dims where these are named."""
+        return _parsed(self.shapes, self.bounds)
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """Sizes of the dims by name. A shape that names one has it, else an axis of the model
+        has."""
+        return dict(map(_bounds, self.dims))
 
     def imported(self, target: Target) -> Work:
         """The tasks of the network."""
         from loopwright.graph.compile.build import import_model
         from loopwright.graph.tasks import Work
 
+        if self.dims:
+            raise click.UsageError("--dim is for `build` and `tune-model`: give a --shape here")
         with _in_options():
             work = import_model(
                 self.path,
-                _parsed(self.shapes),
+                self.inputs,
                 target,
                 self.layout,
                 self.check,
@@ -128,6 +164,8 @@ class Network:
         words = ["loopwright", "tune-model", str(self.path)]
         for shape in self.shapes:
             words += ["--shape", shape]
+        for bounds in self.dims:
+            words += ["--dim", bounds]
         if self.threads is not None:
             words += ["--threads", str(self.threads)]
         if self.records != STORE:
@@ -163,14 +201,30 @@ def _in_options() -> Iterator[None]:
         raise click.ClickException(f"{error.problem}: give its shape, e.g. {shape}") from error
 
 
-def _parsed(shapes: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+def _parsed(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] | None:
     found = {}
     for text in shapes:
         name, equals, value = text.rpartition("=")
+        parts = value.split(",")
         try:
-            found[name] = tuple(map(int, value.split(",")))
+            found[name] = tuple(dims[p] if p in dims else int(p) for p in parts)
         except ValueError:
             equals = ""
-        if not (name and equals and min(found[name]) > 0):
-            raise click.UsageError(f"--shape {text}: write NAME=1,3,224,224, extents from 1 up")
+        if not (name and equals and all(p in dims or int(p) > 0 for p in parts)):
+            raise click.UsageError(
+                f"--shape {text}: write NAME=1,3,224,224, extents from 1 up, or names of --dim"
+            )
     return found or None
+
+
+def _bounds(text: str) -> tuple[str, Any]:
+    from loopwright.graph.open.source import size_of
+
+    name, equals, value = text.rpartition("=")
+    try:
+        numbers = [int(part) for part in value.split(":")]
+    except ValueError:
+        numbers = []
+    if not (name and equals and len(numbers) in (2, 3)):
+        raise click.UsageError(f"--dim {text}: write NAME=1:512, or NAME=8:512:8 for multiples")
+    return name, size_of(name, numbers)
