@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopwright.graph.compile.build import build_model
+    from loopwright.graph.build import build_model
     from loopwright.graph.compile.model import TunedModel
     from loopwright.graph.compile.relax_pass import apply, lower
     from loopwright.graph.importers.tir import from_tir
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LATER = {
     "TunedModel": "compile.model",
     "apply": "compile.relax_pass",
-    "build_model": "compile.build",
+    "build_model": "build",
     "from_tir": "importers.tir",
     "lower": "compile.relax_pass",
     "tune_model": "tuning.tune",

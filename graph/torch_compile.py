@@ -309,7 +309,7 @@ def _built(
     """A graph as a model of ours, its parameters and buffers inside."""
     import torch
 
-    from loopwright.graph.compile.build import build_model
+    from loopwright.graph.build import build_model
 
     tensors = [n for n, x in enumerate(examples) if n not in weights and hasattr(x, "shape")]
     # As messages call them.

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from loopwright.costmodel.source.model import SourceModel
     from loopwright.explore.budget import Interrupted
     from loopwright.explore.tune import tune
-    from loopwright.graph.compile.build import build_model
+    from loopwright.graph.build import build_model
     from loopwright.graph.importers.tir import from_tir
     from loopwright.graph.tuning.tune import tune_model
     from loopwright.measure.nest import nest
@@ -91,7 +91,7 @@ _LATER = {
     "Library": ("loopwright.codegen.library.library", "Library"),
     "SourceModel": ("loopwright.costmodel.source.model", "SourceModel"),
     "build": ("loopwright.codegen.build", "build"),
-    "build_model": ("loopwright.graph.compile.build", "build_model"),
+    "build_model": ("loopwright.graph.build", "build_model"),
     "either": ("loopwright.codegen.either", "either"),
     "explain": ("loopwright.codegen.build", "explain"),
     "from_tir": ("loopwright.graph.importers.tir", "from_tir"),

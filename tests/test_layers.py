@@ -29,7 +29,7 @@ FLOORS = {
     "measure": ("timing", "machine", "device", "workers", "builder", "runner", "local", "nest"),
     "transfer": ("records", "pretrained"),
     "explore": ("budget", "strategies", "report", "recorder", "session", "finalize", "tune"),
-    "graph": ("network", "importers", "transforms", "tasks", "compile", "tuning"),
+    "graph": ("network", "importers", "transforms", "tasks", "compile", "open", "build", "tuning"),
 }
 """Of each folder, the floors that it has: none imports one that stands behind it."""
 

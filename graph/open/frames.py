@@ -186,18 +186,18 @@ class _Description:
             if value.data is None:
                 self.shapes[value] = tuple(map(self.number, value.shape))
             else:
-                self.tokens.append(_begins(value.data, other.data))
-                self.shapes[value] = other.shape
+                begins = _begins(value.data, other.data)
+                self.tokens.append(begins)
+                self.shapes[value] = other.shape if begins else value.shape
 
     def _step(self, n: int, step: Step, said: Imported) -> None:
         form, work = said.workload.to_numbered_json(), said.workload
         given = (*step.args, *step.outs)
         for tensor, place in zip(form["tensors"], said.inputs, strict=False):
-            value, other = given[place], self._base[given[place]]
-            if value.data is not None and tensor["shape"] == list(value.shape) != list(
-                other.shape
-            ):
-                tensor["shape"] = list(other.shape)
+            value = given[place]
+            own, greatest = list(value.shape), list(self.shapes[value])
+            if value.data is not None and tensor["shape"] == own != greatest:
+                tensor["shape"] = greatest
                 work = Workload.from_json(form)
         offset = view_offset(work)
         self.tokens.append(offset is None)

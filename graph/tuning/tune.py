@@ -20,8 +20,8 @@ from loopwright.explore.recorder import Recorder
 from loopwright.explore.report.callbacks import is_watched
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
+from loopwright.graph.build import build_open
 from loopwright.graph.compile.build import (
-    build_open,
     build_work,
     check_results,
     import_model,

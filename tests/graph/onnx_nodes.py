@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 
 
 def node_model(op, arrays, known=None, results=1, opset=20, order=None, **attributes):

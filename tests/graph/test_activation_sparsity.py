@@ -9,7 +9,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tuning.candidates import VARIANTS, candidates

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.compile.model import TunedModel
 
 torch = pytest.importorskip("torch")

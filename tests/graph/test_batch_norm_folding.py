@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from loopwright.codegen.target import resolve
-from loopwright.graph.compile.build import build_model, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
 from tests.relax import relax_of
 from tests.thin import thinned
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from loopwright.graph.compile.build import build_model, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
 from loopwright.schedule.space import space
 from tests.sketches import derived
 from tests.targets import HERE

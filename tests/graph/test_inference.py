@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from tests.graph.modules import Function
 

@@ -5,7 +5,8 @@ import pytest
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.workload import Workload, tensor_shape
-from loopwright.graph.compile.build import build_model, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers import tir_values
 from loopwright.schedule.space import space

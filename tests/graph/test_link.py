@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 
 pytestmark = pytest.mark.onnx
 X = np.arange(24, dtype=np.float32).reshape(4, 6) + 1

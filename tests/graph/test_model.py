@@ -12,7 +12,8 @@ import loopwright as lw
 from loopwright.codegen.library.linker import RUNTIME
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError, ShapeError, TargetError
-from loopwright.graph.compile.build import build_model, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
 from loopwright.graph.compile.link import link
 from loopwright.graph.errors import ModelError
 from loopwright.graph.network import MOST_ARGUMENTS

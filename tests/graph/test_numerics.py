@@ -6,7 +6,8 @@ import pytest
 import loopwright as lw
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
-from loopwright.graph.compile.build import build_model, build_work, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import build_work, import_model
 from loopwright.graph.errors import ModelError
 from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import OPERATORS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 
 pytestmark = pytest.mark.onnx

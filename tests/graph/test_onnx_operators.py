@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loopwright.dsl.dtypes import epsilon
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 
 pytest.importorskip("onnxruntime")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import OPERATORS
 from loopwright.graph.tuning.tune import tune_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loopwright.dsl.dtypes import numpy_dtype
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from tests.graph.onnx_nodes import computed, node_model
 
 pytestmark = pytest.mark.onnx

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loopwright.codegen.load import load
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]

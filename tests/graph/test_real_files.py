@@ -5,7 +5,7 @@ import importlib.metadata
 import numpy as np
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.compile.model import TunedModel
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.tuning.tune import tune_model

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from loopwright.graph.compile.build import build_model
+from loopwright.graph.build import build_model
 from loopwright.graph.torch_compile import backend
 from loopwright.graph.tuning.tune import tune_model
 
@@ -64,7 +64,7 @@ def built(monkeypatch):
         models.append(build_model(*args, **options))
         return models[-1]
 
-    monkeypatch.setattr("loopwright.graph.compile.build.build_model", keeping)
+    monkeypatch.setattr("loopwright.graph.build.build_model", keeping)
     return models
 
 

@@ -14,7 +14,8 @@ from rich.console import Console
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.graph.compile.build import build_model, build_work, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import build_work, import_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.tuning.candidates import VARIANTS, candidates
 from loopwright.graph.tuning.live_table import LiveTable

@@ -10,7 +10,8 @@ from tvm import relax, te, tirx
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import LibraryError, ShapeError
-from loopwright.graph.compile.build import build_model, import_model
+from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.tuning.tune import tune_model
 from tests.relax import relax_of

@@ -91,7 +91,7 @@ class Network:
         return made
 
     def _built(self, policy: str) -> Any:
-        from loopwright.graph.compile.build import build_model
+        from loopwright.graph.build import build_model
 
         source = click.get_current_context().get_parameter_source("records")
         if source == ParameterSource.COMMANDLINE and not self.records.exists():

@@ -1,0 +1,110 @@
+"""`build_model`: the door for models, of fixed shapes or of open ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loopwright.codegen.target import processor
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.workload import Workload
+from loopwright.graph.compile.build import (
+    build_work,
+    check_results,
+    import_model,
+    runs_here,
+    without_source,
+)
+from loopwright.graph.compile.model import TunedModel
+from loopwright.graph.compile.stored_records import best_record
+from loopwright.graph.compile.vm_fallback import VmModel
+from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.open.model import OpenModel, build_open_model, compared
+from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
+from loopwright.graph.tasks import Work
+from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.target import Target
+from loopwright.transfer.records.store import RecordStore
+
+
+def build_model(  # noqa: PLR0913 - what users choose
+    model: Any,
+    inputs: Inputs = None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    *,
+    threads: int | None = None,
+    records: str | os.PathLike[str] | None = None,
+    policy: str = "exact",
+    name: str = "model",
+    layout: str = "auto",
+    check: bool = True,
+    numerics: str | Numerics = "standard",
+    sparse: bool = False,
+    dims: Dims = None,
+) -> TunedModel | OpenModel | VmModel:
+    """Compile a model by the best records there are, and by default schedules elsewhere.
+
+    A model with open axes becomes an `OpenModel`, one library for all of their sizes. A Relax
+    module with control flow, or with operators that need TVM's run-time, becomes a `VmModel`.
+
+    Parameters
+    ----------
+    model, inputs: as for `read_model`.
+    target, threads: as for `lw.build`.
+    records: path of a record store.
+    policy: whose records may serve, see `transfer.records.lookup.POLICIES`.
+    name: what messages call the library; an exported one is called like its file.
+    layout: "auto" lays images between steps out as suits the steps (`graph.transforms.layout`),
+        "given" as the model says.
+    check: whether to run the model once as compiled and once where it comes from: torch, or for
+        ONNX onnxruntime if that is installed. Results that differ by more than rounding are an
+        error, so what is read wrongly is not returned.
+    numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
+        `dsl.numerics`.
+    sparse: whether records may serve whose programs skip zeros of the data, so that the time of a
+        call depends on it.
+    dims: bounds of axes that stay open, by the names that the model has for them:
+        {"batch": (1, 8), "seq": (1, 512)}. Shapes of `inputs` may have sizes of `lw.dim`, too.
+
+    Raises `ModelError`, `BuildError`.
+    """
+    machine = processor(target, threads)
+    if has_dims(inputs, dims):
+        word = Numerics.of(numerics)
+        source = open_source(model, inputs, dims)
+        return build_open(source, machine, records, policy, name, layout, check, word)
+    work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
+    built = build_work(work, machine, records, policy, name)
+    if check:
+        built = check_results(built, machine, tuned=bool(built.records))
+    return without_source(built)
+
+
+def build_open(
+    source: OpenSource,
+    target: Target,
+    records: str | os.PathLike[str] | None,
+    policy: str,
+    name: str,
+    layout: str,
+    check: bool,
+    numerics: Numerics,
+) -> OpenModel:
+    """A model of open axes, as `build_model` has it."""
+
+    def read(whole: Any, given: Inputs) -> Work:
+        work = import_model(whole, given, target, layout, numerics=numerics)
+        assert isinstance(work, Work), "ONNX models are in the notation"
+        return work
+
+    def known(workload: Workload) -> Config | None:
+        if records is None or not Path(records).exists():
+            return None
+        with RecordStore(records, create=False) as store:
+            found = best_record(store, workload, target, numerics, policy)
+        return None if found is None else found.config
+
+    built = build_open_model(source, read, target, known, name, numerics)
+    return compared(built, read) if check and runs_here(target) else built

@@ -1,0 +1,218 @@
+"""Networks whose axes stay open: one library for all sizes."""
+
+import ctypes
+import pickle
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import loopwright as lw
+from loopwright.__main__ import main
+from loopwright.dsl.errors import RangeError, ShapeError
+from loopwright.graph.errors import ModelError
+from loopwright.graph.open.model import OpenModel
+
+onnx = pytest.importorskip("onnx")
+helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+pytestmark = pytest.mark.onnx
+
+SIZES = (1, 2, 3, 5, 16, 17, 40)
+
+
+def model_of(nodes, inputs, outputs, weights=()):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, T.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, T.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(x, n) for n, x in weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def sentences():
+    """A dense layer, a place's own weights, softmax along the open axis, and a mean over it."""
+    node = helper.make_node
+    numbers = {"zero": 0, "one": 1, "axis": 1, "two": 2}
+    weights = [("W", random(16, 16)), ("P", random(1, 40, 16))]
+    weights += [(name, np.array([value])) for name, value in numbers.items()]
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Slice", ["shape", "one", "two"], ["n"]),
+        node("Slice", ["P", "zero", "n", "axis"], ["places"]),
+        node("MatMul", ["x", "W"], ["h"]),
+        node("Add", ["h", "places"], ["hp"]),
+        node("Transpose", ["hp"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["hp", "t"], ["scores"]),
+        node("Softmax", ["scores"], ["y"], axis=-1),
+        node("ReduceMean", ["hp"], ["mean"], axes=[1], keepdims=0),
+    ]
+    return model_of(nodes, {"x": (1, "n", 16)}, ("y", "mean"), weights)
+
+
+def expected_of_sentences(x):
+    h = x.astype(float) @ random(16, 16) + random(1, 40, 16)[:, : x.shape[1]]
+    scores = h @ h.transpose(0, 2, 1)
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True), h.mean(1)
+
+
+@pytest.fixture(scope="module")
+def built():
+    return lw.build_model(sentences(), dims={"n": (1, 40)}, threads=2)
+
+
+def test_one_library_is_right_at_all_sizes(built):
+    for n in SIZES:
+        x = random(1, n, 16, seed=n)
+        for got, wanted in zip(built(x), expected_of_sentences(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_sizes_with_other_steps_have_a_frame_of_their_own(built):
+    boxes = [[(d.low, d.high) for d in frame.dims] for frame in built.frames]
+    assert boxes[0] == [(2, 40)]
+    assert boxes[1:] == [[(1, 1)]]
+
+
+def test_sizes_that_are_not_allowed_are_refused_before_anything_runs(built):
+    with pytest.raises(RangeError, match=r"n is 41 by axis 1 of x.*takes 1 to 40"):
+        built(random(1, 41, 16))
+    with pytest.raises(ShapeError, match="axis 2 of x"):
+        built(random(1, 4, 15))
+
+
+def test_a_library_is_exported_with_sizes_as_parameters(built, tmp_path):
+    path = built.export(tmp_path / "net.so")
+    assert "int64_t n" in (tmp_path / "net.h").read_text()
+    loaded, x = lw.load(path), random(1, 9, 16)
+    for got, wanted in zip(loaded(x), built(x), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    function = ctypes.CDLL(str(path)).net
+    outs = [np.empty((1, 9, 9), np.float32), np.empty((1, 16), np.float32)]
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, *outs)]
+    assert function(ctypes.c_int64(9), *pointers) == 0
+    np.testing.assert_array_equal(outs[0], built(x)[0])
+    assert function(ctypes.c_int64(41), *pointers) != 0
+
+
+def test_a_library_goes_to_other_processes(built):
+    again, x = pickle.loads(pickle.dumps(built.library)), random(1, 9, 16)
+    np.testing.assert_array_equal(again(x)[0], built(x)[0])
+
+
+def test_extents_that_are_quotients_of_a_size_are_followed():
+    """Strided convolutions, pools and a mean over what they leave."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "W"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["c", "V"], ["d"], pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    weights = [("W", random(8, 3, 3, 3)), ("V", random(8, 8, 3, 3))]
+    model = model_of(nodes, {"x": (1, 3, 16, "w")}, ("c", "y"), weights)
+    made = lw.build_model(model, dims={"w": (8, 60)}, threads=1)
+    assert isinstance(made, OpenModel)
+    for w in (8, 9, 10, 11, 31, 60):
+        x = random(1, 3, 16, w, seed=w)
+        fixed = lw.build_model(model, {"x": x.shape}, threads=1, check=False)
+        for got, wanted in zip(made(x), fixed(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_of_torch_may_have_open_sizes():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(12, 8)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return {"y": torch.relu(y), "sum": y.sum(1)}
+
+    torch.manual_seed(0)
+    net = Net().eval()
+    b, n = lw.dim("b", 2, 4), lw.dim("n", 2, 20)
+    made = lw.build_model(net, (lw.tensor("x", (b, n, 12)),), threads=1)
+    for shape in ((2, 2), (3, 20), (4, 7)):
+        x = torch.randn(*shape, 12)
+        with torch.no_grad():
+            wanted = net(x)
+        for name, got in made(x).items():
+            torch.testing.assert_close(got, wanted[name], rtol=1e-5, atol=1e-5)
+
+
+def test_a_program_of_fixed_shapes_is_told_how_to_open_it():
+    torch = pytest.importorskip("torch")
+    program = torch.export.export(torch.nn.Linear(4, 4), (torch.zeros(2, 4),))
+    with pytest.raises(ModelError, match=r"dynamic_shapes=….*lw\.dim"):
+        lw.build_model(program, dims={"n": (1, 4)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "dims", "words"),
+    [
+        (None, {"m": (1, 4)}, r"axis 1 of input x \(n\) is open.*\{\"n\": \(1, 512\)\}"),
+        (None, {"n": (1, 4), "m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
+        (None, {"n": 4}, r"n is 4: give its least and greatest value"),
+        (None, {"n": (4, 1)}, r"the lower one first"),
+        ({"x": (1, 4)}, {"n": (1, 4)}, r"input x has 3 axes in the model, \(1, 4\) is given"),
+    ],
+)
+def test_bounds_that_do_not_fit_are_told_what_to_do(inputs, dims, words):
+    with pytest.raises(ModelError, match=words):
+        lw.build_model(sentences(), inputs, dims=dims)
+
+
+def test_an_operator_of_fixed_sizes_is_named():
+    nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    with pytest.raises(ModelError, match=r"NonZero"):
+        lw.build_model(model_of(nodes, {"x": ("n", 4)}, ("y",)), dims={"n": (2, 8)})
+
+
+def test_records_of_some_sizes_are_used(tmp_path):
+    store, lines = tmp_path / "r.db", []
+    model = model_of(
+        [helper.make_node("MatMul", ["x", "W"], ["y"])],
+        {"x": ("n", 32)},
+        ("y",),
+        [("W", random(32, 24))],
+    )
+    made = lw.tune_model(
+        model, dims={"n": (8, 32)}, trials=6, records=store, tell=lines.append, threads=1
+    )
+    assert isinstance(made, OpenModel)
+    assert [line for line in lines if line.startswith("at n=")] == ["at n=32:", "at n=8:"]
+    x = random(19, 32)
+    np.testing.assert_allclose(made(x), x @ random(32, 24), rtol=1e-5, atol=1e-5)
+
+
+def test_the_command_line_builds_for_all_sizes(tmp_path):
+    path, out = tmp_path / "net.onnx", tmp_path / "net.so"
+    onnx.save(sentences(), path)
+    words = ["build", str(path), "--dim", "n=2:40", "-o", str(out), "--no-check"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert "n: 2 to 40" in result.output
+    x = random(1, 7, 16)
+    wanted = expected_of_sentences(x)[0]
+    np.testing.assert_allclose(lw.load(out)(x)[0], wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("words", ["n", "n=1", "n=a:b", "n=1:2:3:4"])
+def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
+    path = tmp_path / "net.onnx"
+    onnx.save(sentences(), path)
+    result = CliRunner().invoke(main, ["build", str(path), "--dim", words])
+    assert result.exit_code == 2
+    assert "write NAME=1:512" in result.output
