@@ -135,6 +135,7 @@ class PrioritySampling(Decoder):
         return total if self.key == "joint" else total / depth
 
 
+@dataclass(frozen=True)
 class BestFirst(Decoder):
     """The most probable sequences, exactly, in order: no continuation is likelier than its
     prefix."""
