@@ -6,8 +6,7 @@ Needs torch, which is imported when a model first learns or is loaded.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +21,7 @@ from loopwright.costmodel.models.file import (
     numbers_to_text,
 )
 from loopwright.costmodel.models.losses import LOSSES, checked_objective, relative
+from loopwright.costmodel.models.torch_threads import one_thread
 from loopwright.costmodel.models.tree_batch import TreeBatch
 from loopwright.packages import optional
 
@@ -113,7 +113,7 @@ class TreeGRU(StoredModel):
         network = self._new(features)
         records = Records(features, costs, groups, self._columns)
         chosen = rng.permutation(len(features))[:_EXPLAINED]
-        with _one_thread():
+        with one_thread():
             learn(network, records, self.objective, training, rng)
             matter = explained(network, features[chosen], self._columns)
         self._shares = dict(zip(self._columns, (matter / (matter.sum() or 1.0)).tolist()))
@@ -146,7 +146,7 @@ class TreeGRU(StoredModel):
             return self._random.predict(features)
         from loopwright.costmodel.models.tree_training import predicted
 
-        with _one_thread():
+        with one_thread():
             return -predicted(self._network, features, self._columns)
 
     def describe(self) -> str:
@@ -180,19 +180,6 @@ class TreeGRU(StoredModel):
         model._network = model._empty()
         model._network.load_state_dict(weights)
         return model
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute with one thread within. Operations are small, so that more than one gains
-    little, and loses much where something else runs: they wait for each other, spinning."""
-    torch = _torch()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _torch() -> Any:

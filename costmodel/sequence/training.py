@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.torch_threads import one_thread
 from loopwright.costmodel.sequence.description import Floats
 from loopwright.costmodel.sequence.examples import Batch, Group, batch, vocabulary
 from loopwright.costmodel.sequence.model import SequenceModel
@@ -21,6 +22,7 @@ _GROUPS, _SEQUENCES = 16, 384
 _RATE, _DECAY, _CLIP = 3e-3, 1e-2, 1.0
 
 
+@one_thread()
 def train(
     groups: Sequence[Group], steps: int = 1500, seed: int = 0, width: int = WIDTH
 ) -> SequenceModel:

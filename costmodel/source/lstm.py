@@ -12,6 +12,7 @@ import numpy as np
 
 from loopwright.costmodel.model import Floats, Integers, ModelError
 from loopwright.costmodel.models.file import numbers_of_text, numbers_to_text
+from loopwright.costmodel.models.torch_threads import one_thread
 from loopwright.costmodel.source.batch import Batch
 from loopwright.packages import optional
 
@@ -30,6 +31,7 @@ class LSTMClassifier:
         self._sizes: tuple[int, int, int] = (0, 0, 0)
         self._network: Any = None
 
+    @one_thread()
     def fit(self, batch: Batch, classes: Integers, weights: Floats, groups: Integers) -> None:
         """Learn the classes of a batch; groups do not matter to it."""
         network = _module()

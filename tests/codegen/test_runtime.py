@@ -143,7 +143,7 @@ def test_a_library_that_is_dropped_is_unloaded():
     first = kernels.matmul()  # may stay, to lend its threads
     code, signature = kernels.matmul_object(24, 16, 12, False), first.signature
     before = mapped()
-    for _ in range(5):
+    for _ in range(2):
         lib = Library.from_object(code, signature)
         lib(*matrices())
         assert mapped() == before + 1

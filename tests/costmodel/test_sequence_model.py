@@ -209,7 +209,7 @@ def test_training_learns_which_configs_are_good():
     grammar = Grammar(table((4, 4, 4)))
     every = [(0, 0, *c) for c in itertools.product(range(4), repeat=3)]
     costs = [1 + 0.05 * (abs(s[2] - s[3]) + abs(s[4] - 2)) for s in every]
-    model = train([Group.of(grammar, every, costs)], steps=300, width=32)
+    model = train([Group.of(grammar, every, costs)], steps=200, width=32)
     found = samples(model, grammar, BestFirst(), 4)
     assert {s.sequence for s in found} == {(0, 0, n, n, 2) for n in range(4)}
 

@@ -76,7 +76,7 @@ def test_a_model_learns_from_text_and_its_file_predicts_the_same(kind, tmp_path,
         pytest.importorskip("torch")
         from loopwright.costmodel.source.lstm import LSTMClassifier
 
-        monkeypatch.setattr(LSTMClassifier, "epochs", 12)
+        monkeypatch.setattr(LSTMClassifier, "epochs", 7)
     sources, labels = corpus(130)
     auxiliary = np.arange(130.0)[:, None] % 7
     learned = lw.SourceModel(kind).fit(sources, labels, auxiliary, groups=np.arange(130) // 5)

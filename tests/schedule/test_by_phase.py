@@ -173,7 +173,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", thinned(CASES, keep=3))
+@pytest.mark.parametrize("name", thinned(CASES, keep=6))
 def test_phases_equal_the_oracle(name):
     made = CASES[name]()
     workload = lw.workload(*made) if isinstance(made, tuple) else lw.workload(made)
