@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +16,18 @@ from loopwright.dsl.size import Dim
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.fit import Array
 from loopwright.schedule.open.program import OpenProgram, grids, open_program
+from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 MOST_PROGRAMS = 24
 """Programs in one library, as variants.c has."""
 
+_TILE = "tile"  # what the names of knobs of register tiles begin with
+_LARGER = 8.0  # a size above those that a program was made for is that much farther from it
+_FEW = 8  # rows, which one register tile has
 _APART = 4  # times as large: from one size that has its own program to the next
 
 
@@ -50,13 +56,19 @@ _WIDE = 1.5  # times as large as its least size is the greatest one of a program
 
 def cover(workload: Sized, target: Target, choose: Choose, apart: int = _APART) -> Cover:
     """Programs for sizes of which each is `apart` times as large as the next, and for those that
-    are left. Of the programs that are right for a size, that one is chosen whose own is nearest.
+    are left. Of the programs that are right for a size, the next larger one is chosen: its blocks
+    hold all of the smaller loops. Constants are laid out in one way for all, where that can be.
 
     Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
     """
     programs: list[OpenProgram] = []
     for sizes in spread(workload.dims, apart):
-        _add(programs, workload, target, choose(sizes), sizes)
+        configs = choose(sizes)
+        if programs and programs[0].tree.constants:
+            if not programs[0].takes(sizes) and _few(sizes):
+                continue  # each number of rows gets a program
+            configs = _laid_out_as(programs[0], configs)
+        _add(programs, workload, target, configs, sizes)
     return completed(workload, target, programs, choose)
 
 
@@ -76,14 +88,56 @@ def completed(
         nearest = [_smaller(dims, left, 2), left]
         if len(made) >= MOST_PROGRAMS // 3:
             nearest.insert(0, _least(dims, left))
-        for sizes in nearest:
-            one = _widest(workload, target, choose(sizes), sizes)
+        tries: list[tuple[dict[str, int], Iterable[Config]]] = []
+        tries.append((left, _clipped(workload, made, left)))
+        tries += [(sizes, choose(sizes)) for sizes in nearest]
+        for sizes, configs in tries:
+            one = _widest(workload, target, configs, sizes)
             if one is not None and one.takes(left):
                 made.append(one)
                 break
         else:
             raise ConfigError(f"no program for {left} has a form for other sizes too")
     return Cover(dims, tuple(made), rules(dims, made))
+
+
+def _laid_out_as(first: OpenProgram, configs: Iterable[Config]) -> Iterator[Config]:
+    """Configs, before each the one with the vector tiles of a program, by which it lays constants
+    out."""
+    known = dict(first.config.values)
+    for config in configs:
+        if config.sketch == first.config.sketch:
+            yield replace(
+                config,
+                values=tuple(
+                    (name, (*value[:-1], known[name][-1]) if name.startswith(_TILE) else value)
+                    for name, value in config.values
+                ),
+            )
+        yield config
+
+
+def _clipped(
+    workload: Sized, programs: Sequence[OpenProgram], sizes: Mapping[str, int]
+) -> Iterator[Config]:
+    """The config of the program for the next larger sizes, its register tiles no larger than the
+    loops are here: few rows go over the weights once."""
+    nearest = min(programs, key=lambda p: _distance(p, sizes), default=None)
+    if nearest is None or not (nearest.tree.constants and _few(sizes)):
+        return
+    sketch, values = nearest.sketch, dict(nearest.config.values)
+    with contextlib.suppress(ConfigError):
+        made = retargeted(sketch, workload.at(**sizes), nearest.target, nearest.config)
+        for nest, leader in zip(made.nests, made.knobs_of, strict=True):
+            if (name := f"{_TILE}{leader}") in values:
+                ends = map(extent, nest.tile)
+                values[name] = tuple(min(*p) for p in zip(values[name], ends, strict=True))
+        yield replace(nearest.config, values=tuple(values.items()))
+
+
+def _few(sizes: Mapping[str, int]) -> bool:
+    """Return whether so few rows are left that reading the constants is most of the time."""
+    return max(sizes.values()) <= _FEW
 
 
 def _add(
@@ -178,9 +232,9 @@ def rules(
 ) -> tuple[Rule, ...]:
     """Rules for all sizes, at most one program for each cell of a grid.
 
-    The grid has lines where some program begins or ends to be right, between the sizes that
+    The grid has lines where some program begins or ends to be right, behind the sizes that
     programs were made for, and before the sizes of `more`. `best` chooses among the numbers of
-    programs that are right for a cell, given its middle; the nearest one if None.
+    programs that are right for a cell, given its middle; the next larger one if None.
     """
     choose = best or (lambda able, sizes: min(able, key=lambda k: _distance(programs[k], sizes)))
     lines = [_lines(d, at, programs, (more or {}).get(d.name, ())) for at, d in enumerate(dims)]
@@ -207,9 +261,10 @@ def rules(
 
 
 def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
-    """How far sizes are from those that a program was made for, in the logarithm."""
+    """How far sizes are from those that a program was made for, in the logarithm; larger ones
+    count more, as they do not fit its blocks."""
     return min(
-        sum(abs(math.log(sizes[name] / size)) for name, size in own.items())
+        sum(max(d, -_LARGER * d) for d in (math.log(n / sizes[name]) for name, n in own.items()))
         for own in program.made_for
     )
 
@@ -218,7 +273,7 @@ def _lines(known: Dim, at: int, programs: Sequence[OpenProgram], more: Sequence[
     """Where the cells of a dim begin, and the first size behind the last one."""
     step = known.multiple
     own = sorted({sizes[known.name] for p in programs for sizes in p.made_for})
-    between = [math.isqrt(a * b) // step * step for a, b in itertools.pairwise(own)]
+    between = [size + step for size in own]
     ends = (e for p in programs for e in (p.dims[at].low, p.dims[at].high + step))
     found = {known.low, known.high + step, *ends, *between, *more}
     return sorted(f for f in found if known.low <= f <= known.high + step)

@@ -25,15 +25,21 @@ Number = Callable[[Any], Any]
 
 
 def without_hints(tree: Tree) -> Tree:
-    """A tree without prefetches, whose places follow sizes in ways of their own, and the loops
-    that hold nothing else."""
+    """A tree without prefetches, and the loops that hold nothing else."""
 
     def changed(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        made = (replace(s, body=changed(s.body)) if isinstance(s, Loop) else s for s in body)
-        kept = [s for s in made if not isinstance(s, Prefetch)]
-        return tuple(s for s in kept if not isinstance(s, Loop) or s.body)
+        kept = (s for s in body if not _is_hint(s))
+        return tuple(replace(s, body=changed(s.body)) if isinstance(s, Loop) else s for s in kept)
 
     return replace(tree, prepare=changed(tree.prepare), body=changed(tree.body))
+
+
+def _is_hint(part: Any) -> bool:
+    """Return whether a statement only prefetches. The places of hints follow sizes in ways of
+    their own, so they are no part of a structure, and stay those of one size."""
+    if isinstance(part, Loop):
+        return bool(part.body) and all(map(_is_hint, part.body))
+    return isinstance(part, Prefetch)
 
 
 def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
@@ -89,8 +95,8 @@ class _Visit:
             self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
             return x
         if isinstance(x, tuple):
-            self.tokens.append(len(x))
-            parts = tuple(map(self, x))
+            self.tokens.append(sum(not _is_hint(y) for y in x))
+            parts = tuple(y if _is_hint(y) else self(y) for y in x)
             return tuple(y for y in parts if not self.prune or not _never_runs(y))
         if isinstance(x, Expr) and not isinstance(x, (Load, Position)):
             return self._expression(x)

@@ -102,7 +102,7 @@ class _Opening(Unification):
             tree = self._lowered(sizes)
         except ConfigError:
             return None
-        return structure(tree) if legal(tree).all() else None
+        return structure(tree) if legal(without_hints(tree)).all() else None
 
     def _lowered(self, sizes: Mapping[str, int]) -> Tree:
         """The tree of the config at some sizes, loops that do not run included."""
@@ -112,7 +112,7 @@ class _Opening(Unification):
         sketch = replace(sketch, nests=nests)
         values = {name: tuple(choice) for name, choice in self.config.values}
         made = lower_columns(sketch, self.target, values, 1)
-        return without_hints(made.row(0, prune=False))
+        return made.row(0, prune=False)
 
     def _open_sums(self, dims: tuple[Dim, ...]) -> set[int]:
         """The numbers of the nests whose sums have other lengths at other sizes. They are not cut
@@ -128,8 +128,9 @@ class _Opening(Unification):
 
     def _verify(self, dims: tuple[Dim, ...], tree: Tree) -> None:
         """Prove the tree's subscripts at every size of the box. Raises `ConfigError`."""
+        plain = without_hints(tree)
         for grid, n in grids(dims):
-            if not legal(at_sizes(tree, grid, n)).all():
+            if not legal(at_sizes(plain, grid, n)).all():
                 raise ConfigError(f"{self.config} leaves its buffers at some size")
 
 
