@@ -62,24 +62,28 @@ _SQRT_HALF_BITS = 0x3F3504F3
 
 
 def exp(x: Expr, bind: Bind) -> Expr:
-    """e^x within 1.3 ulp, denormal results included; exactly 0 from -104 down."""
-    return _exp_shifted(x, 89.0, 0, bind)
+    """e^x within 1.3 ulp, denormal results included; exactly 0 below -104."""
+    y, is_zero = _without_underflow(x, -104.0, bind)
+    return _unless(is_zero, _exp_shifted(y, 89.0, 0, bind))
 
 
 def exp_scaled(x: Expr, bind: Bind) -> Expr:
     """The same, where the machine multiplies by 2^n in one instruction."""
-    rounded, r = _reduce(clamp(x, -104.0, 89.0, bind), 0, bind)
+    y, is_zero = _without_underflow(x, -104.0, bind)
+    rounded, r = _reduce(at_most(y, 89.0, bind), 0, bind)
     n = bits(rounded) - integer(_ROUNDER_BITS)
-    return tirx.call_llvm_pure_intrin("float32", "llvm.ldexp", _exp_of_remainder(r), n)
+    scaled = tirx.call_llvm_pure_intrin("float32", "llvm.ldexp", _exp_of_remainder(r), n)
+    return _unless(is_zero, scaled)
 
 
 def exp2(x: Expr, bind: Bind) -> Expr:
-    """2^x within 1.6 ulp, denormal results included; exactly 0 from -151 down."""
-    x = clamp(x, -151.0, 129.0, bind)
+    """2^x within 1.6 ulp, denormal results included; exactly 0 below -151."""
+    y, is_zero = _without_underflow(x, -151.0, bind)
+    x = at_most(y, 129.0, bind)
     rounder = number(_ROUNDER + 2 * BIAS)
     rounded = bind(x + rounder)
     r = bind((x - bind(rounded - rounder)) * number(math.log(2)))
-    return _scaled(_exp_of_remainder(r), bits(rounded), bind)
+    return _unless(is_zero, _scaled(_exp_of_remainder(r), bits(rounded), bind))
 
 
 def expm1(x: Expr, bind: Bind) -> Expr:
@@ -235,9 +239,21 @@ def _wide_log2(a: Expr, bind: Bind) -> Expr:
     return tirx.Select(wide < double(math.inf), value, wide)
 
 
+def _without_underflow(x: Expr, low: float, bind: Bind) -> tuple[Expr, Expr]:
+    """x, or 0 below `low`, and whether it is. A product that underflows takes a hundred cycles, as
+    masked scores would that are far below all others."""
+    x = bind(x)
+    is_zero = x < number(low)
+    return bind(tirx.Select(is_zero, number(0.0), x)), is_zero
+
+
+def _unless(is_zero: Expr, value: Expr) -> Expr:
+    return tirx.Select(is_zero, number(0.0), value)
+
+
 def _exp_shifted(x: Expr, high: float, shift: int, bind: Bind) -> Expr:
-    """2^shift e^x, for x up to `high`."""
-    rounded, r = _reduce(clamp(x, -104.0, high, bind), 2 * BIAS + shift, bind)
+    """2^shift e^x, for x up to `high` and above -104."""
+    rounded, r = _reduce(at_most(x, high, bind), 2 * BIAS + shift, bind)
     return _scaled(_exp_of_remainder(r), bits(rounded), bind)
 
 
