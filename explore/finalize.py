@@ -18,6 +18,7 @@ from loopwright.explore.significance import (
     judge,
     ratio,
 )
+from loopwright.explore.strategies.sampled import Sampled
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
 from loopwright.explore.zero_shot import ZeroShot
@@ -322,10 +323,10 @@ def unmeasured(session: Session, tuner: Tuner) -> Tuned:
     if session.ranked():
         return _result(session, _uncompared(session), "nothing was measured")
     config, end = session.space.default, "the default schedule, nothing was measured"
-    if isinstance(tuner.strategy, ZeroShot):
+    if isinstance(tuner.strategy, ZeroShot | Sampled):
         with session.watch.part("choosing"):
             tuner.tell([m.config for m in earlier], [math.inf for _ in earlier])
-            chosen = tuner.strategy.encoded.configs(tuner.strategy.choose(1))
+            chosen = tuner.strategy.encoded.configs(tuner.strategy.choose())
             config = chosen[0] if chosen else config  # there may be none that is new
         end = "chosen by a global model, nothing was measured"
     if any(m.config == config for m in earlier):  # all of these failed

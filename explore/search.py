@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
@@ -23,14 +24,21 @@ from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Mask, Points
 from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
-from loopwright.explore.tuner import MODELLED, StrategyLike, Tuner, check_seed
+from loopwright.explore.tuner import MODELLED, PROPOSED, StrategyLike, Tuner, check_seed
 from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, DeviceError, Measurement, TimeUpError
 from loopwright.measure.tabular import TabularDevice
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
-from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
+from loopwright.transfer.pretrained.base import (
+    AUTO,
+    Transfer,
+    check_transfer,
+    find_base,
+    find_proposer,
+    is_sequence,
+)
 from loopwright.transfer.records.store import RecordStore
 
 SHARE, MOST = 0.25, 64
@@ -38,6 +46,8 @@ SHARE, MOST = 0.25, 64
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
 GO_ON = ("gbt", "mlp", "blend")
 """The models that go on from the shipped one: they rank, by the features that it reads."""
+POLICY = "policy"
+"""The model that chooses decision by decision: the strategy "sampled"."""
 ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
 """Precision of measurements when there is no time."""
 
@@ -73,6 +83,7 @@ def search(
     """`tune` of fixed shapes with a budget, of which what the watch shows is used already, on a
     device, which stays open."""
     watch = watch or Stopwatch()
+    options = _proposed(options, budget)
     with ExitStack() as stack, watch.part("starting"):
         device.admit(workload)
         device.until(watch.began + 60 * budget.minutes)
@@ -84,6 +95,19 @@ def search(
     if result.end == INTERRUPTED:
         raise Interrupted(result)
     return result
+
+
+def _proposed(options: TuneOptions, budget: Budget) -> TuneOptions:
+    """The options with the strategy "sampled" where they ask for it in another way: by the model
+    "policy", or by a file of a sequence model without time to learn a cost model."""
+    strategy, policy = options.strategy, options.model == POLICY
+    if policy and strategy not in PROPOSED:
+        raise TuningError(
+            f"model={POLICY!r} chooses by itself, so strategy={strategy!r} cannot ask it: give "
+            "strategy='sampled', or none"
+        )
+    hasty = budget.zero_shot and strategy == "annealing" and is_sequence(options.transfer)
+    return replace(options, strategy="sampled", model="gbt") if policy or hasty else options
 
 
 def _search(
@@ -103,9 +127,9 @@ def _search(
         session = Session(workload, points, device, store, budget, callbacks, seed, watch)
         session.preparing = preparing
         with _shown(session):
-            base = _base(session, options)
             strategy = options.strategy
-            if budget.zero_shot:
+            base = None if strategy == "sampled" else _base(session, options)
+            if budget.zero_shot and strategy != "sampled":
                 strategy = _zero_shot(session, strategy, base)
             tuner = Tuner(
                 EncodedSpace(points, _legal(device, points)),
@@ -114,7 +138,7 @@ def _search(
                 seed,
                 schedule=options.schedule,
                 base=base,
-                begin=_begin(session) if strategy == "transfer" else None,
+                begin=_begin(session, strategy, options.transfer),
             )
             if not budget.trials:
                 return unmeasured(session, tuner)
@@ -153,7 +177,9 @@ def algorithm_1(
 
 def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
-    transfer, strategy, model = options.transfer, options.strategy, options.model
+    strategy, model = options.strategy, options.model
+    beside = strategy == "annealing" and is_sequence(options.transfer)
+    transfer = AUTO if beside else options.transfer
     fits = strategy in MODELLED and isinstance(model, str) and model != "random"
     if transfer == AUTO:
         if not fits or isinstance(session.device, TabularDevice):
@@ -174,7 +200,20 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     return base.model
 
 
-def _begin(session: Session) -> Config | None:
+def _begin(
+    session: Session, strategy: StrategyLike, transfer: Transfer
+) -> Config | SequenceModel | None:
+    """What a search begins with: another machine's best config, or a sequence model, which
+    annealing has only where the file of one is given."""
+    if strategy == "transfer":
+        return _elsewhere(session)
+    if strategy == "sampled" or (strategy == "annealing" and is_sequence(transfer)):
+        with session.watch.part("starting"):
+            return find_proposer(transfer, session.device.target)
+    return None
+
+
+def _elsewhere(session: Session) -> Config | None:
     """Best config of another machine, the nearest first, if there are records of any."""
     if session.store is None:
         return None

@@ -10,6 +10,7 @@ from loopwright.costmodel.features.representation import Representation
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.models.registry import make_model
+from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.annealing import Annealing, Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace
@@ -17,6 +18,7 @@ from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.grid import GridSearch
 from loopwright.explore.strategies.random_search import RandomSearch
+from loopwright.explore.strategies.sampled import Sampled
 from loopwright.explore.strategies.strategy import Strategy
 from loopwright.explore.strategies.transfer_search import TransferSearch
 from loopwright.schedule.sketch.sketch import Config
@@ -24,9 +26,11 @@ from loopwright.schedule.space import Space
 
 StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 
-STRATEGIES = ("annealing", "transfer", "random", "grid", "genetic")
+STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
 MODELLED = ("annealing", "transfer")
 """Strategies that ask a cost model."""
+PROPOSED = ("annealing", "sampled")
+"""Strategies that a sequence model proposes points to."""
 _SEEDS = 1 << 63
 """The first one that is refused."""
 
@@ -65,7 +69,7 @@ class Tuner:
         representation: Representation | None = None,
         schedule: Schedule | None = None,
         base: StoredModel | None = None,
-        begin: Config | None = None,
+        begin: Config | SequenceModel | None = None,
     ) -> None:
         """
         Parameters
@@ -81,10 +85,11 @@ class Tuner:
         schedule: the numbers of annealing.
         base: the global model of Eq. 4, which a model that is named goes on from; see
             `transfer.pretrained.base.find_base`.
-        begin: where "transfer" begins, such as what was best on another machine.
+        begin: what a search begins with: "transfer" with a config, such as what was best on
+            another machine; "annealing" with samples of a sequence model, which "sampled" needs.
 
-        Raises `TuningError` for an unknown strategy or a seed that cannot be, or where another
-        strategy is told where to begin, `ConfigError` if that is not of the space, `ModelError`
+        Raises `TuningError` for an unknown strategy or a seed that cannot be, or where a strategy
+        cannot begin with what it is given, `ConfigError` if that is not of the space, `ModelError`
         for an unknown model, or one that the schedule's acquisition cannot ask.
         """
         check_seed(seed)
@@ -92,8 +97,14 @@ class Tuner:
         self.space = encoded.space
         self.configs: list[Config] = []
         self.costs: list[float] = []
-        if begin is not None and strategy != "transfer":
+        if isinstance(begin, Config) and strategy != "transfer":
             raise TuningError(f"begin = {begin} is for strategy='transfer', not {strategy!r}")
+        proposer = begin if isinstance(begin, SequenceModel) else None
+        if proposer and strategy not in PROPOSED:
+            raise TuningError(
+                f"begin = a {proposer.describe()} is for strategy='sampled' or 'annealing', not "
+                f"{strategy!r}"
+            )
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
         if callable(strategy):
@@ -102,10 +113,17 @@ class Tuner:
             trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1, base)
             features = Features(self.space, representation or trained.reads)
             if strategy == "annealing":
-                self.strategy = Annealing(encoded, rng, trained, features, schedule)
+                self.strategy = Annealing(encoded, rng, trained, features, schedule, proposer)
             else:
-                first = None if begin is None else encoded.points([begin])
+                first = encoded.points([begin]) if isinstance(begin, Config) else None
                 self.strategy = TransferSearch(encoded, rng, trained, features, schedule, first)
+        elif strategy == "sampled":
+            if proposer is None:
+                raise TuningError(
+                    "strategy='sampled' needs a sequence model, and this target has none: "
+                    "give transfer= a file of `loopwright model train --model sequence`"
+                )
+            self.strategy = Sampled(encoded, rng, proposer)
         elif strategy in (baselines := _baselines()):
             self.strategy = baselines[strategy](encoded, rng)
         else:

@@ -51,7 +51,7 @@ class ZeroShot(Strategy):
         self.model, self.sketches, self.kept = model, sketches, kept
         self._features = Features(encoded.space, model.reads)
 
-    def choose(self, n: int) -> Points:
+    def choose(self, n: int = 1) -> Points:
         """The `n` points, or a few less, that the model likes best and that differ; the first is
         its choice."""
         points = self.encoded.defaults(self.sketches)

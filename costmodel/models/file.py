@@ -30,6 +30,8 @@ _KINDS = {
     "ensemble": ("loopwright.costmodel.models.ensemble", "Ensemble"),
 }
 """The classes that read what is in files, imported when they are needed."""
+SEQUENCE = "sequence"
+"""The kind of a sequence model, which scores nothing and has a class of its own."""
 
 _MALFORMED = (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Errors that JSON of another shape ends in; RuntimeError is torch's, and that of deep nesting."""
@@ -83,7 +85,13 @@ class StoredModel(CostModel):
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """The model in a file, of whatever kind. Raises `ModelError` for anything else."""
     path = Path(path)
-    return _unpacked(path, *read_model(path))
+    kind, content = read_model(path)
+    if kind == SEQUENCE:
+        raise ModelError(
+            f"{path} holds a sequence model, which proposes configs and scores none: give it to "
+            'strategy="sampled" or model="policy"'
+        )
+    return _unpacked(path, kind, content)
 
 
 def checked_base(base: StoredModel | None, reads: str) -> StoredModel | None:
@@ -162,7 +170,7 @@ def read_model(
                 f"reads {_FORMAT!r}, schema {_SCHEMA}: train and save the model again"
             )
         found: str = data["kind"]
-        if (found not in _KINDS and found != kind) or found != (kind or found):
+        if found not in (*_KINDS, SEQUENCE, kind) or found != (kind or found):
             raise ModelError(f"{path} holds a model of kind {found!r}, not {kind or list(_KINDS)}")
         if data["sha256"] != _digest(data["content"]):
             raise ModelError(f"{path} is damaged (its checksum is wrong): get or save it again")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,24 @@ def weighted(grammar: Grammar, sequences: Sequence[Prefix], weights: Floats) -> 
     return Group(grammar.context, tuple(found), chosen, shares.astype(np.float32))
 
 
+class Vocabulary:
+    """Words by number, from 1, and the words of decisions as numbers."""
+
+    def __init__(self, words: Mapping[str, int]) -> None:
+        self.words = words
+        self._known: dict[Decision, Integers] = {}
+
+    def numbers(self, decision: Decision) -> Integers:
+        """The words of each choice, 0 for an unknown one, padded with -1."""
+        if decision not in self._known:
+            every = decision.described.words
+            found = np.full((len(every), max(map(len, every))), -1, np.int64)
+            for row, own in zip(found, every, strict=True):
+                row[: len(own)] = [self.words.get(w, 0) for w in own]
+            self._known[decision] = found
+        return self._known[decision]
+
+
 def vocabulary(groups: Sequence[Group]) -> dict[str, int]:
     """Numbers of the words that more than one group has, or the only one, from 1."""
     counts: Counter[str] = Counter()
@@ -103,35 +121,35 @@ class Batch:
 
 
 def batch(
-    groups: Sequence[Group], vocabulary: dict[str, int], each: int, rng: np.random.Generator
+    groups: Sequence[Group], vocabulary: Vocabulary, each: int, rng: np.random.Generator
 ) -> Batch:
     """A batch of `each` sequences of every group, drawn by weight."""
     first: dict[Decision, int] = {}
     numbers: list[Floats] = []
-    words: list[list[int]] = []
+    words: list[Integers] = []
     steps: list[list[tuple[int, int, int]]] = []
+    size = 0
     for group in groups:
         for place in rng.choice(len(group.weights), each, p=_shares(group.weights)).tolist():
             own = []
             for decision, choice in zip(group.decisions[place], group.chosen[place]):
                 if decision not in first:
-                    first[decision] = len(words)
+                    first[decision] = size
+                    size += len(decision.allowed)
                     numbers.append(decision.described.numbers)
-                    for some in decision.described.words:
-                        words.append([vocabulary.get(w, 0) for w in some])
+                    words.append(vocabulary.numbers(decision))
                 own.append((first[decision], len(decision.allowed), choice))
             steps.append(own)
     longest, count = max(map(len, steps)), len(steps)
     taken = np.full((longest, count), -1, np.int64)
     scored, row = [], []
     for n, own in enumerate(steps):
-        for t, (start, size, choice) in enumerate(own):
+        for t, (start, among, choice) in enumerate(own):
             taken[t, n] = start + choice
-            scored.append(np.arange(start, start + size))
-            row.append(np.full(size, t * count + n))
-    padded = np.full((len(words), max(map(len, words))), -1, np.int64)
-    for n, known in enumerate(words):
-        padded[n, : len(known)] = known
+            scored.append(np.arange(start, start + among))
+            row.append(np.full(among, t * count + n))
+    widest = max(known.shape[1] for known in words)
+    padded = [np.pad(w, ((0, 0), (0, widest - w.shape[1])), constant_values=-1) for w in words]
     contexts = [group.context for group in groups]
     return Batch(
         np.concatenate([c.axes for c in contexts]),
@@ -139,7 +157,7 @@ def batch(
         np.stack([c.machine for c in contexts]),
         np.repeat(np.arange(len(contexts)), each),
         np.concatenate(numbers),
-        padded,
+        np.concatenate(padded),
         taken,
         np.concatenate(scored),
         np.concatenate(row),

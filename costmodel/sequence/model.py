@@ -11,6 +11,7 @@ import numpy as np
 
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.file import (
+    SEQUENCE,
     numbers_of_text,
     numbers_to_text,
     read_model,
@@ -21,8 +22,6 @@ from loopwright.costmodel.sequence.description import Floats
 from loopwright.costmodel.sequence.grammar import Decision, Grammar, Prefix
 from loopwright.costmodel.sequence.network import Embedded, Network
 
-KIND = "sequence"
-"""The kind of such a model in its file."""
 VERSION = 1
 """Version of the description of choices; a file of another one means something else."""
 
@@ -72,12 +71,12 @@ class SequenceModel:
         parameters = {n: numbers_to_text(p) for n, p in self.network.parameters.items()}
         words = list(self.network.words)
         content = {"version": VERSION, "words": words, "parameters": parameters}
-        write_model(path, KIND, content | {"about": self.about})
+        write_model(path, SEQUENCE, content | {"about": self.about})
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> SequenceModel:
         """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, KIND)
+        _, content = read_model(path, SEQUENCE)
         if content.get("version") != VERSION:
             raise ModelError(
                 f"{path} describes choices as version {content.get('version')} does, this is "

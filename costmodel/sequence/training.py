@@ -11,22 +11,29 @@ import torch
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.torch_threads import one_thread
 from loopwright.costmodel.sequence.description import Floats
-from loopwright.costmodel.sequence.examples import Batch, Group, batch, vocabulary
+from loopwright.costmodel.sequence.examples import Batch, Group, Vocabulary, batch, vocabulary
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import SCALE, Network, shapes
 
 WIDTH = 96
 """Numbers of the state."""
-_GROUPS, _SEQUENCES = 16, 384
-"""Groups and sequences of a batch, at most."""
+_GROUPS, _SEQUENCES, _EACH = 16, 384, 64
+"""Groups and sequences of a batch, and sequences of a group, at most."""
+_STEPS, _OF_GROUP = 1500, 30
+"""Batches, at most, and for each group; few groups are soon learned by heart."""
 _RATE, _DECAY, _CLIP = 3e-3, 1e-2, 1.0
 
 
 @one_thread()
 def train(
-    groups: Sequence[Group], steps: int = 1500, seed: int = 0, width: int = WIDTH
+    groups: Sequence[Group],
+    steps: int | None = None,
+    seed: int = 0,
+    width: int = WIDTH,
+    base: SequenceModel | None = None,
 ) -> SequenceModel:
-    """A model of the groups' good configs, after so many batches.
+    """A model of the groups' good configs, after so many batches, by default as many as they need;
+    it goes on from a base, whose width it has.
 
     All groups count alike; within one, configs are drawn by their weights. AdamW (Loshchilov and
     Hutter 2019) with a rate that rises and falls. Raises `ModelError` where there is no group.
@@ -34,36 +41,46 @@ def train(
     groups = [g for g in groups if any(g.chosen)]
     if not groups:
         raise ModelError("there are no configs to learn from: give records, or draw workloads")
+    steps = steps or min(_STEPS, _OF_GROUP * len(groups))
     words, rng = vocabulary(groups), np.random.default_rng(seed)
+    first: dict[str, Floats] = {}
+    if base:
+        old = base.network
+        first, width = dict(old.parameters), len(old.parameters["score"])
+        more = sorted(set(words) - set(old.words))
+        words = {**old.words, **{w: 1 + len(old.words) + n for n, w in enumerate(more)}}
+        first["words"] = np.concatenate([first["words"], _initial((len(more), width), rng)])
     parameters = {
-        name: torch.from_numpy(_initial(shape, rng)).requires_grad_()
+        name: torch.tensor(first.get(name, _initial(shape, rng))).requires_grad_()
         for name, shape in shapes(len(words), width).items()
     }
     optimizer = torch.optim.AdamW(parameters.values(), _RATE, weight_decay=_DECAY)
-    losses = []
+    known, losses = Vocabulary(words), []
     for step in range(steps):
         rate = min(1.0, 20 * (step + 1) / steps) * (1 + math.cos(math.pi * step / steps)) / 2
         optimizer.param_groups[0]["lr"] = _RATE * rate
         few = rng.permutation(len(groups))[:_GROUPS]
-        each = _SEQUENCES // len(few)
-        loss = _loss(parameters, batch([groups[g] for g in few], words, each, rng))
+        each = min(_EACH, _SEQUENCES // len(few))
+        loss = _loss(parameters, batch([groups[g] for g in few], known, each, rng))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters.values(), _CLIP)
         optimizer.step()
         losses.append(loss.item())
     learned = {name: p.detach().numpy() for name, p in parameters.items()}
-    about = {
+    about: dict[str, object] = {
         "groups": len(groups),
         "configs": sum(len(g.weights) for g in groups),
         "steps": steps,
         "loss": round(float(np.mean(losses[-max(1, steps // 10) :])), 4),
     }
+    if base:
+        about["base"] = base.about
     return SequenceModel(Network(learned, words), about)
 
 
 def _initial(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-    scale = 1 / math.sqrt(shape[0]) if len(shape) > 1 else 0.1
+    scale = 1 / math.sqrt(max(shape[0], 1)) if len(shape) > 1 else 0.1
     return rng.normal(0.0, min(scale, 0.2), shape).astype(np.float32)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.acquisition import acquired, check_acquisition
+from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.strategies.encoded_space import (
     EncodedSpace,
     Floats,
@@ -19,6 +20,7 @@ from loopwright.explore.strategies.encoded_space import (
     hashes,
 )
 from loopwright.explore.strategies.features import Rows
+from loopwright.explore.strategies.proposals import Proposals
 from loopwright.explore.strategies.selection import select
 from loopwright.explore.strategies.strategy import Strategy
 
@@ -73,9 +75,12 @@ class Annealing(Strategy):
         model: CostModel,
         features: Callable[[Points], Rows],
         schedule: Schedule | None = None,
+        proposer: SequenceModel | None = None,
     ) -> None:
-        """`features` turns points into rows for `model`, which may have learned elsewhere."""
+        """`features` turns points into rows for `model`, which may have learned elsewhere; samples
+        of a `proposer` take the place of guesses in the first batch."""
         super().__init__(encoded, rng)
+        self.proposals = Proposals(encoded, proposer, rng) if proposer else None
         self.model, self.features = model, features
         self.schedule = schedule or Schedule()
         check_acquisition(self.schedule.acquisition, model)
@@ -151,7 +156,8 @@ class Annealing(Strategy):
         count = np.clip(len(self.encoded.leaders), n // 2, 3 * n // 4)
         defaults = self.encoded.defaults(int(count) if self._advised else 0, self.open)
         defaults = defaults[self.encoded.is_legal(defaults)]
-        points = np.concatenate([defaults, self._guesses(n)])
+        guesses = self.proposals.first(n) if self.proposals else self._guesses(n)
+        points = np.concatenate([defaults, guesses])
         return self.seen.unseen(points)[: -(-3 * n // 4)]
 
     def _untried(self, n: int) -> Points:

@@ -12,13 +12,10 @@ import numpy as np
 
 from loopwright.costmodel.model import CostModel
 from loopwright.explore.strategies.annealing import Annealing, Schedule, programs
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Points, distinct
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Points, distinct
 from loopwright.explore.strategies.features import Rows
+from loopwright.explore.strategies.process import expected
 
-_NOISE = 0.02
-"""Standard deviation of the logarithm of a cost that its knobs do not explain."""
-_WIDE = 10.0
-"""Noise of the mean, of which nothing is known."""
 _KNOWN, _LOOKED_AT = 256, 2048
 """The cheapest points that the process knows, and the pairs of knobs around a point that it is
 asked about, at most."""
@@ -29,10 +26,7 @@ class TransferSearch(Annealing):
     process over the trials expects the least of, within two knobs of the beginning or of the best.
     Once these are as many as the former, every other candidate is annealing's.
 
-    The process is of the logarithm of costs, with the kernel s(a, b) + exp(-d(a, b) / 2). Here d
-    is the number of components in which points differ, and s the share of those in which they do
-    not. So each knob has an effect of its own (the additive kernel of Duvenaud et al. 2011, in the
-    first order), and all have one together (that of the Hamming distance).
+    The process is of the logarithm of costs, see `process.expected`.
     """
 
     least = 4
@@ -124,9 +118,9 @@ class TransferSearch(Annealing):
         points = self.seen.unseen(np.concatenate([self._within_two(c[None]) for c in centers]))
         points = points[self.encoded.is_legal(points)]
         known = self.encoded.values(self.points[best])
-        expected = _expected(known, costs, self.encoded.values(points))
+        found = expected(known, costs, self.encoded.values(points))
         picked: list[int] = []
-        for place in np.argsort(expected, kind="stable").tolist():
+        for place in np.argsort(found, kind="stable").tolist():
             if len(picked) == n:
                 break
             program = programs(self.features(points[[place]]))
@@ -134,23 +128,3 @@ class TransferSearch(Annealing):
                 self.programs = np.union1d(self.programs, program)
                 picked.append(place)
         return points[picked]
-
-
-def _expected(known: Points, costs: Floats, points: Points) -> Floats:
-    """The mean of the process at points, by their components (`EncodedSpace.values`) and those of
-    the points that are known."""
-    every = np.concatenate([known, points])
-    used = np.flatnonzero((every != -1).any(axis=0))
-    level = costs.mean()
-    gram = _kernel(known[:, used], known[:, used]) + _NOISE**2 * np.eye(len(known))
-    weights = np.linalg.solve(gram, costs - level)
-    result: Floats = level + _kernel(points[:, used], known[:, used]) @ weights
-    return result
-
-
-def _kernel(a: Points, b: Points) -> Floats:
-    differ = np.zeros((len(a), len(b)))
-    for one, other in zip(a.T, b.T, strict=True):
-        differ += one[:, None] != other
-    result: Floats = _WIDE**2 + 1 - differ / a.shape[1] + np.exp(-differ / 2)
-    return result

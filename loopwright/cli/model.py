@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,9 @@ from loopwright.cli.common.source_training import (
 
 if TYPE_CHECKING:
     from loopwright.transfer.pretrained.dataset import RecordGroup
+    from loopwright.transfer.records.lookup import Setting
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _LISTED = 8
 """Entries of a list that are shown."""
@@ -46,14 +49,20 @@ _TARGETS = click.option(
     show_default=True,
     help="Records of targets with this machine's architecture and vector features, or all.",
 )
-_KIND = click.option(
-    "--model",
-    "kind",
-    type=click.Choice(["gbt", "mlp", "blend", "treegru"]),
-    default="gbt",
-    show_default=True,
-    help="Boosted trees, perceptrons, both, or a network over loop trees, which needs torch.",
-)
+_COST_MODELS = ["gbt", "mlp", "blend", "treegru"]
+_SEQUENCE = "sequence"
+
+
+def _kind(*more: str, text: str = "") -> Callable[[Decorated], Decorated]:
+    return click.option(
+        "--model",
+        "kind",
+        type=click.Choice([*_COST_MODELS, *more]),
+        default="gbt",
+        show_default=True,
+        help="Boosted trees, perceptrons, both, or a network over loop trees, which needs torch"
+        f"{text}.",
+    )
 
 
 def _reads(kind: str) -> str:
@@ -76,14 +85,19 @@ def show(file: Path, features: int) -> None:
 
     FILE may be the name of a model that comes with the package, such as x86-avx2.
     """
-    from loopwright.costmodel.models.file import load_model
+    from loopwright.costmodel.models.file import SEQUENCE, load_model, read_model
+    from loopwright.costmodel.sequence.model import SequenceModel
     from loopwright.transfer.pretrained.base import SHIPPED
 
     shipped = SHIPPED / f"{file}.json"
     if not file.exists() and shipped.exists():
         file = shipped
-    loaded = load_model(file)
     size = f"{file}, {file.stat().st_size / 1e6:.2f} MB"
+    if read_model(file)[0] == SEQUENCE:
+        sequence = SequenceModel.load(file)
+        show_details(("file", size), ("model", sequence.describe()), *_lines(sequence.about))
+        return
+    loaded = load_model(file)
     show_details(("file", size), ("model", loaded.describe()), ("reads", loaded.reads))
     show_details(*_lines(loaded.about))
     shares = sorted(loaded.importance().items(), key=lambda share: -share[1])
@@ -113,7 +127,7 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     show_default=True,
     help="The model's file.",
 )
-@_KIND
+@_kind(_SEQUENCE, text=", and so does a sequence model of good configs")
 @click.option("--base", type=EXISTING, help="A model to go on from.")
 @click.option(
     "--beside",
@@ -138,17 +152,23 @@ def train(  # noqa: PLR0913 - options of users
     """Learn a global model from records of many workloads, to begin searches with:
     `loopwright tune --transfer FILE`.
 
-    With --table it learns a label of sources instead, and `lw.SourceModel.load` reads the file.
+    A sequence model proposes configs, for `--strategy sampled` and `--model policy`. With --table
+    a label of sources is learned instead, and `lw.SourceModel.load` reads the file.
     """
     if sources.table is not None:
         click.echo(train_from_table(sources, output, seed))
         return
     if sources.target is not None or sources.group is not None:
         raise click.UsageError("--target and --group are columns of a table: give --table too")
+    stores = stores or (EXISTING.convert(STORE, None, None),)
+    if kind == _SEQUENCE:
+        if beside:
+            raise click.UsageError("--beside is for models that score; a sequence model has none")
+        _train_sequence(stores, targets, output, base, seed, note)
+        return
     from loopwright.transfer.pretrained.training import load_global
     from loopwright.transfer.pretrained.training import train as trained
 
-    stores = stores or (EXISTING.convert(STORE, None, None),)
     groups = _groups(stores, targets, _reads(kind))
     before = None if base is None else load_global(base)
     made = trained(groups, kind, seed, before, [load_global(file) for file in beside])
@@ -160,6 +180,38 @@ def train(  # noqa: PLR0913 - options of users
         f"{len(made.about['workloads'])} workloads; `loopwright model eval --records …` says how "
         "well such a model ranks workloads that it has not seen"
     )
+
+
+def _train_sequence(
+    stores: Sequence[Path],
+    targets: str,
+    output: Path,
+    base: Path | None,
+    seed: int,
+    note: str | None,
+) -> None:
+    from loopwright.costmodel.sequence.model import SequenceModel
+    from loopwright.transfer.pretrained.sequences import read_examples, train_sequence
+    from loopwright.transfer.records.store import RecordStore
+
+    with ExitStack() as stack:
+        opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]
+        groups = list(read_examples(opened, _wanted(targets)))
+    made = train_sequence(groups, seed, None if base is None else SequenceModel.load(base))
+    if note:
+        made.about["note"] = note
+    made.save(output)
+    click.echo(
+        f"{output}: {made.describe()}, of {made.about['configs']} good configs in "
+        f"{made.about['groups']} groups"
+    )
+
+
+def _wanted(targets: str) -> Callable[[Setting], bool]:
+    from loopwright.codegen.target import resolve
+    from loopwright.transfer.pretrained.dataset import of_family
+
+    return of_family(str(resolve("cpu"))) if targets != "all" else lambda _: True
 
 
 @model.command("eval")
@@ -180,7 +232,7 @@ def train(  # noqa: PLR0913 - options of users
     show_default=True,
     help="Parts of the workloads, each held out once.",
 )
-@_KIND
+@_kind()
 @SEED
 def evaluate(
     file: Path | None,
@@ -216,13 +268,12 @@ def evaluate(
 
 def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[RecordGroup]:
     from loopwright.codegen.processors import usable_processors
-    from loopwright.codegen.target import resolve
-    from loopwright.transfer.pretrained.dataset import of_family, read_groups
+    from loopwright.transfer.pretrained.dataset import read_groups
     from loopwright.transfer.records.store import RecordStore
 
     with ExitStack() as stack:
         opened = [stack.enter_context(RecordStore(path, create=False)) for path in stores]
-        wanted = of_family(str(resolve("cpu"))) if targets != "all" else lambda _: True
+        wanted = _wanted(targets)
         processes = usable_processors()
         groups = list(read_groups(opened, reads, wanted=wanted, processes=processes))
         measured = [s for store in opened for s in store.settings() if s.measured]

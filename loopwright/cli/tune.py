@@ -82,7 +82,7 @@ class _Options:
 @SEED
 @click.option(
     "--strategy",
-    type=click.Choice(["annealing", "transfer", "random", "grid", "genetic"]),
+    type=click.Choice(["annealing", "transfer", "sampled", "random", "grid", "genetic"]),
     default="annealing",
     show_default=True,
     help="Who chooses candidates.",
@@ -92,6 +92,7 @@ class _Options:
     type=click.Choice(
         [
             "gbt",
+            "policy",
             "gbt-regression",
             "gbt-ensemble",
             "mlp",
@@ -106,7 +107,8 @@ class _Options:
     ),
     default="gbt",
     show_default=True,
-    help="What annealing learns; the treegru ones need torch.",
+    help="What annealing learns; the treegru ones need torch. With policy, a sequence model "
+    "proposes candidates: --strategy sampled.",
 )
 @click.option(
     "--acquisition",

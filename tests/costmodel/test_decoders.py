@@ -104,13 +104,13 @@ def test_the_second_sample_follows_the_likeliest_alternative_of_the_first():
 
 
 def test_a_nucleus_of_everything_draws_by_the_probabilities():
-    known, found = every(), taken(Nucleus(1.0, 1.0), 20_000)
+    known, found = every(), taken(Nucleus(1.0, 1.0), 5_000)
     counts = dict.fromkeys(known, 0)
     for sample in found:
         counts[sample.sequence] += 1
     for sequence, logarithm in known.items():
         chance = math.exp(logarithm)
-        assert abs(counts[sequence] / 20_000 - chance) < 5 * math.sqrt(chance / 20_000) + 1e-3
+        assert abs(counts[sequence] / 5_000 - chance) < 5 * math.sqrt(chance / 5_000) + 1e-3
 
 
 def test_a_cold_nucleus_repeats_the_greedy_sample():

@@ -10,7 +10,7 @@ import loopwright as lw
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.file import write_model
 from loopwright.costmodel.sequence.decoders import BestFirst, Greedy, Nucleus, PrioritySampling
-from loopwright.costmodel.sequence.examples import Group, batch, vocabulary
+from loopwright.costmodel.sequence.examples import Group, Vocabulary, batch, vocabulary
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import Network, shapes
@@ -81,7 +81,7 @@ def test_every_sample_is_a_config_of_the_space(points):
     grammar = Grammar(points)
     model = random_model(grammar)
     for decoder in (Greedy(), Nucleus(1.4), PrioritySampling(), BestFirst()):
-        for sample in samples(model, grammar, decoder, 12):
+        for sample in samples(model, grammar, decoder, 6):
             number, *choices = grammar.point(sample.sequence)
             assert points.sketches[number].at(choices) in points
 
@@ -191,7 +191,7 @@ def test_the_loss_in_torch_is_the_probability_in_numpy():
     parameters = {n: rng.normal(size=s, scale=0.3) for n, s in shapes(len(words), 16).items()}
     parameters = {n: p.astype(np.float32) for n, p in parameters.items()}
     model = SequenceModel(Network(parameters, words), {})
-    data = batch(groups, words, 64, np.random.default_rng(1))
+    data = batch(groups, Vocabulary(words), 64, np.random.default_rng(1))
     drawn = np.random.default_rng(1)
     logs = []
     for g, s in zip(grammars, sequences):
@@ -209,7 +209,7 @@ def test_training_learns_which_configs_are_good():
     grammar = Grammar(table((4, 4, 4)))
     every = [(0, 0, *c) for c in itertools.product(range(4), repeat=3)]
     costs = [1 + 0.05 * (abs(s[2] - s[3]) + abs(s[4] - 2)) for s in every]
-    model = train([Group.of(grammar, every, costs)], steps=200, width=32)
+    model = train([Group.of(grammar, every, costs)], steps=300, width=16)
     found = samples(model, grammar, BestFirst(), 4)
     assert {s.sequence for s in found} == {(0, 0, n, n, 2) for n in range(4)}
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from loopwright.codegen.target import cpu_features
 from loopwright.costmodel.model import ModelError
-from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.models.file import SEQUENCE, StoredModel, read_model
+from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
@@ -52,13 +53,14 @@ def check_transfer(transfer: Transfer) -> None:
         )
 
 
-def shipped_path(target: Target) -> Path | None:
-    """The file of the model that comes with the package for a target; None if there is none."""
+def shipped_path(target: Target, kind: str = "") -> Path | None:
+    """The file of the model that comes with the package for a target, the cost model or that of
+    another kind, "sequence"; None if there is none."""
     if target.gpu is not None or not target.triple.startswith("x86_64"):
         return None
     has = cpu_features(target)
     found = next((name for feature, name in _X86.items() if feature in has), None)
-    path = SHIPPED / f"{found}.json"
+    path = SHIPPED / ("-".join(filter(None, (found, kind))) + ".json")
     return path if found and path.exists() else None
 
 
@@ -81,6 +83,19 @@ def find_base(
         return Base(load_global(path), (f"begins with what {path} knows",))
     base = _shipped(target)
     return base if store is None else _with_records(base, workload, target, store)
+
+
+def is_sequence(transfer: Transfer) -> bool:
+    """Whether `transfer` is the file of a sequence model. Raises `ModelError` for a file of no
+    model."""
+    return transfer not in (None, AUTO) and read_model(transfer)[0] == SEQUENCE
+
+
+def find_proposer(transfer: Transfer, target: Target) -> SequenceModel | None:
+    """The sequence model in a file, or for "auto" the one that is shipped for a target; None if
+    there is none. Raises `ModelError` for a file that cannot be used."""
+    path = shipped_path(target, "sequence") if transfer == AUTO else transfer
+    return None if path is None else SequenceModel.load(path)
 
 
 def _shipped(target: Target) -> Base:

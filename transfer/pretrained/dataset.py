@@ -139,19 +139,29 @@ def features_of(
 def _learned(whole: _Whole, reads: str, most: int | None) -> _Learned | None:
     """Features and costs of a group, and how many records are of no config of today."""
     path, members = whole
+    with RecordStore(path, create=False) as store:
+        found = known_costs(store, members)
+    if found is None:
+        return None
+    points, known, skipped = found
+    kept = _thinned(known, most)
+    features = features_of(points, list(kept), _representation(reads))
+    return features, np.array(list(kept.values()), np.float64), skipped
+
+
+def known_costs(
+    store: RecordStore, members: Sequence[Setting]
+) -> tuple[Space, dict[Config, float], int] | None:
+    """The space of settings whose costs compare, seconds of the configs that it has, and how many
+    others there are; None where nothing can be learned."""
     first = members[0]
     target = target_of(first.target, first.machine, first.threads)
     if target is None:
         return None
     points = space(workload_of(first.workload), target, Numerics.FAST)
-    with RecordStore(path, create=False) as store:
-        costs = _costs(store, members)
+    costs = _costs(store, members)
     known = {config: cost for config, cost in costs.items() if config in points}
-    if not known:
-        return None
-    kept = _thinned(known, most)
-    features = features_of(points, list(kept), _representation(reads))
-    return features, np.array(list(kept.values()), np.float64), len(costs) - len(known)
+    return (points, known, len(costs) - len(known)) if known else None
 
 
 def _group(whole: _Whole, learned: _Learned | None) -> RecordGroup | None:
