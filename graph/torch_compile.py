@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -14,6 +15,7 @@ from loopwright.codegen.library.torch_tensors import to_torch
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
+from loopwright.graph.torch_open import OpenAxes, built_open
 from loopwright.paths import file_at
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
@@ -89,7 +91,7 @@ def backend(
         results = result if isinstance(result, tuple) else (result,)
         # Without inputs nothing tells that tensors are wanted.
         tensors = (to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
-        return tuple(map(_laid_out, tensors, found.strides))
+        return tuple(map(_laid_out, tensors, found.strides(inputs)))
 
     return call
 
@@ -100,7 +102,7 @@ class _Build:
 
     model: Callable[..., Any]
     seen: Sequence[tuple[int, int, int, memoryview, int]]
-    strides: Sequence[tuple[int, ...] | None]
+    strides: Callable[[Sequence[Any]], Sequence[tuple[int, ...] | None]]
 
     def changed(self, inputs: Sequence[Any]) -> bool:
         """Return whether a weight is another one than was laid out."""
@@ -111,25 +113,35 @@ class _Build:
 
 
 class _Shapes:
-    """Builds of a graph for each of the shapes that it is called with, where they are open."""
+    """Builds of a graph: one, or where its shapes are open one for all of their sizes; where that
+    cannot be, one for each of the shapes that it is called with."""
 
     def __init__(
         self, graph: Any, weights: Sequence[int], options: Mapping[str, Any], is_open: bool
     ) -> None:
         self.open = is_open
-        self._new: Callable[[], _Builds] = lambda: _Builds(graph, weights, options, is_open)
+        self._axes = OpenAxes.found(graph) if is_open else None
+        self._new = functools.partial(_Builds, graph, weights, options, self.open)
         self._weights = frozenset(weights)
         self._of: dict[Any, _Builds] = {}
 
     def of(self, inputs: Sequence[Any]) -> _Build | str:
         """The build for these shapes, and numbers, and the model whose weights are given."""
+        bounds = None if self._axes is None else self._axes.bounds(inputs)
+        if bounds is not None:
+            if bounds not in self._of:
+                self._of[bounds] = self._new(self._axes, bounds)
+            found = self._of[bounds].of(inputs)
+            if not isinstance(found, str):
+                return found
+            self._axes = None  # from now on each shape by itself
         key = tuple(
             tuple(x.shape) if hasattr(x, "shape") else x
             for n, x in enumerate(inputs)
             if self.open and n not in self._weights
         )
         if key not in self._of:
-            if len(self._of) == _MOST_SHAPES:
+            if len(self._of) >= _MOST_SHAPES:
                 return (
                     f"more than {_MOST_SHAPES} shapes of inputs are called, each of which is "
                     "compiled by itself: torch computes those"
@@ -143,12 +155,18 @@ class _Builds:
     tensors have the same shapes."""
 
     def __init__(
-        self, graph: Any, weights: Sequence[int], options: Mapping[str, Any], is_open: bool
+        self,
+        graph: Any,
+        weights: Sequence[int],
+        options: Mapping[str, Any],
+        is_open: bool,
+        axes: OpenAxes | None = None,
+        bounds: Sequence[tuple[str, int]] = (),
     ) -> None:
         from torch.utils.weak import WeakTensorKeyDictionary
 
         self._graph, self._weights, self._options = graph, weights, options
-        self._open = is_open
+        self._open, self._axes, self._bounds = is_open, axes, bounds
         self._alone: _Build | str | None = None  # of a graph without weights
         # By each weight of its model, so that a build is gone when they all are.
         self._of: MutableMapping[Any, _Build | str] = WeakTensorKeyDictionary()
@@ -187,12 +205,19 @@ class _Builds:
         self._left -= 1
         try:
             _check_kept(self._graph, inputs, self._weights)
-            made = _built(self._graph, inputs, self._weights, self._options)
-            strides = _strides_of(self._graph, inputs if self._open else None)
+            made = self._model(inputs)
+            strides = _Strides(self._graph, self._open)
+            strides(inputs)
         except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
             return f"loopwright leaves a graph to torch: {error}"
         seen = [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()]
         return _Build(made, seen, strides)
+
+    def _model(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        options = {**_records(), **self._options}
+        if self._axes is None:
+            return _built(self._graph, inputs, self._weights, options)
+        return built_open(self._graph, inputs, self._weights, self._axes, self._bounds, options)
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
@@ -263,17 +288,30 @@ def _is_open(x: Any) -> bool:
     return not hasattr(x, "shape") or not all(isinstance(n, int) for n in x.shape)
 
 
-def _strides_of(graph: Any, inputs: Sequence[Any] | None) -> list[tuple[int, ...] | None]:
-    """Strides that torch gives to the outputs of a graph, for `inputs` where its shapes are open;
-    None for what is no tensor."""
-    results = next(reversed(graph.graph.nodes)).args[0]
-    values: Sequence[Any] = [getattr(node, "meta", {}).get("example_value") for node in results]
-    if inputs is not None:
-        from torch._subclasses import FakeTensorMode
+class _Strides:
+    """Strides that torch gives to the outputs of a graph, once for each of the shapes that it is
+    called with; None for what is no tensor."""
 
-        with FakeTensorMode() as fake:
-            values = graph(*(fake.from_tensor(x) if hasattr(x, "shape") else x for x in inputs))
-    return [tuple(x.stride()) if hasattr(x, "stride") else None for x in values]
+    def __init__(self, graph: Any, is_open: bool) -> None:
+        self._graph, self._open = graph, is_open
+        self._of: dict[Any, list[tuple[int, ...] | None]] = {}
+
+    def __call__(self, inputs: Sequence[Any]) -> list[tuple[int, ...] | None]:
+        key = tuple(tuple(getattr(x, "shape", ())) for x in inputs) if self._open else ()
+        if key not in self._of:
+            self._of[key] = self._found(inputs)
+        return self._of[key]
+
+    def _found(self, inputs: Sequence[Any]) -> list[tuple[int, ...] | None]:
+        results = next(reversed(self._graph.graph.nodes)).args[0]
+        values: Any = [getattr(node, "meta", {}).get("example_value") for node in results]
+        if self._open:
+            from torch._subclasses import FakeTensorMode
+
+            with FakeTensorMode() as fake:
+                made = (fake.from_tensor(x) if hasattr(x, "shape") else x for x in inputs)
+                values = self._graph(*made)
+        return [tuple(x.stride()) if hasattr(x, "stride") else None for x in values]
 
 
 def _laid_out(x: Any, strides: tuple[int, ...] | None) -> Any:
@@ -329,8 +367,12 @@ def _built(
             ]
             return graph(*every)
 
-    store = os.environ.get("LOOPWRIGHT_RECORDS", "tuning.db")
-    found = {"records": store if os.path.exists(store) else None}
     inputs = tuple(examples[n].detach() for n in tensors)
     with torch.no_grad():
-        return build_model(Closed(), inputs, **{**found, **options})
+        return build_model(Closed(), inputs, **options)
+
+
+def _records() -> dict[str, Any]:
+    """The record store that is used unless the options name another."""
+    store = os.environ.get("LOOPWRIGHT_RECORDS", "tuning.db")
+    return {"records": store if os.path.exists(store) else None}

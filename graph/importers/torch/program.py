@@ -292,6 +292,8 @@ def _traced_open(
     shapes: Any = tuple(map(dims_of, inputs))
     if words is not None:
         shapes = {name: dims_of(x) for name, x in words.items()}
+    elif (named_ones := _before_any_number(module)) is not None:
+        shapes = (*shapes[:named_ones], shapes[named_ones:])
     given = None if words is None else {name: example(x) for name, x in words.items()}
     try:
         return torch.export.export(
@@ -303,6 +305,13 @@ def _traced_open(
         raise ModelError(
             f"torch.export cannot export the model for these sizes: {reason(error)}"
         ) from error
+
+
+def _before_any_number(module: Any) -> int | None:
+    """How many arguments stand before `*args`; None for a module that takes no such."""
+    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    star = inspect.Parameter.VAR_POSITIONAL
+    return kinds.index(star) if star in kinds else None
 
 
 def _shape(x: Any) -> tuple[Any, ...]:

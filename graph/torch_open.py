@@ -1,0 +1,116 @@
+"""Graphs of torch.compile whose shapes are open, as one model for all of their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loopwright.dsl.size import dim
+from loopwright.dsl.tensor import Tensor
+
+_MOST_SYMBOLS = 2
+_LEAST = 2  # torch makes graphs of their own for 0 and 1
+_HIGH, _APART = 512, 4
+"""The greatest size that a model is built for, and how many times as large the next one is."""
+
+
+@dataclass(frozen=True)
+class OpenAxes:
+    """The axes of a graph's inputs that are open, by the names of torch's symbols.
+
+    Attributes
+    ----------
+    of: for each input that is a tensor, its open axes.
+    numbers: the inputs that are numbers, each the size of a symbol.
+    """
+
+    of: Mapping[int, Mapping[int, str]]
+    numbers: Mapping[int, str]
+
+    @staticmethod
+    def found(graph: Any) -> OpenAxes | None:
+        """Those of a graph; None where some size is no symbol itself, or there are too many."""
+        of: dict[int, dict[int, str]] = {}
+        numbers: dict[int, str] = {}
+        nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        for n, x in enumerate(node.meta.get("example_value") for node in nodes):
+            if not hasattr(x, "shape"):
+                numbers[n] = _symbol(x)
+                continue
+            of[n] = {k: _symbol(size) for k, size in enumerate(x.shape) if _is_open(size)}
+        names = {name for axes in of.values() for name in axes.values()}
+        known = all(map(str.isidentifier, names)) and names.issuperset(numbers.values())
+        return OpenAxes(of, numbers) if known and 0 < len(names) <= _MOST_SYMBOLS else None
+
+    def bounds(self, inputs: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
+        """The greatest size of each symbol in the model that is right for a call; None for sizes
+        that none is made for."""
+        sizes = {
+            name: int(inputs[n].shape[k])
+            for n, axes in self.of.items()
+            for k, name in axes.items()
+        }
+        if min(sizes.values()) < _LEAST:
+            return None
+        return tuple((name, _high(size)) for name, size in sizes.items())
+
+
+def _high(size: int) -> int:
+    high = _HIGH
+    while high < size:
+        high *= _APART
+    return high
+
+
+def _is_open(size: Any) -> bool:
+    return not isinstance(size, int) and not _symbol(size).isdigit()  # a known one is a symbol too
+
+
+def _symbol(size: Any) -> str:
+    return str(size.node.expr) if hasattr(size, "node") else ""
+
+
+def built_open(
+    graph: Any,
+    inputs: Sequence[Any],
+    weights: Sequence[int],
+    axes: OpenAxes,
+    bounds: Sequence[tuple[str, int]],
+    options: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """A graph as a model for all sizes up to the bounds, its parameters and buffers inside.
+    `inputs` are those of a call. Raises `LoopwrightError`."""
+    import torch
+
+    from loopwright.graph.build import build_model
+
+    tensors = [n for n in axes.of if n not in weights]
+    names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+    place = {s: (tensors.index(n), k) for n in tensors for k, s in axes.of[n].items()}
+
+    class Closed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for n in weights:
+                self.register_buffer(names[n], inputs[n].detach())
+
+        def forward(self, *rest: Any) -> Any:
+            left = iter(rest)
+            every = []
+            for n in range(len(inputs)):
+                if n in axes.numbers:
+                    tensor, axis = place[axes.numbers[n]]
+                    every.append(rest[tensor].shape[axis])
+                else:
+                    every.append(getattr(self, names[n]) if n in weights else next(left))
+            return graph(*every)
+
+    dims = {name: dim(name, _LEAST, high) for name, high in bounds}
+    given = []
+    for n in tensors:
+        x = inputs[n]
+        shape = tuple(dims[axes.of[n][k]] if k in axes.of[n] else e for k, e in enumerate(x.shape))
+        given.append(Tensor(names[n], shape, str(x.dtype).removeprefix("torch.")))
+    with torch.no_grad():
+        return build_model(Closed(), tuple(given), **options)
