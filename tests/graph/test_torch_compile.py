@@ -347,8 +347,8 @@ def test_numbers_that_are_sizes_come_from_the_shapes(built):
     x = torch.randn(4, 6)
     torch._dynamo.mark_dynamic(x, 0)
     with torch.no_grad():
-        for x in (x, torch.randn(9, 6)):
-            assert_as_in_torch(compiled, net, x)
+        for rows in (x, torch.randn(9, 6)):
+            assert_as_in_torch(compiled, net, rows)
     assert len(built) == 1
 
 
