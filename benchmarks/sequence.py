@@ -1,4 +1,4 @@
-"""The sequence models that are shipped: learned from what the shipped cost models say.
+"""Sequence models that learn from what the shipped cost models say.
 
     python benchmarks/sequence.py x86-avx2 [--workloads 400] [--steps 3000] [-o FILE]
 
@@ -26,7 +26,6 @@ from suites.row import Row
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.sequence.examples import Group, scored
 from loopwright.costmodel.sequence.grammar import Grammar
-from loopwright.costmodel.sequence.training import train
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Points, distinct
 from loopwright.explore.strategies.features import Features
 from loopwright.schedule.space import Space, space
@@ -134,11 +133,13 @@ def main(
     name: str, workloads: int, steps: int, keep: Path | None, processes: int, output: Path | None
 ) -> None:
     """Train the sequence model of a kind of vectors."""
+    from loopwright.costmodel.sequence.training import train
+
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
     model = train(list(groups(name, workloads, keep, processes)), steps)
     model.about["from"] = f"configs of drawn workloads, scored by the cost model {name}"
-    output = output or SHIPPED / f"{name}-sequence.json"
+    output = output or Path(f"{name}-sequence.json")
     model.save(output)
     click.echo(
         f"{output}: {model.describe()}, {output.stat().st_size / 1e6:.2f} MB, {model.about}"

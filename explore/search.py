@@ -209,7 +209,7 @@ def _begin(
         return _elsewhere(session)
     if strategy == "sampled" or (strategy == "annealing" and is_sequence(transfer)):
         with session.watch.part("starting"):
-            return find_proposer(transfer, session.device.target)
+            return find_proposer(transfer)
     return None
 
 

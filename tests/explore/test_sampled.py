@@ -140,9 +140,9 @@ def test_a_search_by_annealing_samples_only_where_the_file_of_a_sequence_model_i
     model().save(path)
     asked = []
 
-    def find(transfer, target):
+    def find(transfer):
         asked.append(transfer)
-        return find_proposer(transfer, target)
+        return find_proposer(transfer)
 
     monkeypatch.setattr(search, "find_proposer", find)
     options = {"trials": 16, "records": None}
@@ -162,6 +162,8 @@ def test_a_policy_is_refused_another_strategy():
 def test_sampling_without_a_model_says_what_to_give():
     with pytest.raises(TuningError, match="loopwright model train --model sequence"):
         Tuner(matmul_space(), "sampled")
+    with pytest.raises(TuningError, match="give transfer=FILE"):
+        tune(matmul(), trials=0, device=MadeUp(), records=None, model="policy")
 
 
 def test_a_strategy_that_takes_no_proposals_is_refused_a_model():

@@ -53,14 +53,13 @@ def check_transfer(transfer: Transfer) -> None:
         )
 
 
-def shipped_path(target: Target, kind: str = "") -> Path | None:
-    """The file of the model that comes with the package for a target, the cost model or that of
-    another kind, "sequence"; None if there is none."""
+def shipped_path(target: Target) -> Path | None:
+    """The file of the model that comes with the package for a target; None if there is none."""
     if target.gpu is not None or not target.triple.startswith("x86_64"):
         return None
     has = cpu_features(target)
     found = next((name for feature, name in _X86.items() if feature in has), None)
-    path = SHIPPED / ("-".join(filter(None, (found, kind))) + ".json")
+    path = SHIPPED / f"{found}.json"
     return path if found and path.exists() else None
 
 
@@ -91,11 +90,10 @@ def is_sequence(transfer: Transfer) -> bool:
     return transfer not in (None, AUTO) and read_model(transfer)[0] == SEQUENCE
 
 
-def find_proposer(transfer: Transfer, target: Target) -> SequenceModel | None:
-    """The sequence model in a file, or for "auto" the one that is shipped for a target; None if
-    there is none. Raises `ModelError` for a file that cannot be used."""
-    path = shipped_path(target, "sequence") if transfer == AUTO else transfer
-    return None if path is None else SequenceModel.load(path)
+def find_proposer(transfer: Transfer) -> SequenceModel | None:
+    """The sequence model in a file; None for "auto", since none is shipped, and for None. Raises
+    `ModelError` for a file that cannot be used."""
+    return None if transfer in (None, AUTO) else SequenceModel.load(transfer)
 
 
 def _shipped(target: Target) -> Base:
