@@ -114,13 +114,13 @@ class Network:
     @property
     def inputs(self) -> dict[str, Any] | None:
         """The shapes that were given; sizes of dims where these are named."""
-        return _parsed(self.shapes, self.bounds)
+        return shapes_of(self.shapes, self.bounds)
 
     @property
     def bounds(self) -> dict[str, Any]:
         """Sizes of the dims by name. A shape that names one has it, else an axis of the model
         has."""
-        return dict(map(_bounds, self.dims))
+        return dict(map(bounds_of, self.dims))
 
     def imported(self, target: Target) -> Work:
         """The tasks of the network."""
@@ -201,7 +201,8 @@ def _in_options() -> Iterator[None]:
         raise click.ClickException(f"{error.problem}: give its shape, e.g. {shape}") from error
 
 
-def _parsed(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] | None:
+def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The shapes of options `--shape`, by the inputs' names; names of `dims` stand for these."""
     found = {}
     for text in shapes:
         name, equals, value = text.rpartition("=")
@@ -217,7 +218,8 @@ def _parsed(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] | 
     return found or None
 
 
-def _bounds(text: str) -> tuple[str, Any]:
+def bounds_of(text: str) -> tuple[str, Any]:
+    """The name and the size of an option `--dim`."""
     from loopwright.graph.open.source import size_of
 
     name, equals, value = text.rpartition("=")
