@@ -17,6 +17,7 @@ from loopwright.explore.report.plot import check_format, curve
 from loopwright.graph.importers.onnx.file import onnx_file
 from loopwright.graph.importers.torch.program import onnx_of
 from loopwright.packages import EXTRAS, install, optional
+from loopwright.transfer.pretrained.sequences import train_sequence
 from tests.costmodel.records import data
 from tests.explore.synthetic import MadeUp, matmul
 
@@ -30,7 +31,8 @@ def without(monkeypatch):
             monkeypatch.delitem(sys.modules, name)
         for name in ("tree_network", "tree_training"):  # which import torch
             monkeypatch.delitem(sys.modules, f"loopwright.costmodel.models.{name}", raising=False)
-        monkeypatch.delitem(sys.modules, "loopwright.costmodel.source.network", raising=False)
+        for name in ("source.network", "sequence.training"):
+            monkeypatch.delitem(sys.modules, f"loopwright.costmodel.{name}", raising=False)
         for name in packages:
             monkeypatch.setitem(sys.modules, name, None)
 
@@ -56,6 +58,7 @@ NEEDS = {
         "torch",
         lambda: lw.SourceModel("lstm").fit(["int a;", "a = 1;"], [0, 1]),
     ),
+    "a model that proposes": ("torch", lambda: train_sequence([])),
 }
 
 

@@ -31,21 +31,15 @@ class LSTMClassifier:
         self._sizes: tuple[int, int, int] = (0, 0, 0)
         self._network: Any = None
 
-    @one_thread()
     def fit(self, batch: Batch, classes: Integers, weights: Floats, groups: Integers) -> None:
         """Learn the classes of a batch; groups do not matter to it."""
         network = _module()
         self._sizes = (batch.size, batch.auxiliary.shape[1], int(classes.max()) + 1)
         self._network = network.made(*self._sizes, self._seed)
-        network.learn(
-            self._network,
-            batch.sequences(),
-            batch.auxiliary,
-            classes,
-            weights,
-            self.epochs,
-            np.random.default_rng(self._seed),
-        )
+        rng = np.random.default_rng(self._seed)
+        columns = (batch.sequences(), batch.auxiliary, classes, weights)
+        with one_thread():
+            network.learn(self._network, *columns, self.epochs, rng)
 
     def scores(self, batch: Batch) -> Floats:
         """Share of belief in each class: (sources, classes)."""

@@ -11,6 +11,7 @@ from loopwright.costmodel.model import Floats, ModelError
 from loopwright.costmodel.sequence.examples import Group
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.costmodel.sequence.model import SequenceModel
+from loopwright.packages import optional
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 from loopwright.transfer.pretrained.dataset import known_costs
@@ -48,11 +49,7 @@ def train_sequence(
 ) -> SequenceModel:
     """A sequence model of groups; `base` is one that it goes on from. Raises `ModelError` where
     there is nothing to learn, or no torch."""
-    try:
-        from loopwright.costmodel.sequence.training import train
-    except ImportError as error:
-        raise ModelError(
-            "a sequence model is trained with torch, which is missing: install loopwright[torch]; "
-            "one that is trained needs NumPy alone"
-        ) from error
+    optional("torch", "the training of a sequence model", ModelError)
+    from loopwright.costmodel.sequence.training import train
+
     return train(groups, seed=seed, base=base)
