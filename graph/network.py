@@ -25,13 +25,17 @@ class NotPlannable(ModelError):  # noqa: N818 - it says what is the matter
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """An array: an input, a constant with its `data`, or what a step computes."""
+    """An array: an input, a constant with its `data`, or what a step computes.
+
+    `extent` is that of the axis which the integers of an input index, the least of several.
+    """
 
     number: int
     name: str
     shape: tuple[int, ...]
     dtype: str
     data: np.ndarray[Any, Any] | None = None
+    extent: int | None = None
 
     @property
     def nbytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ DTYPE_CODES = {
     "bool": 6,
 }
 
+_OUTSIDE = 10
 _STATUS = {
     1: "a pointer is null",
     2: "a pointer is not aligned to the size of its element type",
     3: "no memory for the temporary arrays of the kernel",
     4: "a number is out of range",
     9: "an output overlaps an input or another output",
+    _OUTSIDE: "an input has an index that is outside of what it indexes",
 }
 
 
@@ -149,10 +151,21 @@ def bits(dtype: str) -> int:
     return 8 * item_bytes(dtype)
 
 
-def raise_for(status: int) -> None:
-    """Raises `LibraryError` unless a call's status is 0."""
-    if status:
-        raise LibraryError(f"the call failed: {_STATUS.get(status, f'status {status}')}")
+def raise_for(status: int, extents: Mapping[str, Any] | None = None) -> None:
+    """Raises `LibraryError` unless a call's status is 0; `extents` are those of the axes that the
+    integers of inputs index."""
+    if not status:
+        return
+    said = _STATUS.get(status, f"status {status}")
+    if status == _OUTSIDE:
+        said += "".join(f"; {name} takes {_range(n)}" for name, n in (extents or {}).items())
+    raise LibraryError(f"the call failed: {said}")
+
+
+def _range(extent: Any) -> str:
+    if isinstance(extent, int):
+        return f"-{extent} to {extent - 1}"
+    return f"what indexes {extent} elements"
 
 
 def load_objects(

@@ -206,7 +206,7 @@ class Library:
         binary = self._binary or self._loaded
         status = binary.call(binary.addresses[name], pointers)
         if status:
-            raise_for(status)
+            raise_for(status, self.origin.extra.get("indexed"))
 
     # ---- weights ----
 

@@ -20,6 +20,7 @@ import numpy as np
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
 from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler, scratch
 from loopwright.codegen.library.signature import Parameter
+from loopwright.dsl.dtypes import is_unsigned
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector. Arrays of a plan begin at a multiple."""
@@ -84,6 +85,25 @@ class PlannedCopy:
 Planned = PlannedCall | PlannedCopy
 
 
+@dataclass(frozen=True)
+class Limit:
+    """The extent of the axis that the integers of an argument index; both numbers are in C."""
+
+    argument: int
+    elements: str
+    dtype: str
+    extent: str
+
+    def check(self) -> str:
+        """A statement of C for `main`, which ends a call with an integer outside of the axis."""
+        values = f"*(void **)arguments[{self.argument}].value.pointer"
+        kind = bits(self.dtype) * (-1 if is_unsigned(self.dtype) else 1)
+        return (
+            f"  if (!lw_within({values}, {self.elements}, {kind}, {self.extent}))\n"
+            "    return LW_OUTSIDE;\n"
+        )
+
+
 class Weights:
     """The constants of a network, one after the other, each stored once."""
 
@@ -121,16 +141,18 @@ def object_files(
     arguments: int,
     triple: str | None,
     around: bool = False,
+    limits: Sequence[Limit] = (),
 ) -> tuple[bytes, ...]:
     """The object files of a plan for machines of a `triple`: its kernels, its table with `main`,
     and the weights. With `around`, `main` stands around a library's own, which is its one kernel.
+    A call whose arguments are not within the `limits` computes nothing.
 
     Raises `BuildError` where the C compiler fails.
     """
     symbol = "lw_bound" if around else "lw_weights"
     kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
-    source = c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around)
-    own = plan_objects(source, weights, symbol, triple)
+    plan = c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around, limits)
+    own = plan_objects(plan, weights, symbol, triple)
     return (*(k.code for k in kernels.values() if k.code), *own)
 
 
@@ -167,6 +189,7 @@ def c_source(
     arguments: int,
     symbol: str,
     around: bool,
+    limits: Sequence[Limit] = (),
 ) -> str:
     """The C source of a plan. `main` writes the nanoseconds of every step to `self`, if given."""
     real, main = ("__real_", "__wrap_") if around else ("", "")
@@ -196,6 +219,7 @@ def c_source(
         steps=_rows(steps),
         count=len(steps),
         arena=max(arena_bytes, 1),
+        limits="".join(limit.check() for limit in limits),
         spaces=ARGUMENTS + arguments,
         arguments=arguments,
         symbol=symbol,
@@ -257,7 +281,7 @@ LW_HIDDEN int {main}(void *self, const lw_any *arguments, int32_t count,
   int status = LW_OK;
   (void)result;
   if (count != {arguments}) return LW_BAD_ARGUMENT;
-  if (times) lw_begin(); /* nobody else has */
+{limits}  if (times) lw_begin(); /* nobody else has */
   char *arena = lw_allocate({arena});
   if (!arena) return LW_OUT_OF_MEMORY;
   bases[0] = arena;

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
-from loopwright.codegen.library.plan import ALIGNMENT, ARENA, ARGUMENTS, WEIGHTS
+from loopwright.codegen.library.plan import ALIGNMENT, ARENA, ARGUMENTS, WEIGHTS, Limit
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.rule import Rule
@@ -75,11 +75,13 @@ class OpenPlan:
     Attributes
     ----------
     slots: of the arena, each the bytes of the arrays that lie there, one after the other in time.
+    limits: of arguments that index; they are numbered with the array of sizes, which is the first.
     """
 
     dims: tuple[Dim, ...]
     calls: tuple[OpenCall | OpenCopy, ...]
     slots: tuple[tuple[Number, ...], ...]
+    limits: tuple[Limit, ...] = ()
 
 
 def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
@@ -143,6 +145,7 @@ class _PlanSource:
                 f"  const int64_t {_name(d)} = sizes[{k}];\n  (void){_name(d)};\n"
                 for k, d in enumerate(self.plan.dims, 1)
             ),
+            limits="".join(limit.check() for limit in self.plan.limits),
             slots="".join(map(self.slot, range(len(self.plan.slots)))),
             places=_rows(list(self.places), ""),
             copied=_rows(copied, ""),
@@ -278,7 +281,7 @@ LW_HIDDEN int __tvm_ffi_main{number}(void *self, const lw_any *arguments, int32_
   if (count != {arguments}) return LW_BAD_ARGUMENT;
   if (times) lw_begin(); /* nobody else has */
   const int64_t *sizes = *(const int64_t *const *)arguments[0].value.pointer;
-{sizes}{slots}  char *arena = lw_allocate((uint64_t)(at ? at : 1));
+{sizes}{limits}{slots}  char *arena = lw_allocate((uint64_t)(at ? at : 1));
   if (!arena) return LW_OUT_OF_MEMORY;
   char *const places[] = {{
 {places}

@@ -17,6 +17,7 @@ from loopwright.codegen.library.plan import (
     ARENA,
     ARGUMENTS,
     Kernel,
+    Limit,
     Place,
     Planned,
     PlannedCall,
@@ -107,7 +108,12 @@ class _Linker:
                 numbers.append(-1)
         sig = self.signature(name)
         count, triple = len(sig.main_parameters), self.target.triple
-        objects = object_files(calls, self.weights, arena_bytes, count, triple)
+        limits = [
+            Limit(n, str(math.prod(v.shape)), v.dtype, str(v.extent))
+            for n, v in enumerate(self.network.inputs)
+            if v.extent is not None
+        ]
+        objects = object_files(calls, self.weights, arena_bytes, count, triple, limits=limits)
         library = Library.from_object(
             objects,
             sig,
@@ -117,6 +123,7 @@ class _Linker:
             extra={
                 "notes": self.work.notes() + self.notes,
                 "numerics": str(self.work.numerics),
+                "indexed": {v.name: v.extent for v in self.network.inputs if v.extent is not None},
             },
         )
         used = {self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)}

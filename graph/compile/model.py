@@ -140,7 +140,8 @@ class TunedModel:
                 check_array(as_array(value, parameter), parameter)
                 array[...] = value
         except (ShapeError, ValueError):  # none, or of other types: they stood for their shapes
-            return [_random(p) for p in wanted]
+            extents = self.library.origin.extra.get("indexed", {})
+            return [_random(p, extents.get(p.name, 2)) for p in wanted]
         return made
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
@@ -209,9 +210,9 @@ _MAIN = ctypes.CFUNCTYPE(
 )
 
 
-def _random(parameter: Parameter) -> Array:
+def _random(parameter: Parameter, extent: int) -> Array:
     rng, array = np.random.default_rng(0), empty(parameter)
     floating = is_float(parameter.dtype)
     shape = parameter.shape
-    array[...] = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
+    array[...] = rng.standard_normal(shape) if floating else rng.integers(0, min(extent, 2), shape)
     return array

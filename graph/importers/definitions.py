@@ -50,6 +50,7 @@ class Written:
     definitions: what each operator is, in order.
     arrays: what constant tensors hold.
     fixed: inputs of the model whose values decide what is computed: they are no inputs any more.
+    extents: of the axes that the integers of inputs index, the least of several.
     """
 
     inputs: Mapping[str, Tensor]
@@ -57,6 +58,7 @@ class Written:
     definitions: Sequence[Definitions | Foreign]
     arrays: Mapping[Tensor, Array]
     fixed: Mapping[str, Array]
+    extents: Mapping[Tensor, int]
 
 
 def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:

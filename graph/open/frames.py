@@ -45,6 +45,7 @@ class Frame:
     work: the network at the greatest sizes of it. Constants have these sizes at all others.
     steps: for each step the work that it does at every size; a `Workload` where that is one.
     shapes: of every value.
+    extents: of the axes that inputs of integers index.
     offsets: of the steps whose result lies in their argument, by their numbers, how many elements
         before it.
     outputs: shapes of the outputs at the sizes that were read.
@@ -54,6 +55,7 @@ class Frame:
     work: Work
     steps: tuple[Family | Workload, ...]
     shapes: Mapping[Value, tuple[Number, ...]]
+    extents: Mapping[Value, Number]
     offsets: Mapping[int, Number]
     outputs: Mapping[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
@@ -62,7 +64,11 @@ class Frame:
 
     def nbytes(self, value: Value) -> Number:
         """Bytes of all elements of a value."""
-        total: Number = item_bytes(value.dtype)
+        return self.elements(value) * item_bytes(value.dtype)
+
+    def elements(self, value: Value) -> Number:
+        """Number of elements of a value."""
+        total: Number = 1
         for extent in self.shapes[value]:
             total = extent * total
         return total
@@ -120,7 +126,8 @@ class _Reading(Unification):
             Family(box.dims, form) if open_one else Workload.from_json(form)
             for form, open_one in seen.forms
         )
-        return Frame(box.dims, self.work, steps, seen.shapes, seen.offsets, self.outputs)
+        found = (seen.shapes, seen.extents, seen.offsets)
+        return Frame(box.dims, self.work, steps, *found, self.outputs)
 
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
         own = sizes == self.made_for
@@ -147,7 +154,8 @@ def _skeleton(work: Work) -> tuple[Any, ...]:
     for step, said in zip((*network.steps, *ends), (*work.imported, "", "")):
         for value in (*step.args, *step.outs):
             place = order.setdefault(value, len(order))
-            tokens.append((place, value.dtype, len(value.shape), value.data is None))
+            kinds = value.data is None, value.extent is None
+            tokens.append((place, value.dtype, len(value.shape), *kinds))
         own = said if isinstance(said, str) else (said.inputs, said.outputs, said.moved)
         tokens.append((len(step.args), len(step.outs), own))
     return tuple(tokens)
@@ -164,6 +172,7 @@ class _Description:
     number: Callable[[int], Any]
     tokens: list[Any] = field(default_factory=list)
     shapes: dict[Value, tuple[Any, ...]] = field(default_factory=dict)
+    extents: dict[Value, Any] = field(default_factory=dict)
     forms: list[tuple[Any, bool]] = field(default_factory=list)
     offsets: dict[int, Any] = field(default_factory=dict)
 
@@ -183,6 +192,8 @@ class _Description:
             if value in self._base:
                 continue
             self._base[value] = other
+            if value.extent is not None:
+                self.extents[value] = self.number(value.extent)
             if value.data is None:
                 self.shapes[value] = tuple(map(self.number, value.shape))
             else:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.plan import ARENA, ARGUMENTS, Weights
+from loopwright.codegen.library.plan import ARENA, ARGUMENTS, Limit, Weights
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.open.build import default_configs
 from loopwright.codegen.open.plan import (
@@ -23,6 +23,7 @@ from loopwright.codegen.open.plan import (
     OpenKernel,
     OpenPlace,
     OpenPlan,
+    expression,
 )
 from loopwright.codegen.target import resolve
 from loopwright.codegen.tir.emit import emit
@@ -220,7 +221,17 @@ class _FramePlan:
             if i not in direct:
                 out = OpenPlace(ARGUMENTS + len(network.inputs) + i)
                 calls.append(OpenCopy(self.at(value, places), out, self.frame.nbytes(value)))
-        return OpenPlan(self.frame.dims, tuple(calls), slots)
+        limits = tuple(
+            Limit(
+                n,
+                expression(self.frame.elements(v)),
+                v.dtype,
+                expression(self.frame.extents[v]),
+            )
+            for n, v in enumerate(network.inputs, 1)
+            if v in self.frame.extents
+        )
+        return OpenPlan(self.frame.dims, tuple(calls), slots, limits)
 
     def imported(self, step: int) -> Imported:
         said = self.frame.work.imported[step]

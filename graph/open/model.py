@@ -117,7 +117,13 @@ def build_open_model(
     plans = [linker.plan(frame) for frame in found]
     signature = _signature(source, found, name, target.threads)
     objects = _objects(plans, linker, signature, target)
-    extra = {"notes": found[0].work.notes(), "numerics": str(numerics)}
+    extra = {
+        "notes": found[0].work.notes(),
+        "numerics": str(numerics),
+        "indexed": {
+            v.name: n if isinstance(n, int) else str(n) for v, n in found[0].extents.items()
+        },
+    }
     origin = Origin(target.triple, str(target), tuple(cpu_features(target)), objects, extra)
     library = OpenLibrary(signature, loaded(signature, origin), origin)
     return OpenModel(library, found, source, numerics)

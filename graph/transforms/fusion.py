@@ -284,7 +284,7 @@ class _Builder:
     """Values and steps of a network, numbered."""
 
     def __init__(self, written: Written) -> None:
-        self.arrays = written.arrays
+        self.arrays, self.extents = written.arrays, written.extents
         self.count = itertools.count(1)
         self.values: dict[Tensor, Value] = {}
         self.names: dict[str, str] = {}  # of functions, by what they compute
@@ -359,9 +359,9 @@ class _Builder:
 
     def value(self, tensor: Tensor, name: str = "") -> Value:
         if tensor not in self.values:
-            shape, data = tensor_shape(tensor), self.arrays.get(tensor)
-            number = next(self.count)
-            self.values[tensor] = Value(number, name or tensor.name, shape, tensor.dtype, data)
+            known = self.arrays.get(tensor), self.extents.get(tensor)
+            number, shape = next(self.count), tensor_shape(tensor)
+            self.values[tensor] = Value(number, name or tensor.name, shape, tensor.dtype, *known)
         return self.values[tensor]
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value:

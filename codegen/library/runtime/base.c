@@ -91,6 +91,7 @@ const char *lw_error(int status) {
     case LW_OUT_OF_MEMORY: return "no memory for the temporary arrays of the kernel";
     case LW_BAD_ARGUMENT: return "a number is out of range";
     case LW_OVERLAP: return "an output overlaps an input or another output";
+    case LW_OUTSIDE: return "an input has an index that is outside of what it indexes";
     default: return "unknown status";
   }
 }

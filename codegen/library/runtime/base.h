@@ -40,7 +40,8 @@ enum {
   LW_MISALIGNED = 2,
   LW_OUT_OF_MEMORY = 3,
   LW_BAD_ARGUMENT = 4,
-  LW_OVERLAP = 9 /* those between are of GPUs alone, see cuda.h */
+  LW_OVERLAP = 9, /* those between are of GPUs alone, see cuda.h */
+  LW_OUTSIDE = 10
 };
 
 /* A part of a parallel loop: task 0 … num_task-1. */

@@ -100,11 +100,12 @@ static int pack(frame *f, const lw_function *function, void *const *pointers) {
   return LW_OK;
 }
 
-/* A kernel built without checks fails only where a workspace cannot be had. */
+/* TVM's kernels are built without checks: they fail, with -1, only where a workspace cannot be had.
+ * Plans return a status. */
 static int invoke(frame *f, const lw_function *function) {
   lw_any result = {0, 0, {NULL}};
-  int failed = function->kernel(NULL, f->arguments, function->count, &result);
-  return failed ? LW_OUT_OF_MEMORY : LW_OK;
+  int status = function->kernel(NULL, f->arguments, function->count, &result);
+  return status < 0 ? LW_OUT_OF_MEMORY : status;
 }
 
 int lw_call(const lw_function *function, void *const *pointers) {
@@ -116,6 +117,29 @@ int lw_call(const lw_function *function, void *const *pointers) {
 static int call(const lw_function *function, void *const *pointers) {
   lw_begin();
   return lw_call(function, pointers);
+}
+
+/* Without an early end, so that compilers make vectors of it. */
+#define WITHIN(type)                                              \
+  for (int64_t i = 0; i < elements; i++) {                        \
+    int64_t value = (int64_t)((const type *)values)[i];           \
+    outside |= (value < -extent) | (value >= extent);             \
+  }                                                               \
+  break
+
+int lw_within(const void *values, int64_t elements, int bits, int64_t extent) {
+  int outside = 0;
+  switch (bits) {
+    case 8: WITHIN(int8_t);
+    case 16: WITHIN(int16_t);
+    case 32: WITHIN(int32_t);
+    case 64: WITHIN(int64_t);
+    case -8: WITHIN(uint8_t);
+    case -16: WITHIN(uint16_t);
+    case -32: WITHIN(uint32_t);
+    default: WITHIN(uint64_t);
+  }
+  return !outside;
 }
 
 int lw_checked_call(const lw_function *function, void *const *pointers) {

@@ -64,6 +64,9 @@ LW_HIDDEN extern lw_kernel __tvm_ffi_prepare __attribute__((weak));
 /* Begins a call from outside; those below do, lw_call, which is for the steps of one, does not. */
 LW_HIDDEN void lw_begin(void);
 LW_HIDDEN int lw_call(const lw_function *function, void *const *pointers);
+/* Whether integers index an axis of such an extent, counted from its beginning or its end. They
+ * have so many bits, and a sign if the number of bits is positive. */
+LW_HIDDEN int lw_within(const void *values, int64_t elements, int bits, int64_t extent);
 /* From outside, after a look at every pointer. */
 LW_HIDDEN int lw_checked_call(const lw_function *function, void *const *pointers);
 

@@ -21,6 +21,7 @@ from loopwright.graph.importers.definitions import (
     defined_by,
     read_by,
 )
+from loopwright.graph.importers.indexed import indexed
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
 from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import (
@@ -357,4 +358,5 @@ def _written(
     for value, out in zip(model.graph.output, outputs):
         if str(out.dtype) not in DTYPES:
             raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
-    return Written(tensors, outputs, graph.definitions, graph.weights.arrays, fixed)
+    extents = indexed(graph.definitions, set(tensors.values()))
+    return Written(tensors, outputs, graph.definitions, graph.weights.arrays, fixed, extents)
