@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopwright.dsl.dtypes import check_dtype
+from loopwright.dsl.dtypes import check_dtype, is_float, item_bytes
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import (
     Cast,
@@ -45,6 +45,26 @@ def cast(x: object, dtype: str) -> Expr:
     if name == "bool":
         return binary("ne", value, 0)
     return Cast(value, name)
+
+
+def unpack(x: object, bits: int, place: object, signed: bool = False) -> Expr:
+    """One of the numbers of a few bits that an integer element holds, as int32.
+
+    Places count from the lowest bits: `lw.unpack(P[k // 2, n], 4, k % 2)` is element k of numbers
+    of four bits, two in a byte. `signed` numbers are in two's complement.
+
+    Raises `NotationError` unless `bits` divide the element, and are fewer than 32.
+    """
+    value = as_expr(x)
+    whole = 0 if is_float(value.dtype) or value.dtype == "bool" else 8 * item_bytes(value.dtype)
+    if not 0 < whole <= 32 or bits not in (1, 2, 4, 8, 16) or bits > whole:
+        raise NotationError(
+            f"unpack: {bits!r} bits of {value.dtype}; give 1, 2, 4, 8 or 16 bits of an integer of "
+            "at most 32"
+        )
+    number = cast(value, "int32") >> (cast(place, "int32") * bits) & (1 << bits) - 1
+    half = 1 << (bits - 1)
+    return (number ^ half) - half if signed else number
 
 
 def equal(x: object, y: object) -> Expr:

@@ -63,6 +63,7 @@ from loopwright.dsl.functions import (
     tanh,
     trunc,
     trunc_div,
+    unpack,
     where,
 )
 from loopwright.dsl.index import indices
@@ -183,6 +184,7 @@ __all__ = [
     "trunc_div",
     "tune",
     "tune_model",
+    "unpack",
     "where",
     "workload",
 ]

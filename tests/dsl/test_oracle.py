@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import loopwright as lw
 from loopwright.dsl import oracle
-from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import workload
@@ -183,3 +183,31 @@ def test_sums_of_products_and_exact_types_have_no_slack() -> None:
     m[i] = n[i] * 2
     given = (np.arange(9, dtype=np.int32),)
     assert oracle.slack(workload(m), given, evaluate(workload(m), given)) == ()
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(
+    ("bits", "dtype"), [(1, "uint8"), (2, "int8"), (4, "uint8"), (8, "uint32")]
+)
+def test_numbers_of_a_few_bits_are_unpacked_from_the_lowest(
+    bits: int, dtype: str, signed: bool
+) -> None:
+    each = 8 * np.dtype(dtype).itemsize // bits
+    low = -(1 << (bits - 1)) if signed else 0
+    numbers = np.random.default_rng(0).integers(low, low + (1 << bits), (each * 3, 5))
+    fields = numbers.reshape(3, each, 5) & ((1 << bits) - 1)
+    words = (
+        (fields << bits * np.arange(each)[None, :, None]).sum(1).astype(f"u{dtype.lstrip('u')}")
+    )
+    P, y = lw.tensor("P", (3, 5), dtype), lw.tensor("y", (each * 3, 5))
+    y[i, j] = lw.unpack(P[i // each, j], bits, i % each, signed)
+    np.testing.assert_array_equal(compute(y, {P: words.view(dtype)}), numbers)
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype"), [(3, "uint8"), (16, "int8"), (4, "int64"), (4, "float32")]
+)
+def test_unpacking_what_has_no_such_numbers_is_refused(bits: int, dtype: str) -> None:
+    P = lw.tensor("P", (3,), dtype)
+    with pytest.raises(NotationError, match=f"unpack: {bits} bits of {dtype}; give 1, 2"):
+        lw.unpack(P[i], bits, 0)

@@ -101,16 +101,26 @@ def test_a_product_of_integers_is_made_real():
     compare("MatMulIntegerToFloat", arrays, known, off=1e-3, order=order)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "lines"), [(4, 3), (4, 11), (8, 3)])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_weights_of_a_few_bits_are_unpacked(bits, zeros):
+def test_weights_of_a_few_bits_are_unpacked(bits, lines, zeros):
     rows, columns, size = 6, 40, 32  # the second block is not full
     blocks = -(-columns // size)
     known = {"b": whole(rows, blocks, size * bits // 8), "s": np.abs(real(rows * blocks))}
     if zeros:
         known["z"] = whole(rows * -(-blocks * bits // 8))
     options = {"N": rows, "K": columns, "bits": bits, "block_size": size}
-    compare("MatMulNBits", {"a": real(3, columns)}, known, off=1e-2, **options)
+    compare("MatMulNBits", {"a": real(lines, columns)}, known, off=1e-2, **options)
+
+
+def test_weights_of_four_bits_stay_packed_for_a_few_rows():
+    rows, columns, size = 64, 128, 32
+    known = {"b": whole(rows, columns // size, size // 2), "s": real(rows * columns // size)}
+    options = {"N": rows, "K": columns, "bits": 4, "block_size": size}
+    domain = {"domain": "com.microsoft"}
+    model = node_model("MatMulNBits", {"a": real(2, columns)}, known, **options, **domain)
+    built = build_model(model, threads=1, check=False)
+    assert built.linked.weight_bytes <= known["b"].nbytes + known["s"].nbytes + 64
 
 
 @pytest.mark.parametrize("turned", [(0, 0), (1, 0), (0, 1), (1, 1)])

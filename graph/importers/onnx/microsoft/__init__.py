@@ -3,5 +3,6 @@
 from loopwright.graph.importers.onnx.microsoft import (  # noqa: F401 - each fills the table
     attention,
     fused,
+    packed,
     quantized,
 )

@@ -3,7 +3,6 @@ steps of a scale again."""
 
 from __future__ import annotations
 
-import functools
 import math
 import operator as operators
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     OPERATORS,
-    Array,
     Call,
     Value,
     define,
@@ -112,35 +110,3 @@ def _matmul_to_float(call: Call) -> Value:
     values: list[Value] = [product(call, a, b), call.value(2), call.value(3)]
     made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t)
     return call.broadcast([made, call.value(6)], operators.add) if call.has(6) else made
-
-
-@operator(
-    "com.microsoft:MatMulNBits",
-    limit="weights must be known; they are kept as floats, and take as much",
-)
-def _matmul_n_bits(call: Call) -> Value:
-    rows, columns = int(call.get("N")), int(call.get("K"))
-    bits, size = int(call.get("bits", 4)), int(call.get("block_size"))
-    if call.has(4):
-        raise call.unsupported("its columns are sorted into groups (g_idx); export without")
-    blocks = -(-columns // size)
-    scale = call.required(2).astype(np.float32).reshape(rows, blocks, 1)
-    zero = call.required(3, 1 << (bits - 1))
-    if zero.dtype == np.uint8:
-        zero = _unpacked(zero.reshape(rows, -1), bits)[:, :blocks, None]
-    elif zero.size > 1:
-        zero = zero.reshape(rows, blocks, 1)
-    numbers = _unpacked(call.required(1).reshape(rows, blocks, -1), bits)
-    real = (numbers[..., :size].astype(np.float32) - zero.astype(np.float32)) * scale
-    weights = real.reshape(rows, -1)[:, :columns].T.astype(call.dtype(0))
-    made = product(call, call.value(0), np.ascontiguousarray(weights))
-    return call.broadcast([made, call.value(5)], operators.add) if call.has(5) else made
-
-
-def _unpacked(packed: Array, bits: int) -> Array:
-    """Numbers of a few bits, the lowest bits of each byte first, along the last axis."""
-    each = np.unpackbits(packed, axis=-1, bitorder="little")
-    parts = each[..., : each.shape[-1] // bits * bits].reshape(*packed.shape[:-1], -1, bits)
-    return functools.reduce(
-        operators.add, (parts[..., n].astype(np.int32) << n for n in range(bits))
-    )

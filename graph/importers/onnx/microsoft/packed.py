@@ -1,0 +1,86 @@
+"""Products with weights of a few bits, several in a byte."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator as operators
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.operators.linear import product
+from loopwright.graph.importers.onnx.operators.shapes import reshaped
+
+_FEW = 8
+"""Rows of data up to which weights stay packed: so few products do not pay for reading whole
+floats. With more rows, unpacking costs more than that."""
+
+
+@operator(
+    "com.microsoft:MatMulNBits",
+    limit=f"weights must be known; for more than {_FEW} rows of data they are kept as floats",
+)
+def _matmul_n_bits(call: Call) -> Value:
+    rows, columns = int(call.get("N")), int(call.get("K"))
+    bits, size = int(call.get("bits", 4)), int(call.get("block_size"))
+    if call.has(4):
+        raise call.unsupported("its columns are sorted into groups (g_idx); export without")
+    if 8 % bits:
+        raise call.unsupported(f"its weights have {bits} bits; they may have 2, 4 or 8")
+    blocks = -(-columns // size)
+    scale = call.required(2).astype(np.float32).reshape(rows, blocks)
+    zero = call.required(3, 1 << (bits - 1))
+    if zero.dtype == np.uint8:
+        zero = _unpacked(zero.reshape(rows, -1), bits)[:, :blocks]
+    zero = np.broadcast_to(
+        zero.astype(np.float32).reshape(-1, blocks if zero.size > 1 else 1), scale.shape
+    )
+    packed, shape = call.required(1).reshape(rows, -1), (*call.shape()[:-1], rows)
+    if math.prod(shape[:-1]) <= _FEW:
+        flat = call.as_tensor(reshaped(call, call.value(0), (math.prod(shape[:-1]), columns)))
+        made = reshaped(call, _few_rows(call, flat, packed, scale, zero, bits, size), shape)
+    else:
+        numbers = _unpacked(packed, bits).reshape(rows, blocks, size)
+        real = (numbers - zero[..., None]) * scale[..., None]
+        weights = real.reshape(rows, -1)[:, :columns].T.astype(call.dtype())
+        made = product(call, call.value(0), np.ascontiguousarray(weights))
+    return call.broadcast([made, call.value(5)], operators.add) if call.has(5) else made
+
+
+def _few_rows(
+    call: Call, x: Tensor, packed: Array, scale: Array, zero: Array, bits: int, size: int
+) -> Tensor:
+    """x[m, k] times (number[k, n] - zero[b, n]) × scale[b, n], for blocks b of so many k: sums
+    within blocks, then over blocks with their scales."""
+    (rows, columns), (out, blocks) = shape_of(x), scale.shape
+    each = 8 // bits
+    weights = call.as_tensor(np.ascontiguousarray(packed.T))
+    scales = call.as_tensor(np.ascontiguousarray(scale.T))
+    less = zero.reshape(-1)[:1] if (zero == zero[0, 0]).all() else np.ascontiguousarray(zero.T)
+    m, b, n = Index("m", rows), Index("b", blocks), Index("n", out)
+    q = Index("q", size // each)
+    sums, y = Tensor("blocks"), Tensor("matmulnbits")
+    parts: list[Expr] = []
+    for place in range(each):
+        k = b * size + q * each + place
+        value = f.cast(x[m, k], "float32")
+        if columns % size:
+            value = f.where(k < columns, value, 0)
+        number = f.unpack(weights[b * (size // each) + q, n], bits, place)
+        parts.append(value * (f.cast(number, "float32") - call.read(less, (b, n))))
+    sums[m, b, n] += functools.reduce(operators.add, parts)
+    y[m, n] += sums[m, b, n] * scales[b, n]
+    if x.dtype == "float32":
+        return y
+    return define("matmulnbits", (rows, out), lambda i, j: f.cast(y[i, j], x.dtype))
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """Numbers of a few bits, the lowest bits of each byte first, along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return (packed[..., None] >> shifts & (1 << bits) - 1).reshape(*packed.shape[:-1], -1)
