@@ -1,16 +1,19 @@
-"""ONNX files of users, untuned, beside onnxruntime: each side in a process of its own, by turns.
+"""ONNX files of users beside onnxruntime: each side in a process of its own, by turns.
 
     python benchmarks/onnx_files.py net.onnx x=1,3,320,320 -- other.onnx input=1,576 sr:=16000
     python benchmarks/onnx_files.py timm:resnet50 -- transformers:bert -- timm: -- transformers:
+    python benchmarks/onnx_files.py --minutes 10 --records tuned transformers:wav2vec2
 
 `NAME=SHAPE` draws an input of that shape; `NAME:=NUMBER` is an integer that is given itself.
 `timm:` and `transformers:` stand for all of `suites.architectures`, exported by torch.
 Prints a table: the time to build, the median times of a call, their ratio, the largest error as a
-share of the largest value.
+share of the largest value. With `--minutes` each file is tuned for so long, with a store of its
+own in the folder `--records`, and takes part once more; without, nothing is tuned.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -31,29 +34,38 @@ def main() -> None:
     if sys.argv[1] == "--child":
         print(json.dumps(timed(*sys.argv[2:5], sys.argv[5:])))
         return
-    print("| file | build | ours | onnxruntime | ratio | error |")
-    print("|---|---|---|---|---|---|")
-    ratios = []
-    for words in split(sys.argv[1:]):
-        name, path, inputs = words[0], words[0], words[1:]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--records", type=Path, default=Path("tuned"))
+    options, words = parser.parse_known_args()
+    sides = ["untuned", *(["tuned"] if options.minutes else []), "onnxruntime"]
+    ratios = [f"ratio {side}" for side in sides[:-1]]
+    print("| file | build |", " | ".join([*sides, *ratios, "error"]), "|")
+    print("|---" * (3 + len(sides) + len(ratios)) + "|")
+    every: list[list[float]] = []
+    for each in split(words):
+        name, path, inputs = each[0], each[0], each[1:]
         with tempfile.TemporaryDirectory() as folder:
             if ":" in name:
                 path = f"{folder}/net.onnx"
                 child("export", path, folder, [name])
             built = json.loads(child("build", path, folder, inputs))
-            rounds: dict[str, list[float]] = {"ours": [], "onnxruntime": []}
+            if options.minutes:
+                options.records.mkdir(parents=True, exist_ok=True)
+                store = options.records / f"{Path(name).stem.replace(':', '_')}.db"
+                tune = ("tune", path, folder, [str(options.minutes), str(store), *inputs])
+                built["error"] = max(built["error"], json.loads(child(*tune))["error"])
+            rounds: dict[str, list[float]] = {side: [] for side in sides}
             for _ in range(ROUNDS):
                 for side, times in rounds.items():
                     times.append(json.loads(child(side, path, folder, inputs))["seconds"])
-            ours, peer = (statistics.median(t) * 1e3 for t in rounds.values())
-            error = np.load(f"{folder}/error.npy")
-        ratios.append(peer / ours)
-        print(
-            f"| {Path(name).name} | {built['seconds']:.1f} s | {ours:.3f} ms | {peer:.3f} ms ",
-            end="",
-        )
-        print(f"| {peer / ours:.2f} | {error:.1e} |", flush=True)
-    print(f"\nGeometric mean {np.exp(np.mean(np.log(ratios))):.2f}")
+        seconds = [statistics.median(times) for times in rounds.values()]
+        every.append([seconds[-1] / own for own in seconds[:-1]])
+        shown = [f"{s * 1e3:.3f} ms" for s in seconds] + [f"{r:.2f}" for r in every[-1]]
+        cells = [Path(name).name, f"{built['seconds']:.1f} s", *shown, f"{built['error']:.1e}"]
+        print("|", " | ".join(cells), "|", flush=True)
+    means = np.exp(np.log(every).mean(0))
+    print("\nGeometric means:", ", ".join(f"{r} {m:.2f}" for r, m in zip(ratios, means)))
 
 
 def split(words: list[str]) -> list[list[str]]:
@@ -78,9 +90,11 @@ def child(what: str, path: str, folder: str, inputs: list[str]) -> str:
 
 
 def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, float]:
-    """Seconds of one side: to build, or of a call, the median over half a second."""
+    """Seconds of one side: to build or tune, with the error, or of a call, the median over half a
+    second."""
     if what == "export":
         return exported(path, folder, words[0])
+    settings = [words.pop(0) for _ in range(2)] if what == "tune" else []
     rng, given = np.random.default_rng(0), {}
     saved = Path(folder, "inputs.npz")
     if saved.exists():
@@ -97,19 +111,21 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
         return {"seconds": per_call(lambda: session.run(None, given))}
     import loopwright as lw
 
-    library = f"{folder}/net.so"
-    if what == "build":
+    if what in ("build", "tune"):
         start = time.perf_counter()
-        model = lw.build_model(path, given, check=False)
+        if what == "build":
+            model = lw.build_model(path, given, check=False)
+        else:
+            minutes, store = settings
+            model = lw.tune_model(path, given, minutes=float(minutes), records=store)
         seconds = time.perf_counter() - start
-        model.export(library)
+        model.export(f"{folder}/{'untuned' if what == 'build' else 'tuned'}.so")
         made = model(**given)
         wanted = peer(path).run(None, given)
         pairs = zip(made if isinstance(made, tuple) else (made,), wanted, strict=True)
         errors = [np.abs(a - b).max() / max(np.abs(b).max(), 1e-30) for a, b in pairs]
-        np.save(f"{folder}/error.npy", max(errors))
-        return {"seconds": seconds}
-    loaded = lw.load(library)
+        return {"seconds": seconds, "error": float(max(errors))}
+    loaded = lw.load(f"{folder}/{what}.so")
     own = [given[p.name] for p in loaded.signature.inputs]
     return {"seconds": per_call(lambda: loaded(*own))}
 

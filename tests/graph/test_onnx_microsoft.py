@@ -21,6 +21,12 @@ def whole(*shape, dtype="uint8"):
     return RNG.integers(bounds.min, bounds.max, shape, endpoint=True).astype(dtype)
 
 
+def weights(*shape):
+    """Whole numbers of 7 bits: on processors without VNNI onnxruntime's sums of pairs of products
+    saturate for greater ones."""
+    return whole(*shape, dtype="int8") // 2
+
+
 def compare(op, arrays, known=None, off=0.0, **options):
     """Compare with onnxruntime; results may be `off` by so much."""
     model = node_model(op, arrays, known, opset=17, domain="com.microsoft", **options)
@@ -81,7 +87,7 @@ def test_quantized_numbers_are_joined():
 def test_quantized_matrices_are_multiplied(turned, to_real):
     known = {
         **step("a", 0.02, 128),
-        "b": whole(5, 7, dtype="int8") if turned else whole(7, 5, dtype="int8"),
+        "b": weights(5, 7) if turned else weights(7, 5),
         "b_scale": np.abs(real(5)) * 0.01,
         "b_zero": np.zeros(5, np.int8),
         "c": whole(5, dtype="int16").astype(np.int32),
@@ -94,7 +100,7 @@ def test_quantized_matrices_are_multiplied(turned, to_real):
 
 
 def test_a_product_of_integers_is_made_real():
-    arrays = {"a": whole(3, 7), "b": whole(7, 5, dtype="int8")}
+    arrays = {"a": whole(3, 7), "b": weights(7, 5)}
     known = {"s": np.float32(0.02), "t": np.abs(real(5)) * 0.01, "z": np.uint8(120)}
     known |= {"w": np.int8(3), "c": real(5)}
     order = ["a", "b", "s", "t", "z", "w", "c"]
