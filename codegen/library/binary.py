@@ -120,6 +120,10 @@ class Binary:
         kernel = getattr(self.table, name)
         if not kernel:
             raise LibraryError(f"{path}: it has no function {name!r}, though its signature does")
+        return self._packed(name, kernel, parameters)
+
+    def _packed(self, name: str, kernel: int, parameters: Sequence[Parameter]) -> _Function:
+        """The function at an address, with its parameters, as the table's `call` takes it."""
         if len(parameters) > self.table.max_arguments:
             raise BuildError(
                 f"{name} has {len(parameters)} arguments; {self.table.max_arguments} are allowed"
@@ -173,8 +177,12 @@ def load_objects(
 ) -> Binary:
     """Links object files for this machine and loads the result; leaves no file behind.
 
-    Raises `BuildError`.
+    Direct code needs no linker. Raises `BuildError`.
     """
+    from loopwright.codegen.library.mapped import MappedBinary, is_direct
+
+    if len(objects) == 1 and is_direct(objects[0]):
+        return MappedBinary(objects[0], functions)
     with scratch() as folder:
         path = folder / f"{name}.so"
         link(objects, path)
@@ -212,6 +220,12 @@ def _share_threads(binary: Binary) -> None:
             _pool_host = binary
         else:
             binary.table.borrow(_pool_host.table.pool)
+
+
+def thread_pool(default: Binary) -> Any:
+    """Address of the pool that libraries of this process share."""
+    with _pool_lock:
+        return (_pool_host or default).table.pool
 
 
 _dlclose = ctypes.CDLL(None).dlclose

@@ -121,6 +121,36 @@ def runtime_objects(compiler: Compiler) -> list[Path]:
     return [_cached_object(compiler, source) for source in ("runtime.c", "variants.c")]
 
 
+_HOST = """#include "runtime.h"
+int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count, lw_any *result) {
+  (void)self, (void)arguments, (void)count, (void)result;
+  return 0;
+}
+"""
+
+
+def host_library() -> Path:
+    """A library that has the run-time and a function that does nothing; from the same cache."""
+    compiler = find_compiler()
+    objects = runtime_objects(compiler)
+    path = objects[0].with_suffix(".so")
+    if not path.is_file():
+        with scratch() as folder:
+            made = folder / path.name
+            source, built = folder / "host.c", folder / "host.o"
+            source.write_text(_HOST)
+            compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
+            script = folder / "symbols.map"
+            script.write_text(f"{{ global: {TABLE}; local: *; }};\n")
+            options = f"-Wl,-S,--version-script={script}"
+            compiler.run("-shared", options, built, *objects, "-o", made, "-pthread")
+            descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".so")
+            os.close(descriptor)
+            shutil.copyfile(made, name)
+            os.replace(name, path)
+    return path
+
+
 def launcher(output: Path) -> None:
     """Links the launcher of CUDA programs into the shared object `output`, from the same cache.
     Raises `BuildError`."""

@@ -1,0 +1,396 @@
+"""Straight code over vectors: operations of a block, and the registers that they get.
+
+Register tiles have *homes*, registers of their own from their allocation to its end. All other
+values are temporary: loads, and what is computed on the way. A load is made once in a block, and
+its register is taken away where another needs one and it is wanted again last of all (Belady
+1966); then it is loaded again.
+"""
+
+from __future__ import annotations
+
+from loopwright.codegen.direct import encode as x86
+from loopwright.codegen.direct.function import FRAME, Function, Place, Uncovered
+
+REGISTERS = 16
+_TEMPORARY = 1 << 8  # temporaries count from here, homes are registers
+_LOADS = {8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
+_STORES = {8: "vmovups_store", 4: "vmovups_store", 2: "vmovsd_store", 1: "vmovss_store"}
+_COMMUTE = frozenset(("vaddps", "vmulps", "vandps", "vorps", "vxorps", "vpaddd", "vpand", "vpor"))
+
+Value = int
+"""A temporary, or a register that is a home."""
+
+
+class Vectors:
+    """The vector operations of a function, and the registers that are homes."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.homes: set[int] = set()
+        self._count = _TEMPORARY
+        self._operations: list[list] = []  # type: ignore[type-arg]
+        self._known: dict[object, Value] = {}
+        self._by_buffer: dict[str, list[tuple[object, int, int, int]]] = {}
+        self._spill: dict[int, int] = {}
+
+    # ---- homes ----
+
+    def home(self) -> int | None:
+        """A register that stays; None if no more can be spared."""
+        for register in range(REGISTERS):
+            if register not in self.homes:
+                self.homes.add(register)
+                return register
+        return None
+
+    def leave(self, registers: list[int]) -> None:
+        """Give homes back."""
+        self.flush()
+        self.homes.difference_update(registers)
+
+    # ---- operations ----
+
+    def _new(self) -> Value:
+        self._count += 1
+        return self._count
+
+    def load(self, buffer: str, place: Place, lanes: int, one: bool = False) -> Value:
+        """`lanes` neighbours, or `one` element in all lanes."""
+        key = (place, lanes, one)
+        found = self._known.get(key)
+        if found is not None:
+            return found
+        name = "vbroadcastss" if one and lanes > 1 else _LOADS[lanes]
+        made = self._new()
+        self._operations.append(["load", name, lanes, made, place, buffer])
+        self._known[key] = made
+        size = 4 if one else 4 * lanes
+        self._by_buffer.setdefault(buffer, []).append((key, place[0], place[1], size))
+        return made
+
+    def constant(self, bits: int, lanes: int) -> Value:
+        """A number of 32 bits in all lanes."""
+        key = (bits, lanes)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new()
+            if bits:
+                self._operations.append(["load", "vbroadcastss", lanes, found, (x86.RIP, bits), ""])
+            else:
+                self._operations.append(["zero", "vxorps", lanes, found, None, ""])
+        return found
+
+    def store(self, buffer: str, place: Place, lanes: int, value: Value) -> None:
+        """Write neighbours; what is known of them is what was written."""
+        base, offset = place
+        size = 4 * lanes
+        left = []
+        for entry in self._by_buffer.get(buffer, ()):
+            key, other, begin, length = entry
+            if other == base and (begin + length <= offset or offset + size <= begin):
+                left.append(entry)
+            else:
+                self._known.pop(key, None)
+        self._operations.append(["store", _STORES[lanes], lanes, value, place, buffer])
+        if value >= _TEMPORARY:
+            key = (place, lanes, False)
+            self._known[key] = value
+            left.append((key, base, offset, size))
+        self._by_buffer[buffer] = left
+
+    def apply(
+        self,
+        name: str,
+        lanes: int,
+        a: Value,
+        b: Value | None = None,
+        immediate: int | None = None,
+        into: int | None = None,
+    ) -> Value:
+        """An operation of one or two vectors. It goes `into` a home, or a new value."""
+        pure = into is None and a >= _TEMPORARY and (b is None or b >= _TEMPORARY)
+        key = (name, lanes, a, b, immediate)
+        if pure and (found := self._known.get(key)) is not None:
+            return found
+        made = self._new() if into is None else into
+        self._operations.append(["apply", name, lanes, made, a, b, immediate])
+        if pure:
+            self._known[key] = made
+        return made
+
+    def blend(self, lanes: int, no: Value, yes: Value, mask: Value, into: int | None) -> Value:
+        """The lanes of `yes` where those of the mask begin with a bit that is set."""
+        made = self._new() if into is None else into
+        self._operations.append(["blend", "vblendvps", lanes, made, no, yes, mask])
+        return made
+
+    def multiply_add(
+        self, sign: str, lanes: int, a: Value, b: Value, c: Value, into: int | None
+    ) -> Value:
+        """a · b + c; `sign` is "madd", "msub" for - c, "nmadd" for -(a · b), "nmsub" for both."""
+        made = self._new() if into is None else into
+        self._operations.append(["fma", sign, lanes, made, a, b, c])
+        return made
+
+    def move(self, lanes: int, value: Value, into: int) -> None:
+        """A value into a home."""
+        if value != into:
+            self._operations.append(["move", "vmovaps", lanes, into, value])
+
+    def hint(self, level: int, place: Place) -> None:
+        """Prefetch."""
+        self._operations.append(["hint", level, place])
+
+    # ---- registers ----
+
+    def flush(self) -> None:
+        """Write the block: what follows knows nothing of what is in registers but homes."""
+        if self._operations:
+            _Assignment(self.function, self._operations, self.homes).run()
+            self._operations = []
+        self._known.clear()
+        self._by_buffer.clear()
+
+
+def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
+    kind = operation[0]
+    if kind in ("load", "zero", "hint"):
+        return []
+    if kind == "store":
+        return [operation[3]]
+    if kind == "move":
+        return [operation[4]]
+    if kind == "apply":
+        _, _, _, _, a, b, _ = operation
+        return [a] if b is None else [a, b]
+    return operation[4:]
+
+
+class _Assignment:
+    def __init__(
+        self,
+        function: Function,
+        operations: list[list],  # type: ignore[type-arg]
+        homes: set[int],
+    ) -> None:
+        self.function, self.operations = function, operations
+        self.emit = function.current.append
+        self.free = [r for r in range(REGISTERS - 1, -1, -1) if r not in homes]
+        self.uses: dict[int, list[int]] = {}
+        for at, operation in enumerate(operations):
+            for value in _sources(operation):
+                if value >= _TEMPORARY:
+                    self.uses.setdefault(value, []).append(at)
+        for uses in self.uses.values():
+            uses.reverse()  # the next one is the last
+        self.where: dict[int, int] = {}
+        self.loads: dict[int, list] = {}  # type: ignore[type-arg]
+        self.spilled: dict[int, int] = {}
+        self.stores: dict[str, int] = {}  # by buffer
+        self.made: dict[int, int] = {}  # stores to its buffer before a load
+        self.lazy: dict[int, list] = {}  # type: ignore[type-arg]
+        self.taken: list[int] = []  # registers that the operation at hand reads
+
+    def run(self) -> None:
+        emit = self.emit
+        for operation in self.operations:
+            kind, name, lanes = operation[0], operation[1], operation[2]
+            if kind == "hint":
+                emit(("hint", name, lanes))
+                continue
+            wide = 1 if lanes == 8 else 0
+            made = operation[3]
+            if kind == "load":
+                uses = self.uses.get(made)
+                if not uses:
+                    continue
+                self.loads[made] = operation
+                self.made[made] = self.stores.get(operation[5], 0)
+                if len(uses) == 1 and name == "vmovups" and lanes >= 4:
+                    self.lazy[made] = operation
+                    continue
+                self._load(made, operation)
+            elif kind == "zero":
+                if self.uses.get(made):
+                    self.loads[made] = operation
+                    self._load(made, operation)
+            elif kind == "store":
+                register = self._read(made)
+                self._done([made])
+                self._settle()
+                self.stores[operation[5]] = self.stores.get(operation[5], 0) + 1
+                emit(("vector", name, wide, register, 0, operation[4], None))
+            elif kind == "move":
+                source = operation[4]
+                operand = self._operand(source)
+                self._done([source])
+                if operand.__class__ is tuple:
+                    emit(("vector", "vmovups", wide, made, 0, operand, None))
+                else:
+                    emit(("vector", name, wide, made, 0, operand, None))
+            elif kind == "apply":
+                self._apply(name, wide, made, *operation[4:])
+            elif kind == "blend":
+                no, yes, mask = operation[4:]
+                which, first = self._read(mask), self._read(no)
+                second = self._operand(yes)
+                self._done([no, yes, mask])
+                target = self._target(made)
+                emit(("vector", name, wide, target, first, second, which << 4))
+            else:
+                self._fma(name, wide, made, *operation[4:])
+            self.taken.clear()
+
+    # ---- operations ----
+
+    def _apply(
+        self, name: str, wide: int, made: int, a: int, b: int | None, immediate: int | None
+    ) -> None:
+        if b is None:
+            first, second = 0, self._operand(a) if immediate is None else self._read(a)
+        else:
+            if name in _COMMUTE and a in self.lazy and b not in self.lazy:
+                a, b = b, a
+            first = self._read(a)
+            second = self._operand(b)
+        self._done([a] if b is None else [a, b])
+        target = self._target(made)
+        if b is not None and name in _COMMUTE and second.__class__ is int:
+            if second > 7 and first < 8:  # type: ignore[operator]
+                first, second = second, first  # type: ignore[assignment]  # a shorter encoding
+        if name == "vextractf128":
+            self.emit(("vector", name, 1, second, 0, target, immediate))
+        elif name in ("vpslld", "vpsrad", "vpsrld"):
+            self.emit(("vector", name, wide, target, 0, second, immediate))
+        else:
+            self.emit(("vector", name, wide, target, first, second, immediate))
+
+    def _fma(self, sign: str, wide: int, made: int, a: int, b: int, c: int) -> None:
+        """The operand that is no more needed gives its register to the result."""
+        if made == c:  # a sum in its home
+            if a in self.lazy and b not in self.lazy:
+                a, b = b, a
+            first, second = self._read(a), self._operand(b)
+            self._done([a, b])
+            self.emit(("vector", f"vf{sign}231ps", wide, made, first, second, None))
+            return
+        if a in self.lazy and b not in self.lazy:
+            a, b = b, a
+        ra, rb = self._read(a), self._operand(b)
+        rc = self._read(c) if rb.__class__ is tuple else self._operand(c)
+        self._done([a, b, c])
+        target = self._target(made)
+        if rc.__class__ is tuple:
+            if target == rb:
+                ra, rb = rb, ra  # type: ignore[assignment]
+            if target != ra:
+                self.emit(("vector", "vmovaps", wide, target, 0, ra, None))
+            self.emit(("vector", f"vf{sign}213ps", wide, target, rb, rc, None))
+        elif target == ra:
+            self.emit(self._form(sign, wide, target, rb, rc))
+        elif target == rb:
+            self.emit(self._form(sign, wide, target, ra, rc))
+        else:
+            if target != rc:
+                self.emit(("vector", "vmovaps", wide, target, 0, rc, None))
+            self.emit(("vector", f"vf{sign}231ps", wide, target, ra, rb, None))
+
+    def _form(self, sign: str, wide: int, target: int, by: x86.Operand | int, plus: object) -> tuple:  # type: ignore[type-arg]
+        if isinstance(by, tuple):
+            return ("vector", f"vf{sign}132ps", wide, target, plus, by, None)
+        return ("vector", f"vf{sign}213ps", wide, target, by, plus, None)
+
+    # ---- registers ----
+
+    def _operand(self, value: int) -> int | Place:
+        """A register, or the memory of a load that is used once."""
+        late = self.lazy.pop(value, None)
+        return self._read(value) if late is None else late[4]
+
+    def _settle(self) -> None:
+        """Make loads that wait for their use, before memory changes."""
+        for value, operation in list(self.lazy.items()):
+            del self.lazy[value]
+            self._load(value, operation)
+
+    def _read(self, value: int) -> int:
+        if value < _TEMPORARY:
+            return value
+        self.lazy.pop(value, None)
+        register = self.where.get(value)
+        if register is None:
+            if value in self.spilled:
+                register = self._take(value)
+                place = (FRAME, self.spilled[value])
+                self.emit(("vector", "vmovups", 1, register, 0, place, None))
+            else:
+                register = self._load(value, self.loads[value])
+        self.taken.append(register)
+        return register
+
+    def _load(self, value: int, operation: list) -> int:  # type: ignore[type-arg]
+        kind, name, lanes, _, place, _ = operation
+        register = self._take(value)
+        wide = 1 if lanes == 8 else 0
+        if kind == "zero":
+            self.emit(("vector", name, wide, register, register, register, None))
+        else:
+            self.emit(("vector", name, wide, register, 0, place, None))
+        return register
+
+    def _take(self, value: int) -> int:
+        if not self.free:
+            self._evict()
+        register = self.free.pop()
+        self.where[value] = register
+        return register
+
+    def _evict(self) -> None:
+        """Take the register of what is wanted again last."""
+        best, far = None, -1
+        for value, register in self.where.items():
+            if register in self.taken:
+                continue
+            uses = self.uses.get(value)
+            following = uses[-1] if uses else 1 << 30
+            if following > far:
+                best, far = value, following
+        if best is None:
+            raise Uncovered("an expression needs more vector registers than a tile leaves")
+        register = self.where.pop(best)
+        if far < 1 << 30 and best not in self.spilled and not self._reloads(best):
+            self.spilled[best] = self.function.reserve(32, 32)
+            place = (FRAME, self.spilled[best])
+            self.emit(("vector", "vmovups_store", 1, register, 0, place, None))
+        self.free.append(register)
+
+    def _reloads(self, value: int) -> bool:
+        """Return whether a value can be loaded again: no store came behind its load."""
+        if value not in self.loads:
+            return False
+        return self.stores.get(self.loads[value][5], 0) == self.made.get(value, 0)
+
+    def _done(self, values: list[int]) -> None:
+        for value in values:
+            uses = self.uses.get(value)
+            if not uses:
+                continue
+            uses.pop()
+            if not uses and value in self.where:
+                self.free.append(self.where.pop(value))
+
+    def _target(self, made: int) -> int:
+        if made < _TEMPORARY:
+            return made
+        if not self.uses.get(made):  # nobody wants it
+            return self._spare()
+        if not self.free:
+            self._evict()
+        register = self.free.pop()
+        self.where[made] = register
+        return register
+
+    def _spare(self) -> int:
+        if not self.free:
+            self._evict()
+        return self.free[-1]

@@ -1,0 +1,287 @@
+"""Encodings of x86-64: instructions of AVX, AVX2 and FMA, and the integer ones around them.
+
+Intel's manual, volume 2, has the layout: prefixes, opcode, ModRM, SIB, displacement. Tables of our
+own, since a call of an assembler library takes 10 to 100 times as long as a lookup in these, and a
+kernel has a few hundred instructions.
+
+A register is its number, 0 … 15. A memory operand is `(base, displacement)`; base `RIP` counts
+from the end of the instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
+R8, R9, R10, R11, R12, R13, R14, R15 = range(8, 16)
+RIP = -1
+"""The base of an operand in the code itself; its displacement is patched."""
+
+Memory = tuple[int, int]
+Operand = int | Memory
+
+_NO, _66, _F3, _F2 = range(4)  # mandatory prefixes, as VEX writes them
+_0F, _0F38, _0F3A = 1, 2, 3  # opcode maps
+
+
+@dataclass(frozen=True)
+class Form:
+    """An instruction with VEX: opcode, prefix, opcode map, W, whether it has an immediate byte.
+
+    `extension` is a part of the opcode in place of a register in ModRM.
+    """
+
+    name: str
+    opcode: int
+    prefix: int = _NO
+    table: int = _0F
+    wide: int = 0
+    immediate: bool = False
+    extension: int | None = None
+
+
+def _forms(*forms: Form) -> dict[str, Form]:
+    return {form.name: form for form in forms}
+
+
+FORMS = _forms(
+    # loads, stores and moves: register, memory or register
+    Form("vmovups", 0x10),
+    Form("vmovups_store", 0x11),
+    Form("vmovss", 0x10, _F3),
+    Form("vmovss_store", 0x11, _F3),
+    Form("vmovsd", 0x10, _F2),
+    Form("vmovsd_store", 0x11, _F2),
+    Form("vmovaps", 0x28),
+    Form("vbroadcastss", 0x18, _66, _0F38),
+    # one operand
+    Form("vsqrtps", 0x51),
+    Form("vroundps", 0x08, _66, _0F3A, immediate=True),
+    Form("vcvtdq2ps", 0x5B),
+    Form("vcvttps2dq", 0x5B, _F3),
+    Form("vpermilps", 0x04, _66, _0F3A, immediate=True),
+    Form("vpermpd", 0x01, _66, _0F3A, 1, immediate=True),
+    Form("vextractf128", 0x19, _66, _0F3A, immediate=True),
+    Form("vextractps", 0x17, _66, _0F3A, immediate=True),
+    # two operands
+    Form("vaddps", 0x58),
+    Form("vmulps", 0x59),
+    Form("vsubps", 0x5C),
+    Form("vminps", 0x5D),
+    Form("vdivps", 0x5E),
+    Form("vmaxps", 0x5F),
+    Form("vandps", 0x54),
+    Form("vandnps", 0x55),
+    Form("vorps", 0x56),
+    Form("vxorps", 0x57),
+    Form("vcmpps", 0xC2, immediate=True),
+    Form("vunpcklps", 0x14),
+    Form("vunpckhps", 0x15),
+    Form("vshufps", 0xC6, immediate=True),
+    Form("vperm2f128", 0x06, _66, _0F3A, immediate=True),
+    Form("vinsertf128", 0x18, _66, _0F3A, immediate=True),
+    Form("vinsertps", 0x21, _66, _0F3A, immediate=True),
+    Form("vblendvps", 0x4A, _66, _0F3A, immediate=True),
+    Form("vpaddd", 0xFE, _66),
+    Form("vpsubd", 0xFA, _66),
+    Form("vpand", 0xDB, _66),
+    Form("vpor", 0xEB, _66),
+    Form("vpxor", 0xEF, _66),
+    Form("vpcmpgtd", 0x66, _66),
+    Form("vpcmpeqd", 0x76, _66),
+    Form("vpslld", 0x72, _66, immediate=True, extension=6),
+    Form("vpsrad", 0x72, _66, immediate=True, extension=4),
+    Form("vpsrld", 0x72, _66, immediate=True, extension=2),
+    # three operands: 132 is a = a c + b, 213 is a = b a + c, 231 is a = b c + a
+    *(
+        Form(f"vf{sign}{order}ps", base + opcode, _66, _0F38)
+        for order, base in (("132", 0x90), ("213", 0xA0), ("231", 0xB0))
+        for sign, opcode in (("madd", 8), ("msub", 0xA), ("nmadd", 0xC), ("nmsub", 0xE))
+    ),
+)
+
+
+def _address(reg: int, rm: Operand) -> bytes:
+    """ModRM, SIB and displacement."""
+    field = (reg & 7) << 3
+    if isinstance(rm, int):
+        return bytes((0xC0 | field | rm & 7,))
+    base, offset = rm
+    if base == RIP:
+        return bytes((0x05 | field,)) + offset.to_bytes(4, "little", signed=True)
+    low = base & 7
+    sib = b"\x24" if low == RSP else b""
+    if offset == 0 and low != RBP:
+        return bytes((field | low,)) + sib
+    if -128 <= offset < 128:
+        return bytes((0x40 | field | low,)) + sib + bytes((offset & 255,))
+    return bytes((0x80 | field | low,)) + sib + offset.to_bytes(4, "little", signed=True)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def vector(
+    name: str, wide: int, reg: int, source: int, rm: Operand, immediate: int | None = None
+) -> bytes:
+    """A VEX instruction: `reg` and `rm` as ModRM has them, `source` the operand between them (0
+    where there is none). `wide` is 1 for vectors of 32 bytes, 0 for those of 16."""
+    form = FORMS[name]
+    if form.extension is not None:  # the destination stands where others have a source
+        reg, source = form.extension, reg
+    base = rm if isinstance(rm, int) else max(rm[0], 0)
+    last = (~source & 15) << 3 | wide << 2 | form.prefix
+    high = (~reg >> 3 & 1) << 7
+    if base < 8 and form.table == _0F and not form.wide:
+        head = bytes((0xC5, high | last, form.opcode))
+    else:
+        middle = high | 0x40 | (~base >> 3 & 1) << 5 | form.table
+        head = bytes((0xC4, middle, form.wide << 7 | last, form.opcode))
+    code = head + _address(reg, rm)
+    return code if immediate is None else code + bytes((immediate,))
+
+
+def _integer(opcode: bytes, reg: int, rm: Operand, wide: bool = True) -> bytes:
+    base = rm if isinstance(rm, int) else max(rm[0], 0)
+    rex = 0x40 | wide << 3 | (reg >> 3) << 2 | base >> 3
+    return (bytes((rex,)) if rex != 0x40 else b"") + opcode + _address(reg, rm)
+
+
+def _number(value: int, size: int = 4) -> bytes:
+    return value.to_bytes(size, "little", signed=True)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def move(reg: int, rm: Operand) -> bytes:
+    """`reg = rm`, 64 bits."""
+    return _integer(b"\x8b", reg, rm)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def store(rm: Memory, reg: int) -> bytes:
+    """`rm = reg`, 64 bits."""
+    return _integer(b"\x89", reg, rm)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def set_number(rm: Operand, value: int) -> bytes:
+    """`rm = value`, a number of 32 bits with its sign."""
+    if isinstance(rm, int):
+        if value == 0:
+            return _integer(b"\x31", rm, rm, wide=False)
+        if 0 < value < 1 << 31:
+            prefix = b"\x41" if rm > 7 else b""
+            return prefix + bytes((0xB8 | rm & 7,)) + _number(value)
+    return _integer(b"\xc7", 0, rm) + _number(value)
+
+
+_ARITHMETIC = {"add": 0, "or": 1, "and": 4, "sub": 5, "cmp": 7}
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def with_number(op: str, rm: Operand, value: int) -> bytes:
+    """`rm = rm op value`; of "cmp" the flags alone."""
+    kind = _ARITHMETIC[op]
+    if -128 <= value < 128:
+        return _integer(b"\x83", kind, rm) + bytes((value & 255,))
+    return _integer(b"\x81", kind, rm) + _number(value)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def with_operand(op: str, reg: int, rm: Operand) -> bytes:
+    """`reg = reg op rm`; of "cmp" the flags alone."""
+    return _integer(bytes((_ARITHMETIC[op] << 3 | 3,)), reg, rm)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def multiply(reg: int, rm: Operand, value: int | None = None) -> bytes:
+    """`reg = rm · value`, or `reg = reg · rm`."""
+    if value is None:
+        return _integer(b"\x0f\xaf", reg, rm)
+    if -128 <= value < 128:
+        return _integer(b"\x6b", reg, rm) + bytes((value & 255,))
+    return _integer(b"\x69", reg, rm) + _number(value)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def address_of(reg: int, rm: Memory) -> bytes:
+    """`reg = &rm`."""
+    return _integer(b"\x8d", reg, rm)
+
+
+def shift_right(rm: Operand, count: int) -> bytes:
+    """`rm = rm >> count`, with its sign."""
+    return _integer(b"\xc1", 7, rm) + bytes((count,))
+
+
+def shift_left(rm: Operand, count: int) -> bytes:
+    """`rm = rm << count`."""
+    return _integer(b"\xc1", 4, rm) + bytes((count,))
+
+
+def divide(rm: Operand) -> bytes:
+    """rax, rdx = rdx:rax / rm, remainder, behind `widen`."""
+    return _integer(b"\xf7", 7, rm)
+
+
+def move_if(condition: str, reg: int, rm: Operand) -> bytes:
+    """`reg = rm` if the last comparison said so."""
+    return _integer(bytes((0x0F, 0x40 | CONDITIONS[condition])), reg, rm)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def load_int32(reg: int, rm: Operand) -> bytes:
+    """`reg = rm`, from 32 bits with their sign."""
+    return _integer(b"\x63", reg, rm)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def prefetch(level: int, rm: Memory) -> bytes:
+    """A hint to bring the line of `rm` into cache `level` and those behind it."""
+    return _integer(b"\x0f\x18", level, rm, wide=False)
+
+
+CONDITIONS = {"b": 2, "e": 4, "ne": 5, "l": 0xC, "ge": 0xD, "le": 0xE, "g": 0xF}
+WIDEN = b"\x48\x99"  # cqo
+RETURN = b"\xc3"
+ZERO_UPPER = b"\xc5\xf8\x77"
+
+
+def jump(condition: str | None, offset: int) -> bytes:
+    """A jump to `offset` from the end of a long form, or from that of a short one if it fits."""
+    short = offset + (3 + (condition is not None))
+    if condition is None:
+        return bytes((0xEB, short & 255)) if -128 <= short < 0 else b"\xe9" + _number(offset)
+    code = CONDITIONS[condition]
+    if -128 <= short < 0:
+        return bytes((0x70 | code, short & 255))
+    return bytes((0x0F, 0x80 | code)) + _number(offset)
+
+
+def push(reg: int) -> bytes:
+    """Push a register."""
+    return (b"\x41" if reg > 7 else b"") + bytes((0x50 | reg & 7,))
+
+
+def pop(reg: int) -> bytes:
+    """Pop a register."""
+    return (b"\x41" if reg > 7 else b"") + bytes((0x58 | reg & 7,))
+
+
+_NOPS = (
+    "",
+    "90",
+    "6690",
+    "0f1f00",
+    "0f1f4000",
+    "0f1f440000",
+    "660f1f440000",
+    "0f1f8000000000",
+    "0f1f840000000000",
+)
+
+
+def nothing(size: int) -> bytes:
+    """Bytes that do nothing."""
+    longest = len(_NOPS) - 1
+    whole, rest = divmod(size, longest)
+    return bytes.fromhex(_NOPS[longest] * whole + _NOPS[rest])

@@ -1,0 +1,194 @@
+"""Element expressions as vector operations, of float32.
+
+They are those that LLVM makes of our TIR, in the same order: a product that is added to something
+becomes one operation with it, and NaN goes through minima and maxima as the notation says.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING
+
+from loopwright.codegen.direct.blocks import Value
+from loopwright.codegen.direct.function import Uncovered
+from loopwright.dsl.expr import Binary, Const, Expr, Select, Unary
+from loopwright.schedule.tree.grammar import Load
+
+if TYPE_CHECKING:
+    from loopwright.codegen.direct.emit import Emitter
+
+_OPERATORS = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps"}
+_EXTREMES = {"min": "vminps", "max": "vmaxps"}
+_ROUNDINGS = {"round": 8, "floor": 9, "ceil": 10, "trunc": 11}
+_PREDICATES = {"lt": 0x11, "le": 0x12, "gt": 0x1E, "ge": 0x1D, "eq": 0x00, "ne": 0x04}
+_UNORDERED = 0x03
+_LOGICAL = {"and": "vandps", "or": "vorps"}
+_ITEM = 4
+_SIGN = 1 << 31
+
+
+class Values:
+    """Works values out, in temporaries or in the home that is asked for."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter, self.vectors = emitter, emitter.vectors
+
+    def into(self, x: Expr, lanes: int, register: int) -> None:
+        """A value into a home."""
+        made = self.value(x, lanes, register)
+        self.vectors.move(lanes, made, register)
+
+    def value(self, x: Expr, lanes: int, into: int | None = None) -> Value:
+        """A value of so many lanes; `into` is a home that may be written last of all."""
+        if isinstance(x, Load):
+            return self._load(x, lanes)
+        if x.dtype != "float32":
+            raise Uncovered(f"elements of {x.dtype}")
+        if isinstance(x, Const):
+            return self.vectors.constant(bits(float(x.value)), lanes)
+        if isinstance(x, Binary):
+            return self._binary(x, lanes, into)
+        if isinstance(x, Unary):
+            return self._unary(x, lanes, into)
+        if isinstance(x, Select):
+            mask = self._mask(x.condition, lanes)
+            yes, no = self.value(x.yes, lanes), self.value(x.no, lanes)
+            return self.vectors.blend(lanes, no, yes, mask, into)
+        raise Uncovered(f"an element that is {type(x).__name__}")
+
+    def lane(self, value: Value, lane: int) -> Value:
+        """One lane of a vector, as the first of another."""
+        vectors = self.vectors
+        if lane >= 4:
+            value = vectors.apply("vextractf128", 4, value, None, 1)
+            lane -= 4
+        return vectors.apply("vpermilps", 4, value, None, lane) if lane else value
+
+    def _load(self, x: Load, lanes: int) -> Value:
+        emitter, vectors = self.emitter, self.vectors
+        if x.buffer.dtype != "float32":
+            raise Uncovered(f"elements of {x.buffer.dtype}")
+        if x.clamped and not emitter.inside(x):
+            raise Uncovered("a subscript that is moved to the nearest legal one")
+        homes = emitter.homes.get(x.buffer.name)
+        if homes is not None:
+            return self._home(x, lanes)
+        place, step = emitter.place(x)
+        name = x.buffer.name
+        if lanes == 1 or step == _ITEM:
+            return vectors.load(name, place, lanes)
+        if step == 0:
+            return vectors.load(name, place, lanes, one=True)
+        return self._gathered(name, place, step, lanes)
+
+    def _home(self, x: Load, lanes: int) -> Value:
+        homes = self.emitter.homes[x.buffer.name]
+        _, offset, step = self.emitter.where(x)
+        whole, rest = divmod(offset // _ITEM, homes.width)
+        register = homes.registers[whole]
+        if lanes == homes.width and (step == _ITEM or lanes == 1):
+            if rest:
+                raise Uncovered("a part of a register is read")
+            return register
+        element = self.lane(register, rest)
+        if lanes == 1:
+            return element
+        if step:
+            raise Uncovered("a part of a register is read")
+        return self.vectors.apply("vbroadcastss", lanes, element)
+
+    def _gathered(self, name: str, place: tuple[int, int], step: int, lanes: int) -> Value:
+        """Lanes that stand apart, one by one."""
+        vectors, (base, offset) = self.vectors, place
+        halves = []
+        for half in range(0, lanes, 4):
+            count = min(4, lanes - half)
+            made = vectors.load(name, (base, offset + half * step), 1)
+            for lane in range(1, count):
+                element = vectors.load(name, (base, offset + (half + lane) * step), 1)
+                made = vectors.apply("vinsertps", 4, made, element, lane << 4)
+            halves.append(made)
+        if len(halves) == 1:
+            return halves[0]
+        return vectors.apply("vinsertf128", 8, halves[0], halves[1], 1)
+
+    def _binary(self, x: Binary, lanes: int, into: int | None) -> Value:
+        vectors, op = self.vectors, x.op
+        if op in ("add", "sub"):
+            one, other = x.x, x.y
+            if isinstance(one, Binary) and one.op == "mul":
+                a, b, c = self._three(one.x, one.y, other, lanes)
+                sign = "madd" if op == "add" else "msub"
+                return vectors.multiply_add(sign, lanes, a, b, c, into)
+            if isinstance(other, Binary) and other.op == "mul":
+                a, b, c = self._three(other.x, other.y, one, lanes)
+                sign = "madd" if op == "add" else "nmadd"
+                return vectors.multiply_add(sign, lanes, a, b, c, into)
+        if op in _OPERATORS:
+            a = self.value(x.x, lanes)
+            return vectors.apply(_OPERATORS[op], lanes, a, self.value(x.y, lanes), None, into)
+        if op in _EXTREMES:
+            return self._extreme(x, lanes, into)
+        raise Uncovered(f"the function {op}")
+
+    def _three(self, a: Expr, b: Expr, c: Expr, lanes: int) -> tuple[Value, Value, Value]:
+        return self.value(a, lanes), self.value(b, lanes), self.value(c, lanes)
+
+    def _extreme(self, x: Binary, lanes: int, into: int | None) -> Value:
+        """The lesser or greater of two values, NaN if one of them is: the processor gives the
+        second operand if one is NaN, so what cannot be NaN goes first."""
+        vectors, name = self.vectors, _EXTREMES[x.op]
+        one, other = self.value(x.x, lanes), self.value(x.y, lanes)
+        if not _may_be_nan(x.y):
+            return vectors.apply(name, lanes, other, one, None, into)
+        if not _may_be_nan(x.x):
+            return vectors.apply(name, lanes, one, other, None, into)
+        either = vectors.apply(name, lanes, one, other)
+        mask = vectors.apply("vcmpps", lanes, one, one, _UNORDERED)
+        return vectors.blend(lanes, either, one, mask, into)
+
+    def _unary(self, x: Unary, lanes: int, into: int | None) -> Value:
+        vectors, op = self.vectors, x.op
+        value = self.value(x.x, lanes)
+        if op == "neg":
+            return vectors.apply("vxorps", lanes, value, vectors.constant(_SIGN, lanes), None, into)
+        if op == "abs":
+            mask = vectors.constant(_SIGN - 1, lanes)
+            return vectors.apply("vandps", lanes, value, mask, None, into)
+        if op == "sqrt":
+            return vectors.apply("vsqrtps", lanes, value, None, None, into)
+        if op in _ROUNDINGS:
+            return vectors.apply("vroundps", lanes, value, None, _ROUNDINGS[op], into)
+        raise Uncovered(f"the function {op}")
+
+    def _mask(self, x: Expr, lanes: int) -> Value:
+        """A truth value: all bits of a lane, or none."""
+        vectors = self.vectors
+        if isinstance(x, Binary) and x.op in _PREDICATES and x.x.dtype == "float32":
+            a, b = self.value(x.x, lanes), self.value(x.y, lanes)
+            return vectors.apply("vcmpps", lanes, a, b, _PREDICATES[x.op])
+        if isinstance(x, Binary) and x.op in _LOGICAL:
+            return vectors.apply(
+                _LOGICAL[x.op], lanes, self._mask(x.x, lanes), self._mask(x.y, lanes)
+            )
+        if isinstance(x, Unary) and x.op == "not":
+            ones = vectors.constant(0xFFFFFFFF, lanes)
+            return vectors.apply("vxorps", lanes, self._mask(x.x, lanes), ones)
+        raise Uncovered("a condition that is no comparison of float32")
+
+
+def bits(value: float) -> int:
+    """The bits of a float32."""
+    try:
+        return int(struct.unpack("<I", struct.pack("<f", value))[0])
+    except OverflowError:
+        return 0x7F800000 | (_SIGN if value < 0 else 0)
+
+
+def _may_be_nan(x: Expr) -> bool:
+    if isinstance(x, Const):
+        return isinstance(x.value, float) and math.isnan(x.value)
+    if isinstance(x, Binary) and x.op in ("min", "max"):
+        return _may_be_nan(x.x) or _may_be_nan(x.y)
+    return True
