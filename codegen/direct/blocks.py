@@ -8,6 +8,8 @@ its register is taken away where another needs one and it is wanted again last o
 
 from __future__ import annotations
 
+import struct
+
 from loopwright.codegen.direct import encode as x86
 from loopwright.codegen.direct.function import FRAME, Function, Place, Uncovered
 
@@ -79,6 +81,23 @@ class Vectors:
             else:
                 self._operations.append(["zero", "vxorps", lanes, found, None, ""])
         return found
+
+    def pattern(self, values: tuple[int, ...]) -> Value:
+        """A vector of integers that is known."""
+        key = ("pattern", values)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new()
+            data = struct.pack(f"<{len(values)}i", *values)
+            where = (x86.RIP, data)
+            self._operations.append(["load", _LOADS[len(values)], len(values), found, where, ""])
+        return found
+
+    def spread(self, number: int, lanes: int) -> Value:
+        """The lower half of a number in all lanes."""
+        made = self._new()
+        self._operations.append(["spread", number, lanes, made])
+        return made
 
     def store(self, buffer: str, place: Place, lanes: int, value: Value) -> None:
         """Write neighbours; what is known of them is what was written."""
@@ -154,7 +173,7 @@ class Vectors:
 
 def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
     kind = operation[0]
-    if kind in ("load", "zero", "hint"):
+    if kind in ("load", "zero", "hint", "spread"):
         return []
     if kind == "store":
         return [operation[3]]
@@ -214,6 +233,9 @@ class _Assignment:
                 if self.uses.get(made):
                     self.loads[made] = operation
                     self._load(made, operation)
+            elif kind == "spread":
+                if self.uses.get(made):
+                    emit(("spread", name, wide, self._take(made)))
             elif kind == "store":
                 register = self._read(made)
                 self._done([made])

@@ -25,6 +25,7 @@ from loopwright.schedule.tree.grammar import (
     Linear,
     Load,
     Loop,
+    Position,
     Prefetch,
     Quotient,
     Remainder,
@@ -403,8 +404,18 @@ class Emitter:
     def _most_lanes(self, loop: Loop, store: Store) -> int:
         """Lanes that can be worked on at once: one, where a subscript divides their number."""
         places = [(store.buffer, store.index)]
-        places += [(x.buffer, x.index) for x in walk(store.value) if isinstance(x, Load)]
+        loads = [x for x in walk(store.value) if isinstance(x, Load)]
+        places += [(x.buffer, x.index) for x in loads]
         width = _LANES
+        at = [x.value for x in walk(store.value) if isinstance(x, Position)]
+        for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
+            if loop.var in set(variables(inner.value)):
+                return 1
+        self.lane, self.fixed[loop.var] = (loop.var, int(loop.extent)), 0
+        outside = [x for x in loads if x.clamped and not self.inside(x)]
+        self.lane = None
+        if any(loop.var in set(variables(s)) for x in outside for s in x.index):
+            return 1
         for buffer, index in places:
             for subscript in index:
                 for term, _ in subscript.terms:
@@ -534,11 +545,50 @@ class Emitter:
         """Pointer and displacement, and the step from lane to lane in bytes."""
         parts, offset, step = self.where(node)
         name = node.buffer.name
+        if isinstance(node, Load) and node.clamped and not self.inside(node):
+            return self._nearest(node), step
         if not parts and name in self.on_stack:
             return (FRAME, self.on_stack[name] + offset), step
         if not -_MOST < offset < _MOST:
             raise Uncovered("a place too far from its pointer")
         return (self._pointer(name, parts), offset), step
+
+    def _nearest(self, x: Load) -> Place:
+        """The place of a load whose subscripts move to the nearest legal ones."""
+        items, pointer = self.function.current, self.function.number()
+        place = self.on_stack.get(x.buffer.name)
+        items.append(("copy", pointer, self._base(x.buffer.name)))
+        step, offset = _ITEM, 0
+        assert place is None or place >= 0
+        for subscript, size in zip(reversed(x.index), reversed(x.buffer.shape), strict=True):
+            extent = int(size)
+            const, parts = self._linear(subscript)
+            low, high = _range(const, parts)
+            if not parts:
+                offset += min(max(const, 0), extent - 1) * step
+            else:
+                number = self.function.number()
+                self._evaluate(number, const, parts, items)
+                if low < 0:
+                    items.append(("greatest", number, 0))
+                if high >= extent:
+                    items.append(("least", number, extent - 1))
+                self._scaled(number, number, step, items)
+                items.append(("add", pointer, number))
+            step *= extent
+        return (pointer, offset)
+
+    def position(self, x: Linear) -> tuple[int, int | None, int]:
+        """A subscript as a constant, a number that is added, and the step from lane to lane."""
+        const, parts = self._linear(x)
+        step = 0
+        if self.lane is not None:
+            step = sum(int(c) for t, c in x.terms if t is self.lane[0])
+        if not parts:
+            return const, None, step
+        number = self.function.number()
+        self._evaluate(number, 0, parts, self.function.current)
+        return const, number, step
 
     def _pointer(self, buffer: str, parts: _Parts) -> int:
         if not parts:

@@ -55,6 +55,8 @@ FORMS = _forms(
     Form("vmovsd_store", 0x11, _F2),
     Form("vmovaps", 0x28),
     Form("vbroadcastss", 0x18, _66, _0F38),
+    Form("vpbroadcastd", 0x58, _66, _0F38),
+    Form("vmovd", 0x6E, _66),
     # one operand
     Form("vsqrtps", 0x51),
     Form("vroundps", 0x08, _66, _0F3A, immediate=True),

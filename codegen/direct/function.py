@@ -148,7 +148,7 @@ _USES: dict[str, tuple[int, ...]] = {
     "skip": (1,),
     "loop": (1,),
     "end": (1,),
-    "less": (1, 2),
+    "spread": (1,),
 }
 
 
@@ -323,9 +323,16 @@ class _Writer:
             behind = int(immediate is not None)
             at = len(self.text) - 4 - behind
             struct.pack_into("<i", self.text, at, behind)
-            self.code.constants.append((at, rm[1].to_bytes(4, "little")))
+            value: int | bytes = rm[1]
+            constant = value if isinstance(value, bytes) else value.to_bytes(4, "little")
+            self.code.constants.append((at, constant))
         else:
             self.text += x86.vector(name, wide, reg, source, self._memory(rm), immediate)
+
+    def spread(self, number: int, wide: int, register: int) -> None:
+        """The lower half of a number in all lanes."""
+        self.text += x86.vector("vmovd", 0, register, 0, self._where(number))
+        self.text += x86.vector("vpbroadcastd", wide, register, 0, register)
 
     def hint(self, level: int, place: Place) -> None:
         """Prefetch."""
@@ -452,12 +459,6 @@ class _Writer:
         """Go to `label` if a number is 0 or less."""
         self.text += x86.with_number("cmp", self._where(number), 0)
         self._jump("le", label)
-
-    def less(self, number: int, other: int, label: Label) -> None:
-        """Go to `label` unless `number < other`."""
-        self.text += x86.move(RAX, self._where(number))
-        self.text += x86.with_operand("cmp", RAX, self._where(other))
-        self._jump("ge", label)
 
     def failed(self, label: Label) -> None:
         """Go to `label` if rax, a pointer, is null; its lower half is the status then."""

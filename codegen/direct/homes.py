@@ -48,6 +48,7 @@ class Homes:
 
 @dataclass(frozen=True)
 class _Use:
+    buffer: Buffer
     index: tuple[Linear, ...]
     lane: tuple[Var, int] | None
     written: bool
@@ -61,7 +62,7 @@ def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
         return None
     width = 0
     for use in uses:
-        step = _step(buffer, use)
+        step = _step(use)
         if step == 1 and use.lane is not None:
             lanes = min(use.lane[1], _LANES)
             while use.lane[1] % lanes or lanes & lanes - 1:
@@ -72,8 +73,8 @@ def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
     width = width or 1
     counted: set[Var] = set()
     for use in uses:
-        place = flat(buffer, use.index)
-        vector = use.lane is not None and _step(buffer, use) == 1
+        place = flat(use.buffer, use.index)
+        vector = use.lane is not None and _step(use) == 1
         if use.written and not vector and width > 1:
             return None
         if vector and int(place.const) % width:
@@ -93,10 +94,10 @@ def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
     return Homes(width, counted)
 
 
-def _step(buffer: Buffer, use: _Use) -> int:
+def _step(use: _Use) -> int:
     if use.lane is None:
         return 0
-    return sum(int(c) for t, c in flat(buffer, use.index).terms if t is use.lane[0])
+    return sum(int(c) for t, c in flat(use.buffer, use.index).terms if t is use.lane[0])
 
 
 def _fixed(loop: Loop) -> bool:
@@ -113,7 +114,7 @@ def _uses(
             yield from _uses(name, stmt.body, loops, inner)
         elif isinstance(stmt, Store):
             if stmt.buffer.name == name:
-                yield _Use(stmt.index, lane, True)
+                yield _Use(stmt.buffer, stmt.index, lane, True)
             for x in walk(stmt.value):
                 if isinstance(x, Load) and x.buffer.name == name:
-                    yield _Use(x.index, lane, False)
+                    yield _Use(x.buffer, x.index, lane, False)

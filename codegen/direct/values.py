@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from loopwright.codegen.direct.blocks import Value
 from loopwright.codegen.direct.function import Uncovered
-from loopwright.dsl.expr import Binary, Const, Expr, Select, Unary
-from loopwright.schedule.tree.grammar import Load
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
+from loopwright.schedule.tree.grammar import Load, Position
 
 if TYPE_CHECKING:
     from loopwright.codegen.direct.emit import Emitter
@@ -22,6 +22,14 @@ _OPERATORS = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps"
 _EXTREMES = {"min": "vminps", "max": "vmaxps"}
 _ROUNDINGS = {"round": 8, "floor": 9, "ceil": 10, "trunc": 11}
 _PREDICATES = {"lt": 0x11, "le": 0x12, "gt": 0x1E, "ge": 0x1D, "eq": 0x00, "ne": 0x04}
+_INTEGER = {  # the instruction, whether its operands and its result are turned round
+    "gt": ("vpcmpgtd", False, False),
+    "lt": ("vpcmpgtd", True, False),
+    "le": ("vpcmpgtd", False, True),
+    "ge": ("vpcmpgtd", True, True),
+    "eq": ("vpcmpeqd", False, False),
+    "ne": ("vpcmpeqd", False, True),
+}
 _UNORDERED = 0x03
 _LOGICAL = {"and": "vandps", "or": "vorps"}
 _ITEM = 4
@@ -45,15 +53,18 @@ class Values:
             return self._load(x, lanes)
         if x.dtype != "float32":
             raise Uncovered(f"elements of {x.dtype}")
+        vectors = self.vectors
         if isinstance(x, Const):
             return self.vectors.constant(bits(float(x.value)), lanes)
         if isinstance(x, Binary):
             return self._binary(x, lanes, into)
         if isinstance(x, Unary):
             return self._unary(x, lanes, into)
+        if isinstance(x, Cast) and x.x.dtype == "int32":
+            return vectors.apply("vcvtdq2ps", lanes, self.integer(x.x, lanes), None, None, into)
         if isinstance(x, Select):
-            mask = self._mask(x.condition, lanes)
-            yes, no = self.value(x.yes, lanes), self.value(x.no, lanes)
+            mask = self._mask(x.cond, lanes)
+            yes, no = self.value(x.x, lanes), self.value(x.y, lanes)
             return self.vectors.blend(lanes, no, yes, mask, into)
         raise Uncovered(f"an element that is {type(x).__name__}")
 
@@ -69,8 +80,6 @@ class Values:
         emitter, vectors = self.emitter, self.vectors
         if x.buffer.dtype != "float32":
             raise Uncovered(f"elements of {x.buffer.dtype}")
-        if x.clamped and not emitter.inside(x):
-            raise Uncovered("a subscript that is moved to the nearest legal one")
         homes = emitter.homes.get(x.buffer.name)
         if homes is not None:
             return self._home(x, lanes)
@@ -158,6 +167,10 @@ class Values:
             return vectors.apply("vandps", lanes, value, mask, None, into)
         if op == "sqrt":
             return vectors.apply("vsqrtps", lanes, value, None, None, into)
+        if op == "rsqrt":
+            root = vectors.apply("vsqrtps", lanes, value)
+            one = vectors.constant(bits(1.0), lanes)
+            return vectors.apply("vdivps", lanes, one, root, None, into)
         if op in _ROUNDINGS:
             return vectors.apply("vroundps", lanes, value, None, _ROUNDINGS[op], into)
         raise Uncovered(f"the function {op}")
@@ -175,7 +188,34 @@ class Values:
         if isinstance(x, Unary) and x.op == "not":
             ones = vectors.constant(0xFFFFFFFF, lanes)
             return vectors.apply("vxorps", lanes, self._mask(x.x, lanes), ones)
-        raise Uncovered("a condition that is no comparison of float32")
+        if isinstance(x, Binary) and x.op in _INTEGER and x.x.dtype == "int32":
+            return self._compared(x.op, self.integer(x.x, lanes), self.integer(x.y, lanes), lanes)
+        raise Uncovered(f"the condition {type(x).__name__}")
+
+    def integer(self, x: Expr, lanes: int) -> Value:
+        """An int32 of so many lanes: a subscript or a number."""
+        vectors = self.vectors
+        if isinstance(x, Const):
+            return vectors.constant(int(x.value) & 0xFFFFFFFF, lanes)
+        if not isinstance(x, Position):
+            raise Uncovered("arithmetic of int32")
+        const, number, step = self.emitter.position(x.value)
+        if step:
+            pattern = tuple(const + step * lane for lane in range(lanes))
+            made = vectors.pattern(pattern)
+        else:
+            made = vectors.constant(const & 0xFFFFFFFF, lanes)
+        if number is None:
+            return made
+        return vectors.apply("vpaddd", lanes, made, vectors.spread(number, lanes))
+
+    def _compared(self, op: str, one: Value, other: Value, lanes: int) -> Value:
+        name, turned, negated = _INTEGER[op]
+        one, other = (other, one) if turned else (one, other)
+        mask = self.vectors.apply(name, lanes, one, other)
+        if not negated:
+            return mask
+        return self.vectors.apply("vxorps", lanes, mask, self.vectors.constant(0xFFFFFFFF, lanes))
 
 
 def bits(value: float) -> int:
