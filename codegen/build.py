@@ -12,10 +12,12 @@ import tvm
 from loopwright.codegen.c.source import compile_source, glue, kernels
 from loopwright.codegen.devices.code import GpuCode
 from loopwright.codegen.devices.load import load_program
+from loopwright.codegen.direct.compile import compile_direct
 from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.gpu.source import gpu_program
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import disassembly
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.open.build import build_open
 from loopwright.codegen.target import cpu_features, resolve
@@ -146,6 +148,7 @@ def build(
     threads: int | None = None,
     name: str = "kernel",
     numerics: str | Numerics | None = None,
+    codegen: str = "llvm",
 ) -> Library:
     """Compile a workload.
 
@@ -164,16 +167,18 @@ def build(
     name: what messages call the library; an exported one is called like its file.
     numerics: what the program may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`; "standard" if None, but for a config, whose own program it is.
+    codegen: "llvm", or "direct" for machine code without LLVM, in milliseconds, where that covers
+        the program: `library.codegen` says what made it, and why.
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
-    given, machine = any_workload(workload), resolve(target, threads)
+    given, machine = any_workload(workload), by_codegen(resolve(target, threads), codegen)
     if not given.dims:
         return build_fixed(given, config, machine, name, numerics)
     if config is not None:
         sizes = ", ".join(f"{d.name}=…" for d in given.dims)
         raise ConfigError(f"a config is of fixed sizes: give none, or build workload.at({sizes})")
-    return build_open(given, machine, name, numerics or Numerics.STANDARD)
+    return build_open(given, by_codegen(machine, "llvm"), name, numerics or Numerics.STANDARD)
 
 
 def build_fixed(
@@ -185,24 +190,24 @@ def build_fixed(
 ) -> Library:
     """Compile a workload of fixed shapes, as `build` does."""
     made = program(fixed(workload), config, target, numerics)
-    code = compile_program(made)
+    compiled = compile_by(made)
     if made.target.gpu is not None:
-        return _gpu_library(made, code[0], name)
+        return _gpu_library(made, compiled, name)
     return Library.from_object(
-        code,
+        compiled.objects,
         signature(made, name),
         target_triple=made.target.triple,
         target=str(made.target),
         cpu_features=cpu_features(made.target),
-        sources=_sources(made),
-        extra=_described(made),
+        sources=_sources(made, compiled),
+        extra=_described(made) | compiled.described(made.target),
         kernels=kernels(made.tree, made.workload, made.target) if made.target.kind == "c" else {},
     )
 
 
-def _gpu_library(made: Program, blob: bytes, name: str) -> Library:
+def _gpu_library(made: Program, compiled: Compiled, name: str) -> Library:
     """The library of a GPU program, which runs where this machine has a GPU for it."""
-    code = GpuCode.from_bytes(blob)
+    code = GpuCode.from_bytes(compiled.objects[0])
     try:
         program = load_program(code)
     except (LibraryError, TargetError):
@@ -210,7 +215,7 @@ def _gpu_library(made: Program, blob: bytes, name: str) -> Library:
             raise
         program = None  # it was built for another machine's GPU
     origin = Origin(target=str(made.target), extra=_described(made))
-    return GpuLibrary(signature(made, name), code, program, origin, _sources(made))
+    return GpuLibrary(signature(made, name), code, program, origin, _sources(made, compiled))
 
 
 def _described(made: Program) -> dict[str, Any]:
@@ -223,6 +228,27 @@ def _described(made: Program) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """The object files of a program, or the one blob of a GPU's.
+
+    Attributes
+    ----------
+    codegen: what made them: "direct", or the target's kind.
+    reason: why it was not direct code where that was asked for.
+    """
+
+    objects: tuple[bytes, ...]
+    codegen: str
+    reason: str = ""
+
+    def described(self, target: Target) -> dict[str, str]:
+        """Provenance of the code where direct code was asked for."""
+        if target.kind != "direct":
+            return {}
+        return {"codegen": self.codegen} | ({"not_direct": self.reason} if self.reason else {})
+
+
 def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
     """The object files of a program, or the one blob of a GPU's (`gpu_code`). Raises `BuildError`
     with the compiler's words.
@@ -230,16 +256,37 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
     In a draft the code that prepares constants is not optimized, which halves the time to
     compile: for candidates that are only to be measured.
     """
+    return compile_by(made, draft).objects
+
+
+def compile_by(made: Program, draft: bool = False) -> Compiled:
+    """`compile_program`, with what made the code: LLVM, where direct code does not cover it."""
+    kind, reason = made.target.kind, ""
     try:
         if made.target.gpu is not None:
-            return (compile_gpu(made.tree, made.target, draft).to_bytes(),)
-        if made.target.kind == "c":
-            return (compile_source(_c_source(made) + glue(made.tree), made.target),)
-        return tuple(_modules(made, draft, object_file))
+            return Compiled((compile_gpu(made.tree, made.target, draft).to_bytes(),), kind)
+        if kind == "c":
+            return Compiled((compile_source(_c_source(made) + glue(made.tree), made.target),), kind)
+        if kind == "direct":
+            code, reason = compile_direct(made.tree, made.target)
+            if code is not None:
+                return Compiled((code,), kind)
+        return Compiled(tuple(_modules(made, draft, object_file)), "llvm", reason)
     except LoopwrightError:
         raise
     except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not compile {made.config}: {error}") from error
+
+
+def by_codegen(target: Target, codegen: str) -> Target:
+    """A target whose code is made by "llvm" or "direct". Raises `TargetError`."""
+    if codegen not in ("llvm", "direct"):
+        raise TargetError(f'codegen={codegen!r}: give "llvm" or "direct"')
+    if codegen == "direct" and target.kind not in ("llvm", "direct"):
+        raise TargetError(
+            f'codegen="direct" is for processors, not for target {target.kind}: leave one out'
+        )
+    return target if target.kind not in ("llvm", "direct") else replace(target, kind=codegen)
 
 
 def signature(made: Program, name: str) -> Signature:
@@ -284,11 +331,14 @@ def _c_source(made: Program) -> str:
     return "".join(kernels(made.tree, made.workload, made.target).values())
 
 
-def _sources(made: Program) -> dict[str, Callable[[], str]]:
+def _sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
     texts: dict[str, Callable[[], str]] = {
         "tree": lambda: show(made.tree),
         "tir": lambda: str(tvm.IRModule(_functions(made)).script()),
     }
+    if compiled.codegen == "direct":
+        (code,) = compiled.objects
+        return texts | {"asm": lambda: disassembly(code)}
     if made.target.gpu is not None:
         return texts | gpu_sources(made.tree, made.target)
     if made.target.kind == "c":

@@ -272,6 +272,14 @@ class Library:
     def threads(self, count: int) -> None:
         self._loaded.threads = count
 
+    @property
+    def codegen(self) -> str:
+        """What made the code, where `codegen="direct"` was asked for: "direct", or "llvm" with the
+        reason; the target's kind where it was not."""
+        made = str(self.origin.extra.get("codegen", self.origin.target.split(" ")[0]))
+        reason = self.origin.extra.get("not_direct")
+        return f"{made}, since direct code does not cover {reason}" if reason else made
+
     def source(self, kind: str) -> str:
         """The text of the program as `kind`: what there is depends on the builder.
 
@@ -311,7 +319,7 @@ class Library:
             "bound": ", ".join(self._bound) or "none",
             "outputs": "\n".join(map(str, self.signature.outputs)),
             "target": self.origin.target,
-        }
+        } | ({"code": self.codegen} if "codegen" in self.origin.extra else {})
         return html_table(f"{type(self).__name__} {self.signature.name}", rows)
 
     def __copy__(self) -> Library:
@@ -367,6 +375,8 @@ class Library:
         bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
         numerics = self.origin.extra.get("numerics")
         kept = f", {numerics} numerics" if numerics else ""
+        if "codegen" in self.origin.extra:
+            kept += f", code: {self.codegen}"
         loose = [name for name in self.signature.constants if name in self._names]
         constants = f", constants to bind: {', '.join(loose)}" if loose else ""
         return f"<{type(self).__name__} {self.signature}{kept}{bound}{constants}>"

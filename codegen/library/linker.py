@@ -112,6 +112,15 @@ def _identity(path: str) -> str:
     return f"{real} {status.st_size} {status.st_mtime_ns}"
 
 
+def disassembly(code: bytes) -> str:
+    """Instructions of an object file, as objdump shows them. Raises `BuildError`."""
+    program = find_compiler().run("-print-prog-name=objdump").strip()
+    with scratch() as folder:
+        path = folder / "kernel.o"
+        path.write_bytes(code)
+        return _run([program, "-d", "-M", "intel", "--no-show-raw-insn", str(path)])
+
+
 def runtime_objects(compiler: Compiler) -> list[Path]:
     """The run-time, compiled; from the user's cache after the first time.
 

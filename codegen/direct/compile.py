@@ -1,0 +1,23 @@
+"""Object files of trees by direct code, or the reason why there is none."""
+
+from __future__ import annotations
+
+from loopwright.codegen.direct.elf import object_file
+from loopwright.codegen.direct.emit import emit_tree
+from loopwright.codegen.direct.function import Uncovered
+from loopwright.codegen.library.linker import architecture
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import Tree
+
+VECTORS = 32
+"""Bytes of a vector of AVX2, the one kind that is emitted."""
+
+
+def compile_direct(tree: Tree, target: Target) -> tuple[bytes | None, str]:
+    """The object file of a tree of one config, or None and what of the tree is not covered."""
+    if architecture(target.triple) != "x86_64" or target.vector_bytes < VECTORS:
+        return None, f"it is for x86-64 with AVX2, not for {target}"
+    try:
+        return object_file(emit_tree(tree, target.threads)), ""
+    except Uncovered as reason:
+        return None, str(reason)
