@@ -105,9 +105,14 @@ _Parts = tuple[tuple[_Variable, int], ...]
 class _Access:
     """A subscript in bytes, split once for all copies of a statement."""
 
-    buffer: Buffer
-    terms: list[tuple[Term, int]] = field(default_factory=list)
-    const: int = 0
+    node: object
+    terms: list[tuple[Term, int]]
+    const: int
+    scope: int = -1  # for which the following hold
+    parts: _Parts = ()
+    counted: list[tuple[Var, int]] = field(default_factory=list)
+    step: int = 0
+    pointer: int | None = None
 
 
 class Emitter:
@@ -135,7 +140,9 @@ class Emitter:
         self._bases: dict[str, int] = {}
         self._pointers: dict[object, int] = {}
         self._divided: dict[object, _Variable] = {}
-        self._accesses: dict[int, tuple[object, _Access]] = {}
+        self._accesses: dict[int, _Access] = {}
+        self._scope = 0  # counts what is bound
+        self._widths: dict[int, tuple[Loop, int]] = {}
         self._orders = self._statements = 0
         self.heap: list[tuple[str, int]] = []
         self.out = Label()
@@ -237,6 +244,7 @@ class Emitter:
 
     def let(self, let: Let) -> None:
         """`var = min(value, limit)`."""
+        self._scope += 1
         const, parts = self._linear(let.value)
         low, high = _range(const, parts)
         limit = int(let.limit)
@@ -252,6 +260,7 @@ class Emitter:
 
     def _bind(self, var: Var, low: int, high: int) -> _Variable:
         self._orders += 1
+        self._scope += 1
         self.fixed.pop(var, None)
         made = _Variable((self._orders, 0), low, high, self.function.block())
         self.known[var] = made
@@ -279,6 +288,8 @@ class Emitter:
             if loop.bound is not None and not self._whole(loop):
                 self._some(loop)
                 return
+            if loop.var not in self.fixed:
+                self._scope += 1
             for at in range(extent):
                 self.fixed[loop.var] = at
                 self.statements(loop.body)
@@ -368,6 +379,7 @@ class Emitter:
             self.split[split[0]] = (variable, split[1])
             self._lanes(vector, 0, split[1])
             del self.split[split[0]]
+            self._scope += 1
         else:
             assert body is not None
             self.statements(body)
@@ -385,6 +397,9 @@ class Emitter:
         lanes, (store,) = int(loop.extent), loop.body
         assert isinstance(store, Store), store
         most = self._most_lanes(loop, store)
+        if most > 1 and lanes == most:
+            self._lanes(loop, 0, lanes)
+            return
         at = 0
         while at < lanes:
             width = most
@@ -396,13 +411,19 @@ class Emitter:
     def _lanes(self, loop: Loop, at: int, width: int) -> None:
         """Some lanes of a vector loop, at once."""
         (store,) = loop.body
+        if loop.var not in self.fixed:
+            self._scope += 1
         self.fixed[loop.var] = at
-        self.lane = (loop.var, width) if width > 1 else None
+        lane = (loop.var, width) if width > 1 else None
+        self.lane = lane
         self.store(store)  # type: ignore[arg-type]
         self.lane = None
 
     def _most_lanes(self, loop: Loop, store: Store) -> int:
         """Lanes that can be worked on at once: one, where a subscript divides their number."""
+        kept = self._widths.get(id(loop))
+        if kept is not None:
+            return kept[1]
         places = [(store.buffer, store.index)]
         loads = [x for x in walk(store.value) if isinstance(x, Load)]
         places += [(x.buffer, x.index) for x in loads]
@@ -422,12 +443,13 @@ class Emitter:
                     if not isinstance(term, Var) and loop.var in set(variables(term.value)):
                         return 1
             if buffer.name in self.homes:
-                step = self._access(store, buffer, index) if buffer is store.buffer else None
                 moves = any(loop.var in set(variables(s)) for s in index)
-                if moves or step is not None:
+                if moves or buffer is store.buffer:
                     width = min(width, self.homes[buffer.name].width)
         if not any(loop.var in set(variables(s)) for s in store.index):
-            return 1
+            width = 1
+        if not any(x.clamped for x in loads):
+            self._widths[id(loop)] = (loop, width)
         return width
 
     def _vectorizable(self, loop: Loop) -> bool:
@@ -441,7 +463,7 @@ class Emitter:
             return False
         for place in (store, *loads):
             step = 0
-            for term, c in self._access(place, place.buffer, place.index).terms:
+            for term, c in self._access(place).terms:
                 if term is loop.var:
                     step = c
                 elif not isinstance(term, Var) and loop.var in set(variables(term.value)):
@@ -507,43 +529,61 @@ class Emitter:
                 return False
         return True
 
-    def _access(self, node: object, buffer: Buffer, index: tuple[Linear, ...]) -> _Access:
+    def _access(self, node: Load | Store | Prefetch) -> _Access:
         found = self._accesses.get(id(node))
-        if found is not None and found[0] is node:
-            return found[1]
-        place = flat(buffer, index)
-        made = _Access(buffer)
-        made.terms = [(t, int(c) * _ITEM) for t, c in place.terms if int(c)]
-        made.const = int(place.const) * _ITEM
-        self._accesses[id(node)] = (node, made)
-        return made
+        if found is None:
+            place = flat(node.buffer, node.index)
+            terms = [(t, int(c) * _ITEM) for t, c in place.terms if int(c)]
+            found = self._accesses[id(node)] = _Access(node, terms, int(place.const) * _ITEM)
+        return found
 
     def where(self, node: Load | Store | Prefetch) -> tuple[_Parts, int, int]:
         """Variable parts of a place, bytes, and the step from lane to lane in bytes."""
-        access = self._access(node, node.buffer, node.index)
-        offset, step = access.const, 0
+        access = self._access(node)
+        if access.scope == self._scope:
+            offset, fixed = access.const, self.fixed
+            for var, factor in access.counted:
+                offset += fixed[var] * factor
+            return access.parts, offset, access.step
+        return self._split(access)
+
+    def _split(self, access: _Access) -> tuple[_Parts, int, int]:
+        """`where` for the first time in a scope."""
+        offset, step, straight = access.const, 0, True
         parts: list[tuple[_Variable, int]] = []
-        fixed, lane = self.fixed, None if self.lane is None else self.lane[0]
+        lane = None if self.lane is None else self.lane[0]
+        counted: list[tuple[Var, int]] = []
         for term, factor in access.terms:
             if term is lane:
                 step = factor
-            value = fixed.get(term)  # type: ignore[arg-type]
-            if value is not None:
-                offset += value * factor
-                if self.split and term in self.split:
-                    outer, width = self.split[term]  # type: ignore[index]
-                    parts.append((outer, factor * width))
-            elif term.__class__ is Var:
-                parts.append((self.known[term], factor))  # type: ignore[index]
-            else:
+            if not isinstance(term, Var):
                 const, inner = self._quotient(term)
                 offset += const * factor
                 parts += [(v, c * factor) for v, c in inner]
-        return _merged(parts), offset, step
+                straight = False
+            elif term in self.fixed:
+                offset += self.fixed[term] * factor
+                counted.append((term, factor))
+                if term in self.split:
+                    outer, width = self.split[term]
+                    parts.append((outer, factor * width))
+            else:
+                parts.append((self.known[term], factor))
+        merged = _merged(parts)
+        if straight:
+            access.scope, access.parts, access.pointer = self._scope, merged, None
+            access.counted, access.step = counted, step
+        return merged, offset, step
 
     def place(self, node: Load | Store | Prefetch) -> tuple[Place, int]:
         """Pointer and displacement, and the step from lane to lane in bytes."""
-        parts, offset, step = self.where(node)
+        access = self._access(node)
+        if access.scope == self._scope and access.pointer is not None:
+            offset, fixed = access.const, self.fixed
+            for var, factor in access.counted:
+                offset += fixed[var] * factor
+            return (access.pointer, offset), access.step
+        parts, offset, step = self._split(access)
         name = node.buffer.name
         if isinstance(node, Load) and node.clamped and not self.inside(node):
             return self._nearest(node), step
@@ -551,7 +591,10 @@ class Emitter:
             return (FRAME, self.on_stack[name] + offset), step
         if not -_MOST < offset < _MOST:
             raise Uncovered("a place too far from its pointer")
-        return (self._pointer(name, parts), offset), step
+        pointer = self._pointer(name, parts)
+        if access.scope == self._scope and not (isinstance(node, Load) and node.clamped):
+            access.pointer = pointer
+        return (pointer, offset), step
 
     def _nearest(self, x: Load) -> Place:
         """The place of a load whose subscripts move to the nearest legal ones."""
