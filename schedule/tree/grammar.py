@@ -396,21 +396,31 @@ class _Row:
 
     def __call__(self, x: Any) -> Any:
         """The same of any part of a tree."""
-        if isinstance(x, (int, str, Var)):
+        kind = x.__class__
+        if kind in _LEAVES:
             return x  # most parts
+        if kind is tuple:
+            made = [self(y) for y in x]
+            if self.prune:
+                return tuple(y for y in made if y.__class__ is not Loop or y.extent)
+            return tuple(made)
+        if kind is Linear:
+            number = self._number
+            terms = [(t if t.__class__ is Var else self(t), number(c)) for t, c in x.terms]
+            return Linear(tuple([(t, n) for t, n in terms if n]), number(x.const))
+        if names := _FIELDS.get(kind):
+            return kind(*[self(getattr(x, name)) for name in names])
         if isinstance(x, (np.ndarray, np.integer)):
-            return int(x[self.i]) if isinstance(x, np.ndarray) else int(x)
-        if isinstance(x, tuple):
-            made = map(self, x)
-            return tuple(y for y in made if not (self.prune and isinstance(y, Loop)) or y.extent)
-        if isinstance(x, Linear):
-            terms = ((self(term), int(self(number))) for term, number in x.terms)
-            return Linear(tuple((t, n) for t, n in terms if n), int(self(x.const)))
-        if names := _FIELDS.get(type(x)):
-            return type(x)(*(self(getattr(x, name)) for name in names))
+            return self._number(x)
         return rebuild(x, self) if isinstance(x, Expr) else x
 
+    def _number(self, x: Any) -> int:
+        if x.__class__ is int:
+            return x  # type: ignore[no-any-return]
+        return int(x[self.i]) if isinstance(x, np.ndarray) else int(x)
 
+
+_LEAVES = frozenset((int, str, Var, bool, float, type(None)))
 _FIELDS = {
     part: tuple(f.name for f in fields(part))
     for part in (Quotient, Remainder, Buffer, Load, Position, Sparse, *get_args(Stmt), Tree)

@@ -100,7 +100,9 @@ class _Checker:
         return self.found
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
-        if bad is not False and np.any(bad & self.runs):
+        if bad is False or (bad.__class__ is np.bool_ and not bad):
+            return  # the most: a batch of one
+        if np.any(bad & self.runs):
             self.found.append((bad & self.runs, say))
 
     def _declare(self, buffer: Buffer) -> None:
