@@ -19,6 +19,7 @@ FLOORS = {
         "gpu_target",
         "target",
         "c",
+        "direct",
         "tir",
         "gpu",
         "open",

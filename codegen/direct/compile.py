@@ -6,17 +6,18 @@ from loopwright.codegen.direct.elf import object_file
 from loopwright.codegen.direct.emit import emit_tree
 from loopwright.codegen.direct.function import Uncovered
 from loopwright.codegen.library.linker import architecture
+from loopwright.codegen.target import cpu_features
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Tree
 
-VECTORS = 32
-"""Bytes of a vector of AVX2, the one kind that is emitted."""
+NEEDED = frozenset(("avx2", "fma"))
+"""Features of the processor, in the words of /proc/cpuinfo."""
 
 
 def compile_direct(tree: Tree, target: Target) -> tuple[bytes | None, str]:
     """The object file of a tree of one config, or None and what of the tree is not covered."""
-    if architecture(target.triple) != "x86_64" or target.vector_bytes < VECTORS:
-        return None, f"it is for x86-64 with AVX2, not for {target}"
+    if architecture(target.triple) != "x86_64" or not NEEDED <= set(cpu_features(target)):
+        return None, "processors other than x86-64 with AVX2 and FMA"
     try:
         return object_file(emit_tree(tree, target.threads)), ""
     except Uncovered as reason:

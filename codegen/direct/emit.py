@@ -47,6 +47,13 @@ _LEVEL = 2  # of a prefetch: the second cache and those behind it
 
 def emit_tree(tree: Tree, threads: int) -> Code:
     """Code of a tree of one config. Raises `Uncovered`."""
+    try:
+        return _emitted(tree, threads)
+    except OverflowError:
+        raise Uncovered("a number too large for an instruction") from None
+
+
+def _emitted(tree: Tree, threads: int) -> Code:
     code = Code()
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     _entry("__tvm_ffi_main", arguments, tree.body, threads, code)

@@ -166,13 +166,15 @@ def store(rm: Memory, reg: int) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 12)
 def set_number(rm: Operand, value: int) -> bytes:
-    """`rm = value`, a number of 32 bits with its sign."""
+    """`rm = value`, in memory one of 32 bits with its sign."""
     if isinstance(rm, int):
         if value == 0:
             return _integer(b"\x31", rm, rm, wide=False)
         if 0 < value < 1 << 31:
             prefix = b"\x41" if rm > 7 else b""
             return prefix + bytes((0xB8 | rm & 7,)) + _number(value)
+        if not -1 << 31 <= value < 1 << 31:
+            return bytes((0x48 | rm >> 3, 0xB8 | rm & 7)) + _number(value, 8)
     return _integer(b"\xc7", 0, rm) + _number(value)
 
 

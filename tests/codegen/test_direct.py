@@ -1,0 +1,257 @@
+"""Direct code: right results from every program that it covers, LLVM's for the others."""
+
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.build import compile_by, program, signature, space_of
+from loopwright.codegen.direct.elf import object_file
+from loopwright.codegen.direct.emit import emit_tree
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.mapped import MappedBinary
+from loopwright.codegen.library.signature import Parameter, Signature
+from loopwright.codegen.processors import cpu_flags
+from loopwright.dsl.errors import LibraryError, TargetError
+from loopwright.dsl.oracle import evaluate, random_inputs, slack, tolerance
+from loopwright.measure.checking import difference
+from loopwright.schedule.tree.grammar import Allocate, Buffer, Linear, Load, Loop, Store, Tree, Var
+from tests.targets import narrow
+
+pytestmark = pytest.mark.skipif(
+    not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
+)
+
+
+def t(name, *shape, constant=False):
+    return lw.tensor(name, shape, constant=constant)
+
+
+OPERATORS = {
+    "matmul": lambda: lw.ops.matmul(t("A", 37, 29), t("B", 29, 41)),
+    "dense": lambda: lw.ops.dense(t("x", 5, 67), t("w", 31, 67, constant=True)),
+    "batch matmul": lambda: lw.ops.batch_matmul(t("A", 3, 17, 23), t("B", 3, 23, 19)),
+    "conv2d": lambda: conv2d(1),
+    "conv2d, stride 2": lambda: conv2d(2),
+    "conv2d, 1x1": lambda: lw.ops.conv2d(t("x", 1, 23, 7, 7), t("w", 29, 23, 1, 1)),
+    "conv2d, bias, ReLU": lambda: lw.ops.relu(lw.ops.bias_add(conv2d(1), t("b", 17), axis=1)),
+    "depthwise": lambda: lw.ops.depthwise_conv2d(
+        t("x", 1, 19, 13, 13), t("w", 19, 1, 3, 3), padding=1
+    ),
+    "transposed": lambda: lw.ops.conv2d_transpose(
+        t("x", 1, 7, 5, 5), t("w", 7, 11, 4, 4, constant=True), stride=2, padding=1
+    ),
+    "conv1d": lambda: lw.ops.conv1d(t("x", 1, 11, 37), t("w", 13, 11, 3)),
+    "max pool": lambda: lw.ops.max_pool2d(t("x", 1, 11, 13, 13), 3, stride=2),
+    "average pool": lambda: lw.ops.avg_pool2d(t("x", 1, 11, 13, 13), 2, stride=2),
+    "layer norm": lambda: lw.ops.layer_norm(t("x", 13, 37), t("g", 37), t("b", 37)),
+    "sum": lambda: lw.einsum("ij->i", t("x", 37, 53)),
+    "transpose": lambda: lw.einsum("ij->ji", t("x", 37, 53)),
+    "add, ReLU": lambda: lw.ops.relu(lw.ops.add(t("x", 13, 37), t("y", 13, 37))),
+}
+
+
+def conv2d(stride):
+    x, w = t("x", 1, 13, 11, 11), t("w", 17, 13, 3, 3, constant=True)
+    return lw.ops.conv2d(x, w, stride=stride, padding=1)
+
+
+def direct(workload, config, threads=1):
+    """A program with its library of direct code, and what the oracle says of it."""
+    made = program(workload, config, narrow(threads))
+    code = object_file(emit_tree(made.tree, threads))
+    return made, Library.from_object(code, signature(made, "kernel"))
+
+
+def check(workload, configs, seed=0, threads=1):
+    """Each config, compiled directly, gives what the oracle says."""
+    inputs = random_inputs(workload, np.random.default_rng(seed))
+    expected = evaluate(workload, inputs)
+    rest = slack(workload, inputs, expected)
+    rtol, atol = tolerance(workload)
+    for config in configs:
+        made, library = direct(workload, config, threads)
+        outputs = [np.full(p.shape, np.nan, p.dtype) for p in library.signature.outputs]
+        library(*inputs, out=outputs[0] if len(outputs) == 1 else tuple(outputs))
+        close = rtol, atol * made.error_growth
+        wrong = difference(workload, outputs, expected, close, None, rest)
+        assert wrong is None, f"{config}: {wrong}"
+
+
+def drawn(workload, count, seed, threads=1):
+    space = space_of(workload, narrow(threads), numerics="fast")
+    rng = np.random.default_rng(seed)
+    return [space.default, *(space.sample(rng) for _ in range(count - 1))]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_by_drawn_configs_equals_the_oracle(name):
+    workload = lw.workload(OPERATORS[name]())
+    check(workload, drawn(workload, 3, seed=len(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_by_many_configs_equals_the_oracle(name, threads):
+    workload = lw.workload(OPERATORS[name]())
+    check(workload, drawn(workload, 30, seed=1, threads=threads), threads=threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_fifty_trees_of_drawn_sizes_equal_the_oracle(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        m, n, k, r = (int(size) for size in rng.integers(1, 40, 4))
+        makers = [
+            lambda: lw.ops.matmul(t("A", m, k), t("B", k, n)),
+            lambda: lw.einsum("abk,kc->acb", t("A", r, m, k), t("B", k, n)),
+            lambda: lw.relu(lw.ops.conv2d(t("x", 1, r, m + 2, n + 2), t("w", k, r, 3, 3))),
+            lambda: lw.ops.max_pool2d(t("x", 1, r, m + 3, n + 3), 3, stride=2),
+            lambda: lw.einsum("abc->cab", t("x", m, n, r)),
+        ]
+        workload = lw.workload(makers[int(rng.integers(len(makers)))]())
+        check(workload, drawn(workload, 5, seed), seed)
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d", "depthwise", "max pool", "layer norm"])
+def test_results_are_those_of_llvm_to_the_last_bit(name):
+    workload = lw.workload(OPERATORS[name]())
+    inputs = random_inputs(workload, np.random.default_rng(3))
+    made, library = direct(workload, None)
+    reference = lw.build(workload, made.config, target=narrow(1))
+    np.testing.assert_array_equal(library(*inputs), reference(*inputs))
+
+
+def test_nan_goes_through_minima_and_maxima():
+    x, y = t("x", 19), t("y", 19)
+    i = lw.indices("i")
+    i = i[0] if isinstance(i, tuple) else i
+    z = lw.tensor("z")
+    z[i] = lw.max(lw.min(x[i], y[i]), 0.5)
+    library = lw.build(lw.workload(z), codegen="direct", threads=1)
+    a, b = np.ones(19, np.float32), np.ones(19, np.float32)
+    a[3] = b[5] = np.nan
+    assert library.codegen == "direct"
+    assert np.flatnonzero(np.isnan(library(a, b))).tolist() == [3, 5]
+
+
+def test_every_byte_of_a_kernel_disassembles():
+    capstone = pytest.importorskip("capstone")
+    for name in ("conv2d, bias, ReLU", "layer norm"):
+        made = program(lw.workload(OPERATORS[name]()), None, narrow(2))
+        code = emit_tree(made.tree, 2)
+        end = len(code.text)
+        found = list(capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(
+            bytes(code.text), 0
+        ))
+        last = max(n for n, i in enumerate(found) if i.mnemonic == "ret")
+        assert end - (found[last].address + 1) < 64 + 4 * 64  # constants, and what aligns them
+        assert "(bad)" not in {i.mnemonic for i in found[: last + 1]}
+
+
+def test_what_is_not_covered_is_llvms_and_says_so():
+    library = lw.build(lw.ops.matmul(*halves()), codegen="direct", threads=1)
+    assert library.codegen == "llvm, since direct code does not cover elements of float16"
+    assert "elements of float16" in repr(library)
+
+
+def halves():
+    return (lw.tensor("A", (5, 7), dtype="float16"), lw.tensor("B", (7, 3), dtype="float16"))
+
+
+def test_another_machines_code_is_llvms():
+    workload = lw.workload(OPERATORS["matmul"]())
+    target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+    made = lw.build(workload, target=target, codegen="direct")
+    assert made.codegen.startswith("llvm, since direct code does not cover processors other than")
+
+
+@pytest.mark.parametrize("wrong", [{"codegen": "fast"}, {"codegen": "direct", "target": "c"}])
+def test_a_wrong_codegen_is_refused(wrong):
+    with pytest.raises(TargetError, match="codegen="):
+        lw.build(OPERATORS["matmul"](), **wrong)
+
+
+def test_an_export_and_a_pickle_compute_the_same(tmp_path):
+    workload = lw.workload(OPERATORS["conv2d"]())
+    library = lw.build(workload, codegen="direct", threads=2)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected = library(*inputs)
+    loaded = lw.load(library.export(tmp_path / "conv.so"))
+    assert loaded.codegen == library.codegen == "direct"
+    for other in (loaded, pickle.loads(pickle.dumps(library)), library.bind(w=inputs[1])):
+        given = inputs if other.inputs == library.inputs else inputs[:1]
+        np.testing.assert_array_equal(other(*given), expected)
+    assert "__tvm_ffi_main" in library.source("asm")
+
+
+def test_libraries_have_threads_of_their_own_and_may_be_called_at_once():
+    workload = lw.workload(OPERATORS["matmul"]())
+    one, two = (lw.build(workload, codegen="direct", threads=n) for n in (1, 2))
+    two.threads = 2
+    one.threads = 1
+    assert (one.threads, two.threads) == (1, 2)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected, wrong = two(*inputs), []
+
+    def call():
+        for _ in range(50):
+            if not np.array_equal(two(*inputs), expected):
+                wrong.append(1)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def test_no_page_is_writable_and_executable():
+    library = lw.build(OPERATORS["matmul"](), codegen="direct", threads=1)
+    assert isinstance(library._binary, MappedBinary)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    permissions = {line.split()[1] for line in maps}
+    assert not {p for p in permissions if "w" in p and "x" in p}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_call_for_which_there_is_no_memory_fails(threads):
+    x, y = Buffer("x", (64,), "float32", "argument"), Buffer("y", (64,), "float32", "argument")
+    much = Buffer("much", (1 << 29, 64), "float32", "heap")
+    i = Var("i")
+    at = (Linear(((i, 1),)),)
+    body = (Allocate(much), Store(much, (Linear(), *at), Load(x, at)))
+    body += (Store(y, at, Load(much, (Linear(), *at))),)
+    tree = Tree(1, (x,), (), (y,), (), (), (Loop(i, 64, "parallel", body),))
+    ours = Signature("k", (Parameter("x", (64,), "float32"),), (Parameter("y", (64,), "float32"),))
+    library = Library.from_object(object_file(emit_tree(tree, threads)), ours)
+    library.threads = threads
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (64 << 30, limits[1]))
+    try:
+        with pytest.raises(LibraryError, match="no memory"):
+            library(np.ones(64, np.float32))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_the_object_is_the_same_every_time():
+    made = program(lw.workload(OPERATORS["conv2d"]()), None, narrow(2))
+    one, other = (object_file(emit_tree(made.tree, 2)) for _ in range(2))
+    assert one == other
+
+
+def test_compiling_says_what_made_the_code():
+    from dataclasses import replace
+
+    target = replace(narrow(1), kind="direct")
+    compiled = compile_by(program(lw.workload(OPERATORS["matmul"]()), None, target))
+    assert (compiled.codegen, compiled.reason, len(compiled.objects)) == ("direct", "", 1)
