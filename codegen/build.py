@@ -266,7 +266,8 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
         if made.target.gpu is not None:
             return Compiled((compile_gpu(made.tree, made.target, draft).to_bytes(),), kind)
         if kind == "c":
-            return Compiled((compile_source(_c_source(made) + glue(made.tree), made.target),), kind)
+            source = _c_source(made) + glue(made.tree)
+            return Compiled((compile_source(source, made.target),), kind)
         if kind == "direct":
             code, reason = compile_direct(made.tree, made.target)
             if code is not None:

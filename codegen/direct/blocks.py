@@ -77,7 +77,8 @@ class Vectors:
         if found is None:
             found = self._known[key] = self._new()
             if bits:
-                self._operations.append(["load", "vbroadcastss", lanes, found, (x86.RIP, bits), ""])
+                where = (x86.RIP, bits)
+                self._operations.append(["load", "vbroadcastss", lanes, found, where, ""])
             else:
                 self._operations.append(["zero", "vxorps", lanes, found, None, ""])
         return found
@@ -278,8 +279,8 @@ class _Assignment:
         self._done([a] if b is None else [a, b])
         target = self._target(made)
         if b is not None and name in _COMMUTE and second.__class__ is int:
-            if second > 7 and first < 8:  # type: ignore[operator]
-                first, second = second, first  # type: ignore[assignment]  # a shorter encoding
+            if second > 7 and first < 8:
+                first, second = second, first  # a shorter encoding
         if name == "vextractf128":
             self.emit(("vector", name, 1, second, 0, target, immediate))
         elif name in ("vpslld", "vpsrad", "vpsrld"):
@@ -304,7 +305,7 @@ class _Assignment:
         target = self._target(made)
         if rc.__class__ is tuple:
             if target == rb:
-                ra, rb = rb, ra  # type: ignore[assignment]
+                ra, rb = rb, ra
             if target != ra:
                 self.emit(("vector", "vmovaps", wide, target, 0, ra, None))
             self.emit(("vector", f"vf{sign}213ps", wide, target, rb, rc, None))
@@ -317,7 +318,10 @@ class _Assignment:
                 self.emit(("vector", "vmovaps", wide, target, 0, rc, None))
             self.emit(("vector", f"vf{sign}231ps", wide, target, ra, rb, None))
 
-    def _form(self, sign: str, wide: int, target: int, by: x86.Operand | int, plus: object) -> tuple:  # type: ignore[type-arg]
+    def _form(
+        self, sign: str, wide: int, target: int, by: x86.Operand, plus: object
+    ) -> tuple[object, ...]:
+        """The product of `target` and another one, with what is added to it."""
         if isinstance(by, tuple):
             return ("vector", f"vf{sign}132ps", wide, target, plus, by, None)
         return ("vector", f"vf{sign}213ps", wide, target, by, plus, None)

@@ -16,7 +16,7 @@ NEEDED = frozenset(("avx2", "fma"))
 
 def compile_direct(tree: Tree, target: Target) -> tuple[bytes | None, str]:
     """The object file of a tree of one config, or None and what of the tree is not covered."""
-    if architecture(target.triple) != "x86_64" or not NEEDED <= set(cpu_features(target)):
+    if architecture(target.triple) != "x86_64" or not set(cpu_features(target)) >= NEEDED:
         return None, "processors other than x86-64 with AVX2 and FMA"
     try:
         return object_file(emit_tree(tree, target.threads)), ""

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 
 from loopwright.codegen.direct import encode as x86
 from loopwright.codegen.direct.blocks import Vectors
-from loopwright.codegen.direct.function import FRAME, Block, Code, Function, Label, Place, Uncovered
+from loopwright.codegen.direct.function import (
+    FRAME,
+    Block,
+    Code,
+    Function,
+    Label,
+    Place,
+    Uncovered,
+)
 from loopwright.codegen.direct.homes import Homes, homes_of
 from loopwright.codegen.direct.values import Values
 from loopwright.dsl.expr import walk
@@ -468,7 +476,12 @@ class Emitter:
         loads = [x for x in walk(store.value) if isinstance(x, Load)]
         if any(x.buffer.name == store.buffer.name or x.clamped for x in loads):
             return False
-        for place in (store, *loads):
+        places: list[Load | Store] = [store, *loads]
+        at = [x.value for x in walk(store.value) if isinstance(x, Position)]
+        for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
+            if loop.var in set(variables(inner.value)):
+                return False
+        for place in places:
             step = 0
             for term, c in self._access(place).terms:
                 if term is loop.var:
@@ -755,7 +768,8 @@ class Emitter:
     def number_of(self, variable: _Variable) -> int:
         """The number of a variable; of a loop it counts up from here on."""
         if variable.value is None:
-            assert variable.before is not None and variable.behind is not None
+            assert variable.before is not None
+            assert variable.behind is not None
             number = variable.value = self.function.number()
             if variable.start is None:
                 variable.before.items.append(("set", number, 0))
@@ -875,4 +889,3 @@ def _range(const: int, parts: _Parts) -> tuple[int, int]:
         ends = variable.low * factor, variable.high * factor
         low, high = low + min(ends), high + max(ends)
     return low, high
-

@@ -27,7 +27,7 @@ _FRAME = -2
 
 FRAME = _FRAME
 Place = tuple[int, int]
-"""Memory: a number (or `FRAME`, or `x86.RIP` with the number of a constant) and bytes behind it."""
+"""Memory: a number and bytes behind it; or `FRAME` and bytes; or `x86.RIP` and a constant."""
 
 
 class Uncovered(Exception):  # noqa: N818 - a reason, not an error

@@ -161,7 +161,8 @@ class Values:
         vectors, op = self.vectors, x.op
         value = self.value(x.x, lanes)
         if op == "neg":
-            return vectors.apply("vxorps", lanes, value, vectors.constant(_SIGN, lanes), None, into)
+            sign = vectors.constant(_SIGN, lanes)
+            return vectors.apply("vxorps", lanes, value, sign, None, into)
         if op == "abs":
             mask = vectors.constant(_SIGN - 1, lanes)
             return vectors.apply("vandps", lanes, value, mask, None, into)

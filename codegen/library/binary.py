@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loopwright.codegen.library.linker import TABLE, link, scratch
+from loopwright.codegen.library.linker import TABLE
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, ConfigError, LibraryError, LoopwrightError
@@ -170,30 +170,6 @@ def _range(extent: Any) -> str:
     if isinstance(extent, int):
         return f"-{extent} to {extent - 1}"
     return f"what indexes {extent} elements"
-
-
-def load_objects(
-    objects: Sequence[bytes], name: str, functions: dict[str, Sequence[Parameter]]
-) -> Binary:
-    """Links object files for this machine and loads the result; leaves no file behind.
-
-    Direct code needs no linker. Raises `BuildError`.
-    """
-    from loopwright.codegen.library.mapped import MappedBinary, is_direct
-
-    if len(objects) == 1 and is_direct(objects[0]):
-        return MappedBinary(objects[0], functions)
-    with scratch() as folder:
-        path = folder / f"{name}.so"
-        link(objects, path)
-        try:
-            return Binary(path, functions)
-        except LibraryError:
-            # A symbol that this process has not got. The slow way brings what libc and libm
-            # have, and fails with the linker's own message for anything else.
-            path = folder / f"{name}-complete.so"
-            link(objects, path, complete=True)
-            return Binary(path, functions)
 
 
 def _read_table(library: ctypes.CDLL, path: Path) -> Any:

@@ -12,11 +12,12 @@ from typing import Any
 
 from loopwright.codegen.library import arrays, calls
 from loopwright.codegen.library.arrays import Array
-from loopwright.codegen.library.binary import MAX_THREADS, Binary, load_objects, raise_for
+from loopwright.codegen.library.binary import MAX_THREADS, Binary, raise_for
 from loopwright.codegen.library.calls import Call, Located, Slot
 from loopwright.codegen.library.header import as_identifier
 from loopwright.codegen.library.layout import KeptLayout
 from loopwright.codegen.library.linker import is_native, link, scratch
+from loopwright.codegen.library.loading import load_objects
 from loopwright.codegen.library.signature import Origin, Parameter, Signature, functions_of
 from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
 from loopwright.codegen.processors import missing_features, usable_processors

@@ -76,10 +76,7 @@ class MappedBinary(Binary):
         text, symbols, calls = _read(code)
         pool = ctypes.cast(thread_pool(self._host), ctypes.POINTER(_Pool))[0]
         self._data, base = self._map(text, calls, pool)
-        self._kernels = {
-            name: base + symbols[f"__tvm_ffi_{name}"]
-            for name in functions
-        }
+        self._kernels = {name: base + symbols[f"__tvm_ffi_{name}"] for name in functions}
         self._functions = {
             name: self._packed(name, self._kernels[name], parameters)
             for name, parameters in functions.items()
@@ -88,9 +85,7 @@ class MappedBinary(Binary):
         self._threads = 0
         self.threads = 1
 
-    def _map(
-        self, text: bytes, calls: list[tuple[int, str]], pool: Any
-    ) -> tuple[int, int]:
+    def _map(self, text: bytes, calls: list[tuple[int, str]], pool: Any) -> tuple[int, int]:
         """Pages with the code; the addresses of the data page and of the code."""
         bridges, places = bytearray(text), {}
         size = len(text) + 64 * len(_BRIDGES)
@@ -154,4 +149,3 @@ def _read(code: bytes) -> tuple[bytes, dict[str, int], list[tuple[int, str]]]:
         found.append((names[name : names.index(0, name)].decode(), section, value))
     calls = [(at, found[info >> 32][0]) for at, info, _ in struct.iter_unpack("<QQq", relocations)]
     return text, {name: value for name, section, value in found if section == 1}, calls
-

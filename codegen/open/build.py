@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from loopwright.codegen.library.binary import MAX_THREADS, Binary, load_objects
+from loopwright.codegen.library.binary import MAX_THREADS, Binary
 from loopwright.codegen.library.header import as_identifier
 from loopwright.codegen.library.linker import is_native
+from loopwright.codegen.library.loading import load_objects
 from loopwright.codegen.library.signature import Origin, Parameter, functions_of
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature

@@ -17,6 +17,7 @@ from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import scratch
+from loopwright.codegen.library.mapped import MappedBinary, is_direct
 from loopwright.codegen.library.signature import Origin, Parameter, Signature, functions_of
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError
 from loopwright.dsl.hard_data import drawn
@@ -150,10 +151,14 @@ def _load(message: Message, kind: str) -> Any:
     signature = Signature.from_json(message.header["signature"])
     if kind in ("cuda", "opencl"):
         return _load_gpu(signature, bytes(message.blobs[0]))
-    with scratch() as folder:
-        path = folder / "kernel.so"
-        path.write_bytes(message.blobs[0])
-        binary = Binary(path, functions_of(signature))
+    code, functions = bytes(message.blobs[0]), functions_of(signature)
+    if is_direct(code):
+        binary: Binary = MappedBinary(code, functions)
+    else:
+        with scratch() as folder:
+            path = folder / "kernel.so"
+            path.write_bytes(code)
+            binary = Binary(path, functions)
     binary.threads = signature.threads
     return Library(signature, binary, Origin())
 

@@ -416,7 +416,7 @@ class _Row:
 
     def _number(self, x: Any) -> int:
         if x.__class__ is int:
-            return x  # type: ignore[no-any-return]
+            return x
         return int(x[self.i]) if isinstance(x, np.ndarray) else int(x)
 
 

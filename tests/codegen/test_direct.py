@@ -106,16 +106,20 @@ def test_an_operator_by_many_configs_equals_the_oracle(name, threads):
 def test_fifty_trees_of_drawn_sizes_equal_the_oracle(seed):
     rng = np.random.default_rng(seed)
     for _ in range(10):
-        m, n, k, r = (int(size) for size in rng.integers(1, 40, 4))
-        makers = [
-            lambda: lw.ops.matmul(t("A", m, k), t("B", k, n)),
-            lambda: lw.einsum("abk,kc->acb", t("A", r, m, k), t("B", k, n)),
-            lambda: lw.relu(lw.ops.conv2d(t("x", 1, r, m + 2, n + 2), t("w", k, r, 3, 3))),
-            lambda: lw.ops.max_pool2d(t("x", 1, r, m + 3, n + 3), 3, stride=2),
-            lambda: lw.einsum("abc->cab", t("x", m, n, r)),
-        ]
-        workload = lw.workload(makers[int(rng.integers(len(makers)))]())
+        workload = lw.workload(of_sizes(*(int(size) for size in rng.integers(1, 40, 5))))
         check(workload, drawn(workload, 5, seed), seed)
+
+
+def of_sizes(m, n, k, r, kind):
+    """One of five computations."""
+    makers = [
+        lambda: lw.ops.matmul(t("A", m, k), t("B", k, n)),
+        lambda: lw.einsum("abk,kc->acb", t("A", r, m, k), t("B", k, n)),
+        lambda: lw.relu(lw.ops.conv2d(t("x", 1, r, m + 2, n + 2), t("w", k, r, 3, 3))),
+        lambda: lw.ops.max_pool2d(t("x", 1, r, m + 3, n + 3), 3, stride=2),
+        lambda: lw.einsum("abc->cab", t("x", m, n, r)),
+    ]
+    return makers[kind % len(makers)]()
 
 
 @pytest.mark.parametrize("name", ["matmul", "conv2d", "depthwise", "max pool", "layer norm"])
@@ -146,9 +150,9 @@ def test_every_byte_of_a_kernel_disassembles():
         made = program(lw.workload(OPERATORS[name]()), None, narrow(2))
         code = emit_tree(made.tree, 2)
         end = len(code.text)
-        found = list(capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(
-            bytes(code.text), 0
-        ))
+        found = list(
+            capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(bytes(code.text), 0)
+        )
         last = max(n for n, i in enumerate(found) if i.mnemonic == "ret")
         assert end - (found[last].address + 1) < 64 + 4 * 64  # constants, and what aligns them
         assert "(bad)" not in {i.mnemonic for i in found[: last + 1]}

@@ -8,19 +8,20 @@ from loopwright.codegen.direct import encode as x86
 
 capstone = pytest.importorskip("capstone")
 
-REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{n}" for n in range(8, 16)))
+LATER = tuple(f"r{n}" for n in range(8, 16))
+REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *LATER)
+REGISTERS32 = (*(f"e{name[1:]}" for name in REGISTERS[:8]), *(f"{name}d" for name in LATER))
 PLACES = [(base, offset) for base in range(16) for offset in (0, 4, -128, 128, 0x12345)]
 STORES = {"vmovups_store": "vmovups", "vmovss_store": "vmovss", "vmovsd_store": "vmovsd"}
 UNARY = {"vsqrtps", "vroundps", "vcvtdq2ps", "vcvttps2dq", "vpermilps", "vpermpd", "vmovaps"}
 UNARY |= {"vbroadcastss", "vpbroadcastd", "vmovups"}
 SCALAR = {"vmovss", "vmovsd", "vmovd", "vinsertps", "vextractps"}
-PREDICATES = {0: "eq", 3: "unord", 4: "neq", 0x11: "lt_oq", 0x12: "le_oq", 0x1D: "ge_oq", 0x1E: "gt_oq"}
 
 
 def shown(code):
     """The one instruction that some bytes are, as "name operand, operand"."""
     found = list(capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(code, 0))
-    assert len(found) == 1 and found[0].size == len(code), code.hex()
+    assert [i.size for i in found] == [len(code)], code.hex()
     return f"{found[0].mnemonic} {found[0].op_str}".strip()
 
 
@@ -88,9 +89,6 @@ def expected(name, wide, reg, source, rm):
     return f"{name} {a}, {b}, {c}{number}"
 
 
-REGISTERS32 = ("eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", *(f"r{n}d" for n in range(8, 16)))
-
-
 @pytest.mark.parametrize("rm", PLACES, ids=place)
 def test_every_place_is_the_one_that_was_meant(rm):
     assert memory(shown(x86.vector("vaddps", 1, 9, 4, rm))) == f"vaddps ymm9, ymm4, {place(rm)}"
@@ -145,4 +143,5 @@ def test_a_jump_goes_as_far_as_was_meant_in_its_shorter_form_too(condition, dist
 def test_bytes_between_functions_do_nothing(size):
     code = x86.nothing(size)
     found = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(code, 0)
-    assert len(code) == size and all(i.mnemonic == "nop" for i in found)
+    assert len(code) == size
+    assert all(i.mnemonic == "nop" for i in found)
