@@ -24,7 +24,6 @@ from loopwright.explore.tuner import Tuner
 from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import (
     Comparison,
-    Device,
     DeviceError,
     Failure,
     Measurement,
@@ -110,7 +109,7 @@ def _result(
 ) -> Tuned:
     """Result of a search, about the winner; finalists are recorded."""
     of_search = next((m for m in reversed(session.history) if m.config == config), None)
-    finals = [_again(session.device, f) for f in finalists if of_search]
+    finals = [_again(session, f) for f in finalists if of_search]
     costs = {f.config: f.cost for f in finalists}
     record = _recorded(session, config, finals, of_search)
     if session.recorder.again():
@@ -119,7 +118,7 @@ def _result(
     speedup, claim = claimed(finalists, default, disturbed)
     return Tuned(
         workload=session.workload,
-        target=session.device.target,
+        target=session.device.target_of(session.workload, config),
         config=config,
         record=record,
         default=costs.get(default, session.cost(default)),
@@ -303,7 +302,9 @@ def _in_time(
     return configs, min(rounds, max(FEWEST, int(left / round_of[len(configs) - 1])))
 
 
-def _again(device: Device, finalist: Finalist) -> Measurement:
+def _again(session: Session, finalist: Finalist) -> Measurement:
+    device = session.device
+    kind = device.target_of(session.workload, finalist.config).kind
     return Measurement(
         config=finalist.config,
         seconds=finalist.seconds,
@@ -313,6 +314,7 @@ def _again(device: Device, finalist: Finalist) -> Measurement:
         cache=device.cache,
         threads=device.target.threads,
         started=time.time(),
+        codegen=kind if device.target.kind == "direct" else None,
     )
 
 

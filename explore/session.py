@@ -213,9 +213,18 @@ class Session:
         return self.record(next(m for m in self.history if m.config == ranked[0]))
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
-        parts = (self.workload, self.device.target, self._machine)
+        target, machine = self.device.target, self._machine
+        of = {kind: replace(target, kind=kind) for m in measurements if (kind := m.codegen)}
         records = [
-            Record.of(*parts, m, numerics=self._numerics(m), seed=self.seed, session=name)
+            Record.of(
+                self.workload,
+                of.get(m.codegen or "", target),
+                machine,
+                m,
+                numerics=self._numerics(m),
+                seed=self.seed,
+                session=name,
+            )
             for m in measurements
         ]
         return self.recorder.add(records)

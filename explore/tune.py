@@ -50,6 +50,7 @@ def tune(  # noqa: PLR0913 - what users choose
     progress: bool | None = None,
     sizes: Sequence[Mapping[str, int]] | None = None,
     targets: Sequence[str] | None = None,
+    codegen: str = "llvm",
 ) -> Tuned | OpenTuned | EitherTuned:
     """Search the space of a workload for its fastest program on a machine.
 
@@ -99,6 +100,9 @@ def tune(  # noqa: PLR0913 - what users choose
         evenly in the logarithm.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target. Each is searched with half
         of the minutes, and the library of the result, an `EitherTuned`, chooses at every call.
+    codegen: "llvm", or "direct" to measure candidates as machine code made without LLVM, in
+        milliseconds, where that covers them. The best are built by LLVM as well, and the result
+        is the faster code of the two; `target` of the result says which.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
@@ -123,8 +127,10 @@ def tune(  # noqa: PLR0913 - what users choose
     )
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
-        device = device or stack.enter_context(_local(target, threads, timing))
+        device = device or stack.enter_context(_local(target, threads, timing, codegen))
         if workload.dims:
+            if device.target.kind == "direct":
+                raise TuningError('codegen="direct" is for fixed sizes: tune workload.at(…)')
             return tune_open(workload, device, budget, options, sizes, watch)
         if sizes is not None:
             raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")
@@ -162,8 +168,13 @@ def _tune_both(
 
 
 def _local(
-    target: str | Mapping[str, Any] | Target, threads: int | None, timing: Timing | None
+    target: str | Mapping[str, Any] | Target,
+    threads: int | None,
+    timing: Timing | None,
+    codegen: str,
 ) -> Device:
+    from loopwright.codegen.build import by_codegen
+    from loopwright.codegen.target import resolve
     from loopwright.measure.local import LocalDevice
 
-    return LocalDevice(target, threads, timing=timing)
+    return LocalDevice(by_codegen(resolve(target, threads), codegen), timing=timing)

@@ -39,9 +39,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Built:
-    """A candidate as a shared object or a GPU's code, with its signature as JSON, or why there is
-    none. `resources` are what a GPU's kernels use of it, where the compiler tells; `workspace`
-    counts the bytes that a call allocates, `error_growth` is its sketch's."""
+    """A candidate as a shared object, an object file of direct code or a GPU's code, with its
+    signature as JSON, or why there is none. `resources` are what a GPU's kernels use of it, where
+    the compiler tells; `workspace` counts the bytes that a call allocates, `error_growth` is its
+    sketch's, `codegen` what made it: "direct" or the target's kind."""
 
     code: Bytes
     signature: dict[str, Any]
@@ -50,6 +51,7 @@ class Built:
     resources: tuple[dict[str, Any], ...] = ()
     workspace: int = 0
     error_growth: float = 1.0
+    codegen: str = ""
 
     @property
     def size(self) -> int:
@@ -74,6 +76,7 @@ class Built:
             tuple(header.get("resources", ())),
             header["workspace"],
             header["error_growth"],
+            header.get("codegen", ""),
         )
 
 

@@ -65,6 +65,7 @@ class Measurement:
     cache: "warm" (repeated on the same data) or "cold" (caches flushed before every call).
     threads: threads that a call uses.
     started: when its run began, in seconds since 1970.
+    codegen: what made the code, where the target leaves that open: "direct" or "llvm".
     """
 
     config: Config
@@ -75,6 +76,7 @@ class Measurement:
     cache: str
     threads: int
     started: float
+    codegen: str | None = None
 
     @property
     def cost(self) -> float:
@@ -120,6 +122,10 @@ class Device(ABC):
     name: str
     cache: str = "warm"
     """Cache state of its measurements."""
+
+    def target_of(self, workload: Workload, config: Config) -> Target:
+        """Target to build a config for: that of the faster code where `compare` measured two."""
+        return self.target
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ from loopwright.measure.device import (
 )
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.runner import Runner
-from loopwright.measure.timing import Timing
+from loopwright.measure.timing import Timing, typical
 from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.pool import Pool
 from loopwright.schedule.sketch.sketch import Config
@@ -50,6 +50,9 @@ class LocalDevice(Device):
     Candidates are built in parallel while nothing is timed, and run in rounds, one at a time, in a
     worker process that may crash, hang or run out of memory. All that ran is checked against the
     reference: the oracle's outputs, or those of the default schedule where the oracle is too slow.
+
+    For a target of kind "direct" they are direct code where that covers them. A comparison builds
+    them by LLVM too, and of each the faster code counts (`target_of`).
     """
 
     def __init__(
@@ -96,7 +99,8 @@ class LocalDevice(Device):
         most = 0 if self.target.gpu is not None else self._memory
         self._runner = Runner(Pool(Kind("run", most, folder, _ANSWERS), 1))
         self._references = References(self.target, self._builder, self._runner, limits, seed)
-        self._built: dict[tuple[str, Config], Built] = {}
+        self._built: dict[tuple[str, str, Config], Built] = {}
+        self._faster: dict[tuple[str, Config], str] = {}
 
     def fingerprint(self) -> dict[str, str]:
         return machine.fingerprint() | accelerator.facts(self.target)
@@ -155,6 +159,7 @@ class LocalDevice(Device):
                     cache=self.cache,
                     threads=self.target.threads,
                     started=one.started,
+                    codegen=built.codegen if self.target.kind == "direct" else None,
                 )
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
@@ -164,7 +169,8 @@ class LocalDevice(Device):
             return Failure("illegal", str(error))
         # "fast" promises nothing of features that are small beside others.
         data = self._references.fresh(workload, scaled=sketch.numerics < Numerics.FAST)
-        built = self._code(data.task, [config])[0]
+        task = replace(data.task, target=self.target_of(workload, config))
+        built = self._code(task, [config])[0]
         if built.failure is not None:
             return built.failure
         return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
@@ -173,20 +179,38 @@ class LocalDevice(Device):
         data = self._references.of(workload)
         built = self._code(data.task, configs)
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
-        return self._runner.compare(data, built, timing, rounds)
+        if self.target.kind != "direct":
+            return self._runner.compare(data, built, timing, rounds)
+        # The same programs by LLVM, but those that are its work already.
+        twins = {c: n for n, c in enumerate(configs) if built[n].codegen == "direct"}
+        task = replace(data.task, target=replace(self.target, kind="llvm"))
+        found = self._runner.compare(data, [*built, *self._code(task, [*twins])], timing, rounds)
+        samples, sizes = list(found.samples), list(found.sizes)
+        for place, (config, n) in enumerate(twins.items(), len(configs)):
+            by_llvm = typical(samples[place]) < typical(samples[n])
+            self._faster[workload.key, config] = "llvm" if by_llvm else "direct"
+            if by_llvm:
+                samples[n], sizes[n] = samples[place], sizes[place]
+        count = len(configs)
+        return Comparison(tuple(samples[:count]), tuple(sizes[:count]), found.others)
+
+    def target_of(self, workload: Workload, config: Config) -> Target:
+        kind = self._faster.get((workload.key, config), self.target.kind)
+        return replace(self.target, kind=kind)
 
     def _code(self, task: Task, configs: Sequence[Config]) -> list[Built]:
         """Candidates, of which those that are not known are built."""
-        key = task.workload.key
-        missing = [c for c in configs if (key, c) not in self._built]
+        key = (task.workload.key, task.target.kind)
+        missing = [c for c in configs if (*key, c) not in self._built]
         built = self._builder.build(task, missing) if missing else []
         new = dict(zip(missing, built, strict=True))
-        return [new.get(c) or self._built[key, c] for c in configs]
+        return [new.get(c) or self._built[(*key, c)] for c in configs]
 
     def _remember(
         self, workload: Workload, configs: Sequence[Config], built: Sequence[Built]
     ) -> None:
-        self._built |= {(workload.key, c): b for c, b in zip(configs, built, strict=True)}
+        key = (workload.key, self.target.kind)
+        self._built |= {(*key, c): b for c, b in zip(configs, built, strict=True)}
         for old in list(self._built)[:-_KEPT]:
             del self._built[old]
 

@@ -18,6 +18,7 @@ from loopwright.cli.common.command import (
     replay_command,
 )
 from loopwright.cli.common.options import (
+    CODEGEN,
     MINUTES,
     NUMERICS,
     RECORDS,
@@ -56,6 +57,7 @@ class _Options:
     acquisition: str
     transfer: str | None
     numerics: str
+    codegen: str
     target: str
     threads: int | None
     records: Path
@@ -119,6 +121,7 @@ class _Options:
 )
 @TRANSFER
 @NUMERICS
+@CODEGEN
 @TARGET
 @THREADS
 @RECORDS
@@ -148,6 +151,7 @@ def tune(options: _Options) -> None:
     request = read_workload(options.what, options.settings)
     output = _output(options, request.workload.outputs[0].name)
 
+    from loopwright.codegen.build import by_codegen
     from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget, Interrupted, TuningError
     from loopwright.explore.report.callbacks import display
@@ -157,11 +161,14 @@ def tune(options: _Options) -> None:
     from loopwright.measure.local import LocalDevice
     from loopwright.packages import optional
 
-    workload, machine = request.workload, resolve(options.target, options.threads)
+    workload = request.workload
+    machine = by_codegen(resolve(options.target, options.threads), options.codegen)
     if options.plot is not None:
         check_format(options.plot)
     elif options.report is not None:
         optional("matplotlib", "a report", TuningError)
+    if workload.dims and options.codegen == "direct":
+        raise click.UsageError("--codegen direct is for fixed shapes: leave it out")
     if workload.dims and options.report:
         raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)

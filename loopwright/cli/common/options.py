@@ -51,6 +51,13 @@ NUMERICS = click.option(
     show_default=True,
     help="What programs may do to rounding errors: nothing, up to 4 times the bound, anything.",
 )
+CODEGEN = click.option(
+    "--codegen",
+    type=click.Choice(["llvm", "direct"]),
+    default="llvm",
+    show_default=True,
+    help="How candidates are made: by LLVM, or directly, in milliseconds, and the best by both.",
+)
 TRANSFER = click.option(
     "--transfer",
     default="auto",
