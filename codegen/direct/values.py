@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from loopwright.codegen.direct.blocks import Value
 from loopwright.codegen.direct.function import Uncovered
+from loopwright.codegen.direct.functions import steps_of
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position
 
@@ -29,6 +30,27 @@ _INTEGER = {  # the instruction, whether its operands and its result are turned 
     "ge": ("vpcmpgtd", True, True),
     "eq": ("vpcmpeqd", False, False),
     "ne": ("vpcmpeqd", False, True),
+}
+_SIMPLE = frozenset(("neg", "abs", "sqrt", "rsqrt", *_ROUNDINGS))
+_STEPS: dict[str, tuple[str, int | None]] = {
+    "float32.Add": ("vaddps", None),
+    "float32.Sub": ("vsubps", None),
+    "float32.Mul": ("vmulps", None),
+    "float32.Div": ("vdivps", None),
+    "float32.Min": ("vminps", None),
+    "float32.Max": ("vmaxps", None),
+    "float32.sqrt": ("vsqrtps", None),
+    **{f"float32.{name}": ("vroundps", mode) for name, mode in _ROUNDINGS.items()},
+    **{f"float32.{name.upper()}": ("vcmpps", code) for name, code in _PREDICATES.items()},
+    "float32.int32": ("vcvttps2dq", None),
+    "int32.float32": ("vcvtdq2ps", None),
+    "int32.Add": ("vpaddd", None),
+    "int32.Sub": ("vpsubd", None),
+    "int32.BitwiseAnd": ("vpand", None),
+    "int32.BitwiseOr": ("vpor", None),
+    "int32.BitwiseXor": ("vpxor", None),
+    "bool.And": ("vandps", None),
+    "bool.Or": ("vorps", None),
 }
 _UNORDERED = 0x03
 _LOGICAL = {"and": "vandps", "or": "vorps"}
@@ -139,7 +161,7 @@ class Values:
             return vectors.apply(_OPERATORS[op], lanes, a, self.value(x.y, lanes), None, into)
         if op in _EXTREMES:
             return self._extreme(x, lanes, into)
-        raise Uncovered(f"the function {op}")
+        return self._function(op, [x.x, x.y], lanes)
 
     def _three(self, a: Expr, b: Expr, c: Expr, lanes: int) -> tuple[Value, Value, Value]:
         return self.value(a, lanes), self.value(b, lanes), self.value(c, lanes)
@@ -159,6 +181,8 @@ class Values:
 
     def _unary(self, x: Unary, lanes: int, into: int | None) -> Value:
         vectors, op = self.vectors, x.op
+        if op not in _SIMPLE:
+            return self._function(op, [x.x], lanes)
         value = self.value(x.x, lanes)
         if op == "neg":
             sign = vectors.constant(_SIGN, lanes)
@@ -172,9 +196,80 @@ class Values:
             root = vectors.apply("vsqrtps", lanes, value)
             one = vectors.constant(bits(1.0), lanes)
             return vectors.apply("vdivps", lanes, one, root, None, into)
-        if op in _ROUNDINGS:
-            return vectors.apply("vroundps", lanes, value, None, _ROUNDINGS[op], into)
-        raise Uncovered(f"the function {op}")
+        return vectors.apply("vroundps", lanes, value, None, _ROUNDINGS[op], into)
+
+    def _function(self, op: str, operands: list[Expr], lanes: int) -> Value:
+        """An elementary function, step by step; products that are used once go into sums."""
+        steps, uses = steps_of(op, len(operands))
+        given = [self.value(x, lanes) for x in operands]
+        made: list[Value] = []
+        late: dict[int, tuple[Value, Value]] = {}  # products that wait for their sum
+        for at, step in enumerate(steps):
+            kind, rest = step[0], step[1:]
+            if kind == "float32.Mul" and uses[at] == 1 and _is_added(steps, at):
+                late[at] = made[rest[0]], made[rest[1]]
+                made.append(-1)
+            elif kind in ("float32.Add", "float32.Sub") and (rest[0] in late or rest[1] in late):
+                made.append(self._sum(kind, rest, made, late, lanes))
+            elif kind == "argument":
+                made.append(given[rest[0]])
+            elif kind == "constant":
+                dtype, value = rest
+                number = bits(value) if dtype == "float32" else int(value) & 0xFFFFFFFF
+                made.append(self.vectors.constant(number, lanes))
+            else:
+                made.append(self._step(op, kind, rest, steps, made, lanes))
+        return made[-1]
+
+    def _sum(
+        self,
+        kind: str,
+        rest: tuple[int, ...],
+        made: list[Value],
+        late: dict[int, tuple[Value, Value]],
+        lanes: int,
+    ) -> Value:
+        """A sum or difference one of whose parts is a product."""
+        first, second = rest
+        for other in rest[1:] if first in late else ():
+            if other in late:  # one of two products is made after all
+                a, b = late.pop(other)
+                made[other] = self.vectors.apply("vmulps", lanes, a, b)
+        if first in late:
+            sign = "madd" if kind.endswith("Add") else "msub"
+            return self.vectors.multiply_add(sign, lanes, *late.pop(first), made[second], None)
+        sign = "madd" if kind.endswith("Add") else "nmadd"
+        return self.vectors.multiply_add(sign, lanes, *late.pop(second), made[first], None)
+
+    def _step(
+        self,
+        op: str,
+        kind: str,
+        rest: tuple[int, ...],
+        steps: tuple[tuple[object, ...], ...],
+        made: list[Value],
+        lanes: int,
+    ) -> Value:
+        vectors, parts = self.vectors, [made[at] for at in rest]
+        if kind in _STEPS:
+            name, immediate = _STEPS[kind]
+            return vectors.apply(name, lanes, *parts, *([None] * (2 - len(parts))), immediate)
+        if kind in ("int32.LShift", "int32.RShift"):
+            count = steps[rest[1]]
+            if count[0] == "constant":
+                name = "vpslld" if kind == "int32.LShift" else "vpsrad"
+                return vectors.apply(name, lanes, parts[0], None, int(str(count[2])))
+        if kind == "Select":
+            return vectors.blend(lanes, parts[2], parts[1], parts[0], None)
+        if kind == "Not":
+            ones = vectors.constant(0xFFFFFFFF, lanes)
+            return vectors.apply("vxorps", lanes, parts[0], ones)
+        word = kind.rpartition(".")[2].lower()
+        if kind.startswith("int32.") and word in _INTEGER:
+            return self._compared(word, parts[0], parts[1], lanes)
+        if kind == "float32.fabs":
+            return vectors.apply("vandps", lanes, parts[0], vectors.constant(_SIGN - 1, lanes))
+        raise Uncovered(f"the function {op}, in which there is {kind}")
 
     def _mask(self, x: Expr, lanes: int) -> Value:
         """A truth value: all bits of a lane, or none."""
@@ -233,3 +328,9 @@ def _may_be_nan(x: Expr) -> bool:
     if isinstance(x, Binary) and x.op in ("min", "max"):
         return _may_be_nan(x.x) or _may_be_nan(x.y)
     return True
+
+
+def _is_added(steps: tuple[tuple[object, ...], ...], at: int) -> bool:
+    """Return whether the one use of a step is a sum or a difference."""
+    users = (s for s in steps[at + 1 :] if at in s[1:] and s[0] not in ("argument", "constant"))
+    return next(users)[0] in ("float32.Add", "float32.Sub")

@@ -48,6 +48,8 @@ OPERATORS = {
     "max pool": lambda: lw.ops.max_pool2d(t("x", 1, 11, 13, 13), 3, stride=2),
     "average pool": lambda: lw.ops.avg_pool2d(t("x", 1, 11, 13, 13), 2, stride=2),
     "layer norm": lambda: lw.ops.layer_norm(t("x", 13, 37), t("g", 37), t("b", 37)),
+    "softmax": lambda: lw.ops.softmax(t("x", 13, 37)),
+    "GELU": lambda: lw.ops.gelu(t("x", 13, 37)),
     "sum": lambda: lw.einsum("ij->i", t("x", 37, 53)),
     "transpose": lambda: lw.einsum("ij->ji", t("x", 37, 53)),
     "add, ReLU": lambda: lw.ops.relu(lw.ops.add(t("x", 13, 37), t("y", 13, 37))),
@@ -133,8 +135,7 @@ def test_results_are_those_of_llvm_to_the_last_bit(name):
 
 def test_nan_goes_through_minima_and_maxima():
     x, y = t("x", 19), t("y", 19)
-    i = lw.indices("i")
-    i = i[0] if isinstance(i, tuple) else i
+    (i,) = lw.indices("i")
     z = lw.tensor("z")
     z[i] = lw.max(lw.min(x[i], y[i]), 0.5)
     library = lw.build(lw.workload(z), codegen="direct", threads=1)
@@ -142,6 +143,21 @@ def test_nan_goes_through_minima_and_maxima():
     a[3] = b[5] = np.nan
     assert library.codegen == "direct"
     assert np.flatnonzero(np.isnan(library(a, b))).tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "atan", "round"])
+def test_elementary_functions_equal_numpy_at_the_ends_of_the_type_too(name):
+    x = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 88.7, -103.9, 1e-40, 2.5, 3e38], "f4")
+    x = np.concatenate([x, np.random.default_rng(0).uniform(-9, 9, 501).astype("f4")])
+    (i,) = lw.indices("i")
+    a, y = t("a", len(x)), lw.tensor("y")
+    y[i] = getattr(lw, name)(a[i])
+    workload = lw.workload(y)
+    library = lw.build(workload, codegen="direct", threads=1)
+    with np.errstate(all="ignore"):
+        (expected,) = evaluate(workload, [x])
+    assert library.codegen == "direct"
+    np.testing.assert_allclose(library(x), expected, rtol=1e-6, atol=1e-37)
 
 
 def test_every_byte_of_a_kernel_disassembles():
