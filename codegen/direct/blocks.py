@@ -8,12 +8,14 @@ its register is taken away where another needs one and it is wanted again last o
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 from loopwright.codegen.direct import encode as x86
 from loopwright.codegen.direct.function import FRAME, Function, Place, Uncovered
 
 REGISTERS = 16
+_LANES = 8
 _TEMPORARY = 1 << 8  # temporaries count from here, homes are registers
 _LOADS = {8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
 _STORES = {8: "vmovups_store", 4: "vmovups_store", 2: "vmovsd_store", 1: "vmovss_store"}
@@ -32,7 +34,7 @@ class Vectors:
         self._count = _TEMPORARY
         self._operations: list[list] = []  # type: ignore[type-arg]
         self._known: dict[object, Value] = {}
-        self._by_buffer: dict[str, list[tuple[object, int, int, int]]] = {}
+        self._by_buffer: dict[str, dict[int, dict[int, list[tuple[object, int]]]]] = {}
         self._spill: dict[int, int] = {}
 
     # ---- homes ----
@@ -67,7 +69,8 @@ class Vectors:
         self._operations.append(["load", name, lanes, made, place, buffer])
         self._known[key] = made
         size = 4 if one else 4 * lanes
-        self._by_buffer.setdefault(buffer, []).append((key, place[0], place[1], size))
+        same = self._by_buffer.setdefault(buffer, {}).setdefault(place[0], {})
+        same.setdefault(place[1], []).append((key, size))
         return made
 
     def constant(self, bits: int, lanes: int) -> Value:
@@ -103,20 +106,23 @@ class Vectors:
     def store(self, buffer: str, place: Place, lanes: int, value: Value) -> None:
         """Write neighbours; what is known of them is what was written."""
         base, offset = place
-        size = 4 * lanes
-        left = []
-        for entry in self._by_buffer.get(buffer, ()):
-            key, other, begin, length = entry
-            if other == base and (begin + length <= offset or offset + size <= begin):
-                left.append(entry)
-            else:
+        by_base = self._by_buffer.setdefault(buffer, {})
+        for other in [b for b in by_base if b != base]:  # which may be the same place
+            for key, _ in itertools.chain(*by_base.pop(other).values()):
                 self._known.pop(key, None)
+        same = by_base.setdefault(base, {})
+        end = offset + 4 * lanes
+        for start in range(offset - 4 * (_LANES - 1), end, 4):
+            if start in same:
+                for key, length in same[start]:
+                    if start + length > offset:
+                        self._known.pop(key, None)
+                same[start] = [entry for entry in same[start] if start + entry[1] <= offset]
         self._operations.append(["store", _STORES[lanes], lanes, value, place, buffer])
         if value >= _TEMPORARY:
             key = (place, lanes, False)
             self._known[key] = value
-            left.append((key, base, offset, size))
-        self._by_buffer[buffer] = left
+            same.setdefault(offset, []).append((key, 4 * lanes))
 
     def apply(
         self,

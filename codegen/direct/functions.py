@@ -20,8 +20,10 @@ Step = tuple[Any, ...]
 """A name, which begins with the type for arithmetic, and numbers of steps before it; or "argument"
 or "constant" with a number."""
 
-_OPERATORS = ("Add", "Sub", "Mul", "Div", "Min", "Max", "LT", "LE", "GT", "GE", "EQ", "NE")
-_OPERATORS += ("And", "Or", "LShift", "RShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+_OPERATORS = frozenset(
+    ("Add", "Sub", "Mul", "Div", "Min", "Max", "LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or")
+    + ("LShift", "RShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+)
 _CALLS = {
     "bitwise_and": "BitwiseAnd",
     "bitwise_or": "BitwiseOr",
@@ -78,22 +80,18 @@ class _Reader:
         if kind in ("FloatImm", "IntImm"):
             return self.step(("constant", dtype_of(x), x.value))
         if kind in _OPERATORS:
-            return self.step((f"{_type(x.a)}.{kind}", self.read(x.a), self.read(x.b)))
+            return self.step((f"{dtype_of(x.a)}.{kind}", self.read(x.a), self.read(x.b)))
         if kind == "Not":
             return self.step(("Not", self.read(x.a)))
         if kind == "Select":
-            parts = (x.condition, x.true_value, x.false_value)
-            return self.step(("Select", *map(self.read, parts)))
+            chosen = (x.condition, x.true_value, x.false_value)
+            return self.step(("Select", *map(self.read, chosen)))
         if kind == "Cast":
-            return self.step((f"{_type(x.value)}.{dtype_of(x)}", self.read(x.value)))
+            return self.step((f"{dtype_of(x.value)}.{dtype_of(x)}", self.read(x.value)))
         if kind == "Call":
             called = str(x.op.name).removeprefix("tirx.")
             if called == "reinterpret":
                 return self.read(x.args[-1])
             parts = tuple(map(self.read, x.args))
-            return self.step((f"{_type(x.args[0])}.{_CALLS.get(called, called)}", *parts))
+            return self.step((f"{dtype_of(x.args[0])}.{_CALLS.get(called, called)}", *parts))
         raise Uncovered(f"the function {self.name}, in which there is {kind}")
-
-
-def _type(x: Any) -> str:
-    return dtype_of(x)

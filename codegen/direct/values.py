@@ -253,7 +253,8 @@ class Values:
         vectors, parts = self.vectors, [made[at] for at in rest]
         if kind in _STEPS:
             name, immediate = _STEPS[kind]
-            return vectors.apply(name, lanes, *parts, *([None] * (2 - len(parts))), immediate)
+            second = parts[1] if len(parts) > 1 else None
+            return vectors.apply(name, lanes, parts[0], second, immediate)
         if kind in ("int32.LShift", "int32.RShift"):
             count = steps[rest[1]]
             if count[0] == "constant":
