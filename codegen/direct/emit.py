@@ -532,7 +532,7 @@ class Emitter:
             return
         base, offset = place
         for lane in range(lanes):
-            element = self.values.lane(value, lane)
+            element = self.values.part(value, lane)
             self.vectors.store(name, (base, offset + lane * step), 1, element)
 
     # ---- places ----

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from loopwright.codegen.direct.function import Uncovered
@@ -40,45 +40,39 @@ class Homes:
     registers: list[int] = field(default_factory=list)
 
     def register(self, element: int, lanes: int) -> int:
-        """The register of some elements, which are all of it."""
-        if element % self.width or lanes != self.width:
-            raise Uncovered("a part of a register is written")
+        """The register that begins with some elements, as many as it has or fewer."""
+        if element % self.width or lanes > self.width:
+            raise Uncovered("the end of a register is written")
         return self.registers[element // self.width]
 
 
 @dataclass(frozen=True)
 class _Use:
+    """An access: its lane's variable and lanes, and the loops around it that go round."""
+
     buffer: Buffer
     index: tuple[Linear, ...]
     lane: tuple[Var, int] | None
     written: bool
+    around: tuple[Var, ...]
 
 
 def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
     """How a register tile lies in registers; None where it has to lie in memory."""
     loops: dict[Var, Loop] = {}
-    uses = list(_uses(buffer.name, rest, loops, None))
+    uses = list(_uses(buffer.name, rest, loops, None, ()))
     if not uses:
         return None
-    width = 0
-    for use in uses:
-        step = _step(use)
-        if step == 1 and use.lane is not None:
-            lanes = min(use.lane[1], _LANES)
-            while use.lane[1] % lanes or lanes & lanes - 1:
-                lanes -= 1
-            width = lanes if width == 0 else min(width, lanes)
-        elif step != 0 and use.lane is not None:
-            return None
-    width = width or 1
+    width = max((_whole(use) for use in uses), default=1)
+    short = [u for u in uses if u.written and (_lanes(u) or 1) < width]
+    rounds = {var for use in short for var in use.around}
     counted: set[Var] = set()
+    holds = width  # elements of each register that were not overwritten by a shorter vector
     for use in uses:
-        place = flat(use.buffer, use.index)
-        vector = use.lane is not None and _step(use) == 1
-        if use.written and not vector and width > 1:
+        place, lanes = flat(use.buffer, use.index), _lanes(use)
+        if lanes is None:
             return None
-        if vector and int(place.const) % width:
-            return None
+        offset = int(place.const) % width
         for term, factor in place.terms:
             if not isinstance(term, Var):
                 return None
@@ -86,12 +80,45 @@ def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
                 continue
             if term not in loops or not _fixed(loops[term]):
                 return None
-            if vector and int(factor) % width:
-                return None
+            if int(factor) % width:
+                if use.written or lanes > 1:
+                    return None
+                offset = width - 1  # of a scalar it may be any
             counted.add(term)
+        if use.written:
+            if offset or (lanes < width and not _counts(use, use.around)):
+                return None
+            holds = min(lanes, width)
+        elif offset + min(lanes, width) > holds or not _counts(
+            use, [var for var in use.around if var in rounds]
+        ):
+            return None
     if int(buffer.size) % width:
         return None
     return Homes(width, counted)
+
+
+def _whole(use: _Use) -> int:
+    """Elements of a register, as far as an access tells."""
+    lanes = min(_lanes(use) or 1, _LANES)
+    return 1 << (lanes.bit_length() - 1)
+
+
+def _lanes(use: _Use) -> int | None:
+    """Neighbours of an access; None where its lanes stand apart."""
+    if use.lane is None:
+        return 1
+    step = _step(use)
+    if step not in (0, 1):
+        return None
+    return use.lane[1] if step else 1
+
+
+def _counts(use: _Use, loops: Sequence[Var]) -> bool:
+    """Return whether loops count among the registers, so that each round is about others. That is
+    needed around a vector that overwrites a part of a register only."""
+    terms = {t for t, _ in flat(use.buffer, use.index).terms}
+    return all(var in terms for var in loops)
 
 
 def _step(use: _Use) -> int:
@@ -105,16 +132,23 @@ def _fixed(loop: Loop) -> bool:
 
 
 def _uses(
-    name: str, body: tuple[Stmt, ...], loops: dict[Var, Loop], lane: tuple[Var, int] | None
+    name: str,
+    body: tuple[Stmt, ...],
+    loops: dict[Var, Loop],
+    lane: tuple[Var, int] | None,
+    around: tuple[Var, ...],
 ) -> Iterator[_Use]:
+    """Accesses of a buffer in the order of the program; of a store, what it reads first."""
     for stmt in body:
         if isinstance(stmt, Loop):
             loops[stmt.var] = stmt
-            inner = (stmt.var, int(stmt.extent)) if stmt.kind == "vectorized" else None
-            yield from _uses(name, stmt.body, loops, inner)
+            vector = stmt.kind == "vectorized"
+            inner = (stmt.var, int(stmt.extent)) if vector else None
+            outside = around if vector or int(stmt.extent) == 1 else (*around, stmt.var)
+            yield from _uses(name, stmt.body, loops, inner, outside)
         elif isinstance(stmt, Store):
-            if stmt.buffer.name == name:
-                yield _Use(stmt.buffer, stmt.index, lane, True)
             for x in walk(stmt.value):
                 if isinstance(x, Load) and x.buffer.name == name:
-                    yield _Use(x.buffer, x.index, lane, False)
+                    yield _Use(x.buffer, x.index, lane, False, around)
+            if stmt.buffer.name == name:
+                yield _Use(stmt.buffer, stmt.index, lane, True, around)

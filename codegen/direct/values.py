@@ -56,6 +56,7 @@ _UNORDERED = 0x03
 _LOGICAL = {"and": "vandps", "or": "vorps"}
 _ITEM = 4
 _SIGN = 1 << 31
+_EVEN = 0xD8  # the first, the third; the second, the fourth
 
 
 class Values:
@@ -90,13 +91,14 @@ class Values:
             return self.vectors.blend(lanes, no, yes, mask, into)
         raise Uncovered(f"an element that is {type(x).__name__}")
 
-    def lane(self, value: Value, lane: int) -> Value:
-        """One lane of a vector, as the first of another."""
+    def part(self, value: Value, first: int) -> Value:
+        """Lanes of a vector from some lane on, to the end of its half, as the first of another."""
         vectors = self.vectors
-        if lane >= 4:
+        if first >= 4:
             value = vectors.apply("vextractf128", 4, value, None, 1)
-            lane -= 4
-        return vectors.apply("vpermilps", 4, value, None, lane) if lane else value
+            first -= 4
+        order = sum(min(first + lane, 3) << 2 * lane for lane in range(4))
+        return vectors.apply("vpermilps", 4, value, None, order) if first else value
 
     def _load(self, x: Load, lanes: int) -> Value:
         emitter, vectors = self.emitter, self.vectors
@@ -118,20 +120,22 @@ class Values:
         _, offset, step = self.emitter.where(x)
         whole, rest = divmod(offset // _ITEM, homes.width)
         register = homes.registers[whole]
-        if lanes == homes.width and (step == _ITEM or lanes == 1):
-            if rest:
-                raise Uncovered("a part of a register is read")
-            return register
-        element = self.lane(register, rest)
-        if lanes == 1:
-            return element
-        if step:
-            raise Uncovered("a part of a register is read")
+        if step == _ITEM or lanes == 1:
+            if rest + lanes > homes.width:
+                raise Uncovered("parts of two registers are read at once")
+            return self.part(register, rest)
+        element = self.part(register, rest)
         return self.vectors.apply("vbroadcastss", lanes, element)
 
     def _gathered(self, name: str, place: tuple[int, int], step: int, lanes: int) -> Value:
-        """Lanes that stand apart, one by one."""
+        """Lanes that stand apart, one by one; every second one of two vectors, of which the last
+        ends with the last lane."""
         vectors, (base, offset) = self.vectors, place
+        if step == 2 * _ITEM and lanes >= 4:
+            near = vectors.load(name, place, lanes)
+            far = vectors.load(name, (base, offset + (lanes - 1) * _ITEM), lanes)
+            made = vectors.apply("vshufps", lanes, near, far, _EVEN)
+            return made if lanes == 4 else vectors.apply("vpermpd", lanes, made, None, _EVEN)
         halves = []
         for half in range(0, lanes, 4):
             count = min(4, lanes - half)

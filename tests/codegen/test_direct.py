@@ -117,7 +117,7 @@ def of_sizes(m, n, k, r, kind):
     makers = [
         lambda: lw.ops.matmul(t("A", m, k), t("B", k, n)),
         lambda: lw.einsum("abk,kc->acb", t("A", r, m, k), t("B", k, n)),
-        lambda: lw.relu(lw.ops.conv2d(t("x", 1, r, m + 2, n + 2), t("w", k, r, 3, 3))),
+        lambda: lw.ops.relu(lw.ops.conv2d(t("x", 1, r, m + 2, n + 2), t("w", k, r, 3, 3))),
         lambda: lw.ops.max_pool2d(t("x", 1, r, m + 3, n + 3), 3, stride=2),
         lambda: lw.einsum("abc->cab", t("x", m, n, r)),
     ]
