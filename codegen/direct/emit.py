@@ -8,6 +8,7 @@ which goes up with the innermost of them (strength reduction).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ from loopwright.codegen.direct.function import (
     Uncovered,
 )
 from loopwright.codegen.direct.homes import Homes, homes_of
-from loopwright.codegen.direct.values import Values
-from loopwright.dsl.expr import walk
+from loopwright.codegen.direct.values import ROWS, Values
+from loopwright.dsl.expr import Binary, Const, Expr, Unary, children, walk
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
@@ -43,6 +44,7 @@ from loopwright.schedule.tree.grammar import (
     Tree,
     Var,
     flat,
+    statements,
     variables,
 )
 
@@ -50,6 +52,8 @@ _ITEM = 4  # bytes of an element
 _MOST = 1 << 30  # of a displacement or a step
 _MOST_STATEMENTS = 6000  # of a function, once it is unrolled
 _LANES = 8
+_CHEAP = frozenset(("add", "sub", "mul", "neg", "abs", "min", "max"))
+_MOST_HOISTED = 9  # registers that stay, those of tiles included
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
 
 
@@ -147,6 +151,7 @@ class Emitter:
         self.lane: tuple[Var, int] | None = None  # of the vector loop at hand, and its lanes
         self.split: dict[Var, tuple[_Variable, int]] = {}
         self.homes: dict[str, Homes] = {}
+        self.hoisted: dict[int, int] = {}  # registers, by the identity of an expression
         self.unrolled: set[Var] = set()
         self.on_stack: dict[str, int] = {}
         self._stacked: dict[str, int] = {}  # bytes
@@ -305,7 +310,8 @@ class Emitter:
                 return
             if loop.var not in self.fixed:
                 self._scope += 1
-            for at in range(extent):
+            done = self._transposed(loop) if extent >= ROWS else 0
+            for at in range(done, extent):
                 self.fixed[loop.var] = at
                 self.statements(loop.body)
         elif self._vectorizable(loop):
@@ -376,6 +382,7 @@ class Emitter:
     ) -> None:
         """A loop of `extent` iterations, or of as many as `counter` says, from `start` on."""
         function = self.function
+        made = self._hoist(var, vector.body if body is None and vector else body or ())
         self.vectors.flush()
         end, label = Label(), Label()
         if counter is None:
@@ -402,6 +409,9 @@ class Emitter:
         function.current.append(("inside", behind))
         function.current.append(("end", counter, label))
         function.current.append(("label", end))
+        if made:
+            self.vectors.leave(made)
+            self.hoisted = {x: r for x, r in self.hoisted.items() if r not in made}
         label.aligned = not self.real_loops
         self.real_loops = outer + 1
 
@@ -467,6 +477,115 @@ class Emitter:
             self._widths[id(loop)] = (loop, width)
         return width
 
+    def _transposed(self, loop: Loop) -> int:
+        """Iterations of a loop over neighbours in memory around a store whose lanes stand apart:
+        some at a time, transposed in registers. How many there were."""
+        inner: list[Loop] = []
+        body = loop.body
+        while len(body) == 1 and isinstance(body[0], Loop):
+            inner.append(body[0])
+            body = body[0].body
+        store = body[0] if len(body) == 1 else None
+        if not isinstance(store, Store) or not self._apart(loop, inner, store):
+            return 0
+        whole = int(loop.extent) // ROWS * ROWS
+        for first in range(0, whole, ROWS):
+            for counts in itertools.product(*(range(int(each.extent)) for each in inner[:-1])):
+                for each, count in zip(inner, counts):
+                    self.fixed[each.var] = count
+                self._rows(loop, first, inner[-1], store)
+        return whole
+
+    def _apart(self, loop: Loop, inner: list[Loop], store: Store) -> bool:
+        """Return whether a store is one whose rows can be transposed."""
+        if not inner or inner[-1].kind != "vectorized" or int(inner[-1].extent) not in (4, 8):
+            return False
+        if any(each.kind != "unrolled" or each.bound is not None for each in inner[:-1]):
+            return False
+        loads = [x for x in walk(store.value) if isinstance(x, Load)]
+        if store.buffer.name in {x.buffer.name for x in loads} | self.homes.keys():
+            return False
+        if any(x.clamped for x in loads):
+            return False
+        terms = self._access(store).terms
+        if any(not isinstance(term, Var) for term, _ in terms):
+            return False
+        steps = {term: step for term, step in terms if isinstance(term, Var)}
+        lane = inner[-1]
+        apart = steps.get(lane.var, 0) > _ITEM and steps.get(loop.var) == _ITEM
+        return apart and self._most_lanes(lane, store) >= int(lane.extent)
+
+    def _rows(self, loop: Loop, first: int, lane: Loop, store: Store) -> None:
+        """Some rows, each a vector, stored as columns."""
+        width = int(lane.extent)
+        for var in (loop.var, lane.var):
+            if var not in self.fixed:
+                self._scope += 1
+            self.fixed[var] = 0
+        self.lane = (lane.var, width)
+        rows = []
+        for row in range(ROWS):
+            self._counted()
+            self.fixed[loop.var] = first + row
+            rows.append(self.values.value(store.value, width))
+        self.fixed[loop.var] = first
+        (base, offset), step = self.place(store)
+        self.lane = None
+        for number, column in enumerate(self.values.columns(rows, width)):
+            for half in range(width // ROWS):
+                part = self.values.part(column, 4 * half)
+                at = offset + (number + 4 * half) * step
+                self.vectors.store(store.buffer.name, (base, at), ROWS, part)
+
+    def _invariants(self, var: Var, body: tuple[Stmt, ...]) -> list[Expr]:
+        """Quotients, roots and functions in a loop that are the same in all of its iterations."""
+        inside = list(statements(body))
+        bound = {var} | {s.var for s in inside if isinstance(s, (Loop, Let))}
+        stores = [s for s in inside if isinstance(s, Store)]
+        written = {s.buffer.name for s in stores}
+        found: dict[int, Expr] = {}
+
+        def same(x: Expr) -> bool:
+            for part in walk(x):
+                if isinstance(part, Load):
+                    places = part.index
+                    if part.buffer.name in written or part.clamped:
+                        return False
+                elif isinstance(part, Position):
+                    places = (part.value,)
+                elif not isinstance(part, (Const, Unary, Binary)):
+                    return False
+                else:
+                    continue
+                if any(bound & set(variables(place)) for place in places):
+                    return False
+            return True
+
+        def look(x: Expr) -> None:
+            if isinstance(x, (Unary, Binary)) and x.op not in _CHEAP and x.dtype == "float32":
+                if same(x):
+                    found[id(x)] = x
+                    return
+            for child in children(x):
+                look(child)
+
+        for store in stores:
+            look(store.value)
+        return list(found.values())
+
+    def _hoist(self, var: Var, body: tuple[Stmt, ...]) -> list[int]:
+        """Work out before a loop what is the same in it, as far as there are registers."""
+        made: list[int] = []
+        for x in self._invariants(var, body):
+            if id(x) in self.hoisted or len(self.vectors.homes) >= _MOST_HOISTED:
+                continue
+            register = self.vectors.home()
+            assert register is not None
+            self.values.into(x, _LANES, register)
+            self.hoisted[id(x)] = register
+            made.append(register)
+        return made
+
     def _vectorizable(self, loop: Loop) -> bool:
         """Return whether iterations of a plain loop are independent and go along memory."""
         if len(loop.body) != 1 or not isinstance(store := loop.body[0], Store):
@@ -511,10 +630,13 @@ class Emitter:
             self._lanes(loop, at, width)
             at += width
 
-    def store(self, store: Store) -> None:
+    def _counted(self) -> None:
         self._statements += 1
         if self._statements > _MOST_STATEMENTS:
             raise Uncovered(f"more than {_MOST_STATEMENTS} statements once it is unrolled")
+
+    def store(self, store: Store) -> None:
+        self._counted()
         if store.buffer.dtype != "float32":
             raise Uncovered(f"elements of {store.buffer.dtype}")
         lanes = 1 if self.lane is None else self.lane[1]

@@ -55,6 +55,8 @@ _STEPS: dict[str, tuple[str, int | None]] = {
 _UNORDERED = 0x03
 _LOGICAL = {"and": "vandps", "or": "vorps"}
 _ITEM = 4
+ROWS = 4
+"""Rows that are transposed together."""
 _SIGN = 1 << 31
 _EVEN = 0xD8  # the first, the third; the second, the fourth
 
@@ -72,6 +74,8 @@ class Values:
 
     def value(self, x: Expr, lanes: int, into: int | None = None) -> Value:
         """A value of so many lanes; `into` is a home that may be written last of all."""
+        if (register := self.emitter.hoisted.get(id(x))) is not None:
+            return register
         if isinstance(x, Load):
             return self._load(x, lanes)
         if x.dtype != "float32":
@@ -99,6 +103,19 @@ class Values:
             first -= 4
         order = sum(min(first + lane, 3) << 2 * lane for lane in range(4))
         return vectors.apply("vpermilps", 4, value, None, order) if first else value
+
+    def columns(self, rows: list[Value], lanes: int) -> list[Value]:
+        """Rows of 4 or 8 lanes as columns: of lane n, and in the upper half of lane n + 4."""
+        vectors = self.vectors
+
+        def mixed(name: str, one: Value, other: Value, immediate: int | None = None) -> Value:
+            return vectors.apply(name, lanes, one, other, immediate)
+
+        a, b, c, d = rows
+        low, high = mixed("vunpcklps", a, b), mixed("vunpckhps", a, b)
+        low2, high2 = mixed("vunpcklps", c, d), mixed("vunpckhps", c, d)
+        pairs = ((low, low2), (high, high2))
+        return [mixed("vshufps", *pair, half) for pair in pairs for half in (0x44, 0xEE)]
 
     def _load(self, x: Load, lanes: int) -> Value:
         emitter, vectors = self.emitter, self.vectors
