@@ -35,7 +35,7 @@ class Vectors:
         self._operations: list[list] = []  # type: ignore[type-arg]
         self._known: dict[object, Value] = {}
         self._by_buffer: dict[str, dict[int, dict[int, list[tuple[object, int]]]]] = {}
-        self._spill: dict[int, int] = {}
+        self._versions: dict[int | None, int] = {}  # of what homes hold
 
     # ---- homes ----
 
@@ -134,19 +134,26 @@ class Vectors:
         into: int | None = None,
     ) -> Value:
         """An operation of one or two vectors. It goes `into` a home, or a new value."""
-        pure = into is None and a >= _TEMPORARY and (b is None or b >= _TEMPORARY)
-        key = (name, lanes, a, b, immediate)
-        if pure and (found := self._known.get(key)) is not None:
+        versions = self._versions
+        key = (name, lanes, a, versions.get(a), b, versions.get(b), immediate)
+        if into is None and (found := self._known.get(key)) is not None:
             return found
-        made = self._new() if into is None else into
+        made = self._made(into)
         self._operations.append(["apply", name, lanes, made, a, b, immediate])
-        if pure:
+        if into is None:
             self._known[key] = made
         return made
 
+    def _made(self, into: int | None) -> Value:
+        """A new value, or a home, which has another one from here on."""
+        if into is None:
+            return self._new()
+        self._versions[into] = self._versions.get(into, 0) + 1
+        return into
+
     def blend(self, lanes: int, no: Value, yes: Value, mask: Value, into: int | None) -> Value:
         """The lanes of `yes` where those of the mask begin with a bit that is set."""
-        made = self._new() if into is None else into
+        made = self._made(into)
         self._operations.append(["blend", "vblendvps", lanes, made, no, yes, mask])
         return made
 
@@ -154,13 +161,14 @@ class Vectors:
         self, sign: str, lanes: int, a: Value, b: Value, c: Value, into: int | None
     ) -> Value:
         """a · b + c; `sign` is "madd", "msub" for - c, "nmadd" for -(a · b), "nmsub" for both."""
-        made = self._new() if into is None else into
+        made = self._made(into)
         self._operations.append(["fma", sign, lanes, made, a, b, c])
         return made
 
     def move(self, lanes: int, value: Value, into: int) -> None:
         """A value into a home."""
         if value != into:
+            self._made(into)
             self._operations.append(["move", "vmovaps", lanes, into, value])
 
     def hint(self, level: int, place: Place) -> None:

@@ -215,8 +215,7 @@ class Emitter:
     # ---- statements ----
 
     def statements(self, body: tuple[Stmt, ...]) -> None:
-        left: list[int] = []
-        names: list[str] = []
+        ends: list[tuple[int, str, list[int]]] = []
         for n, stmt in enumerate(body):
             if isinstance(stmt, Loop):
                 self.loop(stmt)
@@ -228,15 +227,16 @@ class Emitter:
                 self.hint(stmt)
             elif isinstance(stmt, Allocate):
                 made = self.allocate(stmt.buffer, body[n + 1 :])
-                if made is not None:
-                    left += made
-                    names.append(stmt.buffer.name)
+                if made:
+                    name = stmt.buffer.name
+                    last = max(k for k, s in enumerate(body) if k > n and _mentions(s, name))
+                    ends.append((last, name, made))
             else:
                 raise Uncovered(f"a statement {type(stmt).__name__}")
-        if names:
-            self.vectors.leave(left)
-            for name in names:
-                self.homes.pop(name, None)
+            for last, name, registers in ends:
+                if last == n:  # others may have the registers from here on
+                    self.vectors.leave(registers)
+                    self.homes.pop(name)
 
     def allocate(self, buffer: Buffer, rest: tuple[Stmt, ...]) -> list[int] | None:
         """Homes of a register tile, or bytes on the stack or of the heap; the homes."""
@@ -992,6 +992,16 @@ class Emitter:
                 lets.append(Let(each.var, at, each.extent - 1))
             task._repeat(counter, total, count, False, first, (*lets, *body))
         task.finish((), (chunk, group, frame))
+
+
+def _mentions(stmt: Stmt, name: str) -> bool:
+    """Return whether a statement reads or writes a buffer."""
+    for each in statements((stmt,)):
+        if isinstance(each, Store):
+            loads = (x for x in walk(each.value) if isinstance(x, Load))
+            if each.buffer.name == name or any(x.buffer.name == name for x in loads):
+                return True
+    return False
 
 
 def _merged(parts: Sequence[tuple[_Variable, int]]) -> _Parts:
