@@ -52,6 +52,7 @@ _ITEM = 4  # bytes of an element
 _MOST = 1 << 30  # of a displacement or a step
 _MOST_STATEMENTS = 6000  # of a function, once it is unrolled
 _LANES = 8
+_SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
 _CHEAP = frozenset(("add", "sub", "mul", "neg", "abs", "min", "max"))
 _MOST_HOISTED = 9  # registers that stay, those of tiles included
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
@@ -304,7 +305,7 @@ class Emitter:
             self._vector(loop)
         elif extent == 1 and loop.bound is not None and not self._whole(loop):
             self._guarded(loop)
-        elif extent == 1 or loop.kind == "unrolled" or loop.var in self.unrolled:
+        elif extent == 1 or self._is_unrolled(loop):
             if loop.bound is not None and not self._whole(loop):
                 self._some(loop)
                 return
@@ -318,6 +319,15 @@ class Emitter:
             self._by_vectors(loop)
         else:
             self._real(loop)
+
+    def _is_unrolled(self, loop: Loop) -> bool:
+        """Return whether iterations are written out: where the tree says so, inside of register
+        tiles, and where there are few, which costs less than to guess wrong at their end."""
+        if loop.kind == "unrolled" or loop.var in self.unrolled:
+            return True
+        if loop.kind != "serial" or loop.bound is not None or int(loop.extent) > _SHORT:
+            return False
+        return _size(loop) <= _MOST_WRITTEN_OUT
 
     def _some(self, loop: Loop) -> None:
         """Iterations that are written out, of which the last ones may not run."""
@@ -992,6 +1002,16 @@ class Emitter:
                 lets.append(Let(each.var, at, each.extent - 1))
             task._repeat(counter, total, count, False, first, (*lets, *body))
         task.finish((), (chunk, group, frame))
+
+
+def _size(stmt: Stmt) -> int:
+    """Vectors that a statement stores, once it is unrolled."""
+    if not isinstance(stmt, Loop):
+        return int(isinstance(stmt, Store))
+    extent = int(stmt.extent)
+    return (-(-extent // _LANES) if stmt.kind == "vectorized" else extent) * sum(
+        map(_size, stmt.body)
+    )
 
 
 def _mentions(stmt: Stmt, name: str) -> bool:
