@@ -12,7 +12,7 @@ import itertools
 import struct
 
 from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.function import FRAME, Function, Place, Uncovered
+from loopwright.codegen.direct.function import FRAME, Crowded, Function, Place
 
 REGISTERS = 16
 _LANES = 8
@@ -396,7 +396,7 @@ class _Assignment:
             if following > far:
                 best, far = value, following
         if best is None:
-            raise Uncovered("an expression needs more vector registers than a tile leaves")
+            raise Crowded("an expression that needs more vector registers than there are")
         register = self.where.pop(best)
         if far < 1 << 30 and best not in self.spilled and not self._reloads(best):
             self.spilled[best] = self.function.reserve(32, 32)

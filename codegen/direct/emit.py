@@ -19,6 +19,7 @@ from loopwright.codegen.direct.function import (
     FRAME,
     Block,
     Code,
+    Crowded,
     Function,
     Label,
     Place,
@@ -53,6 +54,8 @@ _MOST = 1 << 30  # of a displacement or a step
 _MOST_STATEMENTS = 6000  # of a function, once it is unrolled
 _LANES = 8
 _SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
+_HOMES = (14, 11, 8, 0)
+"""Registers that tiles may have: as many as leave enough for what else there is."""
 _CHEAP = frozenset(("add", "sub", "mul", "neg", "abs", "min", "max"))
 _MOST_HOISTED = 9  # registers that stay, those of tiles included
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
@@ -60,14 +63,18 @@ _LEVEL = 2  # of a prefetch: the second cache and those behind it
 
 def emit_tree(tree: Tree, threads: int) -> Code:
     """Code of a tree of one config. Raises `Uncovered`."""
-    try:
-        return _emitted(tree, threads)
-    except OverflowError:
-        raise Uncovered("a number too large for an instruction") from None
+    for homes in _HOMES:
+        try:
+            return _emitted(tree, threads, homes)
+        except Crowded:
+            continue
+        except OverflowError:
+            raise Uncovered("a number too large for an instruction") from None
+    raise AssertionError
 
 
-def _emitted(tree: Tree, threads: int) -> Code:
-    code = Code()
+def _emitted(tree: Tree, threads: int, homes: int) -> Code:
+    code = Code(homes=homes)
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     _entry("__tvm_ffi_main", arguments, tree.body, threads, code)
     if tree.prepared:
@@ -252,7 +259,7 @@ class Emitter:
         homes = homes_of(buffer, rest)
         if homes is not None:
             count = int(buffer.size) // homes.width
-            if len(self.vectors.homes) + count <= homes.most:
+            if len(self.vectors.homes) + count <= self.code.homes:
                 homes.registers = [self.vectors.home() for _ in range(count)]  # type: ignore[misc]
                 self.homes[buffer.name] = homes
                 self.unrolled |= homes.variables
@@ -586,8 +593,9 @@ class Emitter:
     def _hoist(self, var: Var, body: tuple[Stmt, ...]) -> list[int]:
         """Work out before a loop what is the same in it, as far as there are registers."""
         made: list[int] = []
+        most = min(_MOST_HOISTED, self.code.homes)
         for x in self._invariants(var, body):
-            if id(x) in self.hoisted or len(self.vectors.homes) >= _MOST_HOISTED:
+            if id(x) in self.hoisted or len(self.vectors.homes) >= most:
                 continue
             register = self.vectors.home()
             assert register is not None

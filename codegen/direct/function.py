@@ -34,6 +34,10 @@ class Uncovered(Exception):  # noqa: N818 - a reason, not an error
     """What direct code cannot say of a tree: another code generator takes it."""
 
 
+class Crowded(Uncovered):
+    """Too few vector registers, beside those of register tiles."""
+
+
 @dataclass(eq=False)
 class Block:
     """A run of items that is known where it stands before it is known what it holds."""
@@ -52,12 +56,16 @@ class Label:
 
 @dataclass
 class Code:
-    """Machine code: bytes, the functions in it, and the places of calls to others."""
+    """Machine code: bytes, the functions in it, and the places of calls to others.
+
+    `homes` are the vector registers that register tiles may have.
+    """
 
     text: bytearray = field(default_factory=bytearray)
     symbols: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[int, str]] = field(default_factory=list)
     constants: list[tuple[int, bytes]] = field(default_factory=list)
+    homes: int = 14
 
     def finish(self) -> None:
         """Place the constants behind the code, and calls of functions that are inside."""

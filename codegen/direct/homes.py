@@ -20,7 +20,6 @@ from loopwright.schedule.tree.grammar import (
 
 _LANES = 8
 _MOST_UNROLLED = 64  # iterations of a loop that counts inside of a tile
-_MOST = 14  # registers of tiles: two are left for operands
 
 
 @dataclass(eq=False)
@@ -31,12 +30,10 @@ class Homes:
     ----------
     width: elements of a register.
     variables: loops that count inside of the tile, and so have to be written out.
-    most: registers that all tiles together may have.
     """
 
     width: int
     variables: set[Var]
-    most: int = _MOST
     registers: list[int] = field(default_factory=list)
 
     def register(self, element: int, lanes: int) -> int:

@@ -1,0 +1,58 @@
+"""A device for direct code: what it measures, what it compares, and what a search then ships."""
+
+from dataclasses import replace
+
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.processors import cpu_flags
+from loopwright.explore.budget import TuningError
+from loopwright.measure.local import LocalDevice
+from loopwright.schedule.space import space
+from loopwright.transfer.records.store import RecordStore
+from tests.targets import ALONE
+
+pytestmark = pytest.mark.skipif(
+    not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
+)
+
+
+def product(dtype="float32"):
+    shape = (24, 24)
+    return lw.workload(lw.ops.matmul(*(lw.tensor(n, shape, dtype=dtype) for n in "AB")))
+
+
+def test_direct_code_is_measured_and_the_faster_of_two_codes_is_named():
+    workload, target = product(), replace(ALONE, kind="direct")
+    config = space(workload, target).default
+    with LocalDevice(target) as device:
+        (measured,) = device.measure(workload, [config])
+        compared = device.compare(workload, [config], 5)
+        assert (measured.failure, measured.codegen) == (None, "direct")
+        assert [len(samples) for samples in compared.samples] == [5]
+        assert device.target_of(workload, config).kind in ("direct", "llvm")
+        assert device.verify(workload, config) is None
+
+
+def test_a_program_that_direct_code_does_not_cover_is_measured_as_llvms():
+    workload, target = product("float64"), replace(ALONE, kind="direct")
+    with LocalDevice(target) as device:
+        (measured,) = device.measure(workload, [space(workload, target).default])
+    assert (measured.failure, measured.codegen) == (None, "llvm")
+
+
+@pytest.mark.slow
+def test_records_say_by_which_code_a_cost_was_measured(tmp_path):
+    path = tmp_path / "records.db"
+    tuned = lw.tune(product(), trials=6, records=path, codegen="direct", threads=1, transfer=None)
+    with RecordStore(path) as store:
+        kinds = {record.target.split()[0] for record in store}
+    assert "direct" in kinds <= {"direct", "llvm"}
+    assert tuned.record.target.startswith(tuned.target.kind)
+
+
+def test_open_sizes_are_not_searched_by_direct_code(tmp_path):
+    n = lw.dim("n", 1, 64)
+    x = lw.tensor("x", (n, 8))
+    with pytest.raises(TuningError, match="fixed sizes"):
+        lw.tune(lw.ops.relu(x), trials=1, records=None, codegen="direct")
