@@ -74,14 +74,12 @@ FORMS = _forms(
     Form("vdivps", 0x5E),
     Form("vmaxps", 0x5F),
     Form("vandps", 0x54),
-    Form("vandnps", 0x55),
     Form("vorps", 0x56),
     Form("vxorps", 0x57),
     Form("vcmpps", 0xC2, immediate=True),
     Form("vunpcklps", 0x14),
     Form("vunpckhps", 0x15),
     Form("vshufps", 0xC6, immediate=True),
-    Form("vperm2f128", 0x06, _66, _0F3A, immediate=True),
     Form("vinsertf128", 0x18, _66, _0F3A, immediate=True),
     Form("vinsertps", 0x21, _66, _0F3A, immediate=True),
     Form("vblendvps", 0x4A, _66, _0F3A, immediate=True),
@@ -94,7 +92,6 @@ FORMS = _forms(
     Form("vpcmpeqd", 0x76, _66),
     Form("vpslld", 0x72, _66, immediate=True, extension=6),
     Form("vpsrad", 0x72, _66, immediate=True, extension=4),
-    Form("vpsrld", 0x72, _66, immediate=True, extension=2),
     # three operands: 132 is a = a c + b, 213 is a = b a + c, 231 is a = b c + a
     *(
         Form(f"vf{sign}{order}ps", base + opcode, _66, _0F38)
@@ -215,11 +212,6 @@ def address_of(reg: int, rm: Memory) -> bytes:
 def shift_right(rm: Operand, count: int) -> bytes:
     """`rm = rm >> count`, with its sign."""
     return _integer(b"\xc1", 7, rm) + bytes((count,))
-
-
-def shift_left(rm: Operand, count: int) -> bytes:
-    """`rm = rm << count`."""
-    return _integer(b"\xc1", 4, rm) + bytes((count,))
 
 
 def divide(rm: Operand) -> bytes:

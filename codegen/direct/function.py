@@ -22,10 +22,9 @@ _FREE = (RCX, RDX, RSI, RDI, 8, 9, 10, 11, RBX, RBP, 12, 13, 14, 15)
 _KEPT = (RBX, RBP, 12, 13, 14, 15)
 """Those that a called function leaves alone."""
 _ALIGNMENT = 32  # bytes, of the heads of innermost loops
-_FRAME = -2
+FRAME = -2
 """The base of an operand in the frame."""
 
-FRAME = _FRAME
 Place = tuple[int, int]
 """Memory: a number and bytes behind it; or `FRAME` and bytes; or `x86.RIP` and a constant."""
 
@@ -95,7 +94,6 @@ class Function:
         self.current = self.top.items
         self.count = 0
         self.frame = 0  # bytes
-        self.vectors = 0  # bytes of the frame that need alignment
 
     def number(self) -> int:
         """A new number."""
@@ -302,7 +300,7 @@ class _Writer:
 
     def _memory(self, place: Place) -> x86.Memory:
         base, offset = place
-        if base == _FRAME:
+        if base == FRAME:
             return (RSP, offset)
         register = self.registers.get(base)
         if register is None:
@@ -392,17 +390,14 @@ class _Writer:
 
     def _limit(self, number: int, value: int, condition: str) -> None:
         where = self._where(number)
-        register = self.registers.get(number)
         self.text += x86.set_number(RAX, value)
-        if register is None:
-            # The lesser goes to the free register, then back.
+        if isinstance(where, tuple):  # the other way round, in the free register
             self.text += x86.with_operand("cmp", RAX, where)
-            turned = {"g": "g", "l": "l"}[condition]
-            self.text += x86.move_if(turned, RAX, where)
-            self.text += x86.store((RSP, self.slots[number]), RAX)
+            self.text += x86.move_if(condition, RAX, where)
+            self.text += x86.store(where, RAX)
         else:
-            self.text += x86.with_operand("cmp", register, RAX)
-            self.text += x86.move_if(condition, register, RAX)
+            self.text += x86.with_operand("cmp", where, RAX)
+            self.text += x86.move_if(condition, where, RAX)
 
     def least(self, number: int, value: int) -> None:
         """`number = min(number, value)`."""

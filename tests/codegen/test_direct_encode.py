@@ -74,7 +74,7 @@ def expected(name, wide, reg, source, rm):
         return f"vmovd {a}, {c if in_memory else REGISTERS32[rm]}"
     if name == "vextractps":
         return f"vextractps {c}, {a}{number}" if in_memory else None
-    if name in ("vpermpd", "vperm2f128", "vinsertf128", "vextractf128") and not wide:
+    if name in ("vpermpd", "vinsertf128", "vextractf128") and not wide:
         return None
     if name == "vextractf128":
         return f"vextractf128 {c}, {a}{number}"
@@ -117,7 +117,6 @@ def test_integer_forms_disassemble_to_what_was_meant(reg):
         x86.multiply(reg, 15 - reg, 12): f"imul {name}, {other}, 0xc",
         x86.multiply(reg, 15 - reg, 4096): f"imul {name}, {other}, 0x1000",
         x86.shift_right(reg, 3): f"sar {name}, 3",
-        x86.shift_left(reg, 3): f"shl {name}, 3",
         x86.divide(reg): f"idiv {name}",
         x86.move_if("g", reg, 15 - reg): f"cmovg {name}, {other}",
         x86.move_if("l", reg, 15 - reg): f"cmovl {name}, {other}",
