@@ -17,7 +17,7 @@ from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position
 
 if TYPE_CHECKING:
-    from loopwright.codegen.direct.emit import Emitter
+    from loopwright.codegen.direct.places import Places
 
 _OPERATORS = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps"}
 _EXTREMES = {"min": "vminps", "max": "vmaxps"}
@@ -64,7 +64,7 @@ _EVEN = 0xD8  # the first, the third; the second, the fourth
 class Values:
     """Works values out, in temporaries or in the home that is asked for."""
 
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(self, emitter: Places) -> None:
         self.emitter, self.vectors = emitter, emitter.vectors
 
     def into(self, x: Expr, lanes: int, register: int) -> None:
