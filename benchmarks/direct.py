@@ -1,6 +1,6 @@
 """Direct code beside LLVM's: milliseconds from a config to a callable, and the speed of what runs.
 
-python benchmarks/direct.py [--minutes 5] [--configs 3] [--records FILE.json]
+python benchmarks/direct.py [--numerics strict] [--minutes 5] [--configs 3] [--records FILE.json]
 
 Each workload is built by its default config and by drawn ones, each by both ways in turn, on one
 thread. Rows that are in the file of an earlier run are not measured again.
@@ -144,10 +144,11 @@ def show(console: Console, rows: dict[str, list[dict[str, Any]]]) -> None:
 
 
 @click.command(help=__doc__)
+@click.option("--numerics", default="strict", help="Of the convolutions, too.")
 @click.option("--configs", default=1, help="Configs of each workload: the default, drawn ones.")
 @click.option("--minutes", default=5.0, help="No workload is begun with after so many.")
 @click.option("--records", type=Path, help="File that keeps what was measured.")
-def main(configs: int, minutes: float, records: Path | None) -> None:
+def main(numerics: str, configs: int, minutes: float, records: Path | None) -> None:
     """Measure and print."""
     kept: dict[str, Any] = {}
     if records is not None and records.exists():
@@ -156,10 +157,10 @@ def main(configs: int, minutes: float, records: Path | None) -> None:
     rows: dict[str, list[dict[str, Any]]] = {}
     for name, make in WORKLOADS.items():
         workload = make()
-        space, rng = space_of(workload, "cpu", 1), np.random.default_rng(0)
+        space, rng = space_of(workload, "cpu", 1, numerics), np.random.default_rng(0)
         for number in range(configs):
             config = space.sample(rng) if number else space.default
-            key = f"{name} {number}"
+            key = f"{name} {numerics} {number}"
             if key not in kept:
                 if perf_counter() > end:
                     break

@@ -12,7 +12,8 @@ import itertools
 import struct
 
 from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.function import FRAME, Crowded, Function, Place
+from loopwright.codegen.direct.code import FRAME, Crowded, Place
+from loopwright.codegen.direct.function import Function
 
 REGISTERS = 16
 _LANES = 8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from loopwright.codegen.direct.code import Uncovered
 from loopwright.codegen.direct.elf import object_file
 from loopwright.codegen.direct.emit import emit_tree
-from loopwright.codegen.direct.function import Uncovered
 from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.target import cpu_features
 from loopwright.schedule.target import Target

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from loopwright.codegen.direct.function import Code
+from loopwright.codegen.direct.code import Code
 from loopwright.codegen.library.mapped import MARK
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -9,14 +9,7 @@ from __future__ import annotations
 import math
 
 from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.function import (
-    FRAME,
-    Block,
-    Code,
-    Crowded,
-    Label,
-    Uncovered,
-)
+from loopwright.codegen.direct.code import FRAME, Block, Code, Crowded, Label, Uncovered
 from loopwright.codegen.direct.homes import homes_of
 from loopwright.codegen.direct.lanes import LANES, Lanes
 from loopwright.codegen.direct.places import ITEM

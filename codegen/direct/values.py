@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from loopwright.codegen.direct.blocks import Value
-from loopwright.codegen.direct.function import Uncovered
+from loopwright.codegen.direct.code import Uncovered
 from loopwright.codegen.direct.functions import steps_of
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position

@@ -1,0 +1,67 @@
+"""Machine code as it is collected: places, labels, blocks of items, functions, constants."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from loopwright.codegen.direct import encode as x86
+
+FRAME = -2
+"""The base of an operand in the frame."""
+
+Place = tuple[int, int]
+"""Memory: a number and bytes behind it; or `FRAME` and bytes; or `x86.RIP` and a constant."""
+
+
+class Uncovered(Exception):  # noqa: N818 - a reason, not an error
+    """What direct code cannot say of a tree: another code generator takes it."""
+
+
+class Crowded(Uncovered):
+    """Too few vector registers, beside those of register tiles."""
+
+
+@dataclass(eq=False)
+class Block:
+    """A run of items that is known where it stands before it is known what it holds."""
+
+    items: list[tuple] = field(default_factory=list)  # type: ignore[type-arg]
+
+
+@dataclass(eq=False)
+class Label:
+    """A place that is jumped to."""
+
+    at: int = -1
+    aligned: bool = True
+    jumps: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Code:
+    """Machine code: bytes, the functions in it, and the places of calls to others.
+
+    `homes` are the vector registers that register tiles may have.
+    """
+
+    text: bytearray = field(default_factory=bytearray)
+    symbols: dict[str, int] = field(default_factory=dict)
+    calls: list[tuple[int, str]] = field(default_factory=list)
+    constants: list[tuple[int, bytes]] = field(default_factory=list)
+    homes: int = 14
+
+    def finish(self) -> None:
+        """Place the constants behind the code, and calls of functions that are inside."""
+        self.text += x86.nothing(-len(self.text) % 64)
+        places: dict[bytes, int] = {}
+        for at, value in self.constants:
+            if value not in places:
+                places[value] = len(self.text)
+                self.text += value
+            rest = int.from_bytes(self.text[at : at + 4], "little", signed=True)
+            struct.pack_into("<i", self.text, at, places[value] - at - 4 - rest)
+        self.constants.clear()
+        for at, name in [c for c in self.calls if c[1] in self.symbols]:
+            struct.pack_into("<i", self.text, at, self.symbols[name] - at - 4)
+        self.calls = [c for c in self.calls if c[1] not in self.symbols]

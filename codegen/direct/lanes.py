@@ -1,0 +1,238 @@
+"""Vector loops, and plain loops that go by vectors."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+
+from loopwright.codegen.direct.code import Uncovered
+from loopwright.codegen.direct.invariants import invariants
+from loopwright.codegen.direct.places import ITEM, Places
+from loopwright.codegen.direct.values import ROWS, Values
+from loopwright.dsl.expr import walk
+from loopwright.schedule.tree.grammar import Load, Loop, Position, Stmt, Store, Var, variables
+
+LANES = 8
+"""Elements of a vector."""
+_MOST_STATEMENTS = 6000  # of a function, once it is unrolled
+_MOST_HOISTED = 9  # registers that stay, those of tiles included
+
+
+class Lanes(Places, ABC):
+    """Stores of one function, by lanes."""
+
+    def __init__(self, most_homes: int) -> None:
+        super().__init__()
+        self.most_homes = most_homes
+        self.values = Values(self)
+        self._widths: dict[int, tuple[Loop, int]] = {}
+        self._statements = 0
+
+    @abstractmethod
+    def repeat_vectors(self, var: Var, count: int, loop: Loop) -> None:
+        """A loop over so many whole vectors of a plain loop."""
+
+    def _vector(self, loop: Loop) -> None:
+        """A loop over the lanes of one store."""
+        lanes, (store,) = int(loop.extent), loop.body
+        assert isinstance(store, Store), store
+        most = self._most_lanes(loop, store)
+        if most > 1 and lanes == most:
+            self._lanes(loop, 0, lanes)
+            return
+        at = 0
+        while at < lanes:
+            width = most
+            while width > lanes - at:
+                width //= 2
+            self._lanes(loop, at, width)
+            at += width
+
+    def _lanes(self, loop: Loop, at: int, width: int) -> None:
+        """Some lanes of a vector loop, at once."""
+        (store,) = loop.body
+        if loop.var not in self.fixed:
+            self._scope += 1
+        self.fixed[loop.var] = at
+        lane = (loop.var, width) if width > 1 else None
+        self.lane = lane
+        self.store(store)  # type: ignore[arg-type]
+        self.lane = None
+
+    def _most_lanes(self, loop: Loop, store: Store) -> int:
+        """Lanes that can be worked on at once: one, where a subscript divides their number."""
+        kept = self._widths.get(id(loop))
+        if kept is not None:
+            return kept[1]
+        places = [(store.buffer, store.index)]
+        loads = [x for x in walk(store.value) if isinstance(x, Load)]
+        places += [(x.buffer, x.index) for x in loads]
+        width = LANES
+        at = [x.value for x in walk(store.value) if isinstance(x, Position)]
+        for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
+            if loop.var in set(variables(inner.value)):
+                return 1
+        self.lane, self.fixed[loop.var] = (loop.var, int(loop.extent)), 0
+        outside = [x for x in loads if x.clamped and not self.inside(x)]
+        self.lane = None
+        if any(loop.var in set(variables(s)) for x in outside for s in x.index):
+            return 1
+        for buffer, index in places:
+            for subscript in index:
+                for term, _ in subscript.terms:
+                    if not isinstance(term, Var) and loop.var in set(variables(term.value)):
+                        return 1
+            if buffer.name in self.homes:
+                moves = any(loop.var in set(variables(s)) for s in index)
+                if moves or buffer is store.buffer:
+                    width = min(width, self.homes[buffer.name].width)
+        if not any(loop.var in set(variables(s)) for s in store.index):
+            width = 1
+        if not any(x.clamped for x in loads):
+            self._widths[id(loop)] = (loop, width)
+        return width
+
+    def _transposed(self, loop: Loop) -> int:
+        """Iterations of a loop over neighbours in memory around a store whose lanes stand apart:
+        some at a time, transposed in registers. How many there were."""
+        inner: list[Loop] = []
+        body = loop.body
+        while len(body) == 1 and isinstance(body[0], Loop):
+            inner.append(body[0])
+            body = body[0].body
+        store = body[0] if len(body) == 1 else None
+        if not isinstance(store, Store) or not self._apart(loop, inner, store):
+            return 0
+        whole = int(loop.extent) // ROWS * ROWS
+        for first in range(0, whole, ROWS):
+            for counts in itertools.product(*(range(int(each.extent)) for each in inner[:-1])):
+                for each, count in zip(inner, counts):
+                    self.fixed[each.var] = count
+                self._rows(loop, first, inner[-1], store)
+        return whole
+
+    def _apart(self, loop: Loop, inner: list[Loop], store: Store) -> bool:
+        """Return whether a store is one whose rows can be transposed."""
+        if not inner or inner[-1].kind != "vectorized" or int(inner[-1].extent) not in (4, 8):
+            return False
+        if any(each.kind != "unrolled" or each.bound is not None for each in inner[:-1]):
+            return False
+        loads = [x for x in walk(store.value) if isinstance(x, Load)]
+        if store.buffer.name in {x.buffer.name for x in loads} | self.homes.keys():
+            return False
+        if any(x.clamped for x in loads):
+            return False
+        terms = self._access(store).terms
+        if any(not isinstance(term, Var) for term, _ in terms):
+            return False
+        steps = {term: step for term, step in terms if isinstance(term, Var)}
+        lane = inner[-1]
+        apart = steps.get(lane.var, 0) > ITEM and steps.get(loop.var) == ITEM
+        return apart and self._most_lanes(lane, store) >= int(lane.extent)
+
+    def _rows(self, loop: Loop, first: int, lane: Loop, store: Store) -> None:
+        """Some rows, each a vector, stored as columns."""
+        width = int(lane.extent)
+        for var in (loop.var, lane.var):
+            if var not in self.fixed:
+                self._scope += 1
+            self.fixed[var] = 0
+        self.lane = (lane.var, width)
+        rows = []
+        for row in range(ROWS):
+            self._counted()
+            self.fixed[loop.var] = first + row
+            rows.append(self.values.value(store.value, width))
+        self.fixed[loop.var] = first
+        (base, offset), step = self.place(store)
+        self.lane = None
+        for number, column in enumerate(self.values.columns(rows, width)):
+            for half in range(width // ROWS):
+                part = self.values.part(column, 4 * half)
+                at = offset + (number + 4 * half) * step
+                self.vectors.store(store.buffer.name, (base, at), ROWS, part)
+
+    def _hoist(self, var: Var, body: tuple[Stmt, ...]) -> list[int]:
+        """Work out before a loop what is the same in it, as far as there are registers."""
+        made: list[int] = []
+        most = min(_MOST_HOISTED, self.most_homes)
+        for x in invariants(var, body):
+            if id(x) in self.hoisted or len(self.vectors.homes) >= most:
+                continue
+            register = self.vectors.home()
+            assert register is not None
+            self.values.into(x, LANES, register)
+            self.hoisted[id(x)] = register
+            made.append(register)
+        return made
+
+    def _vectorizable(self, loop: Loop) -> bool:
+        """Return whether iterations of a plain loop are independent and go along memory."""
+        if len(loop.body) != 1 or not isinstance(store := loop.body[0], Store):
+            return False
+        if loop.bound is not None or int(loop.extent) < LANES:
+            return False
+        loads = [x for x in walk(store.value) if isinstance(x, Load)]
+        if any(x.buffer.name == store.buffer.name or x.clamped for x in loads):
+            return False
+        places: list[Load | Store] = [store, *loads]
+        at = [x.value for x in walk(store.value) if isinstance(x, Position)]
+        for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
+            if loop.var in set(variables(inner.value)):
+                return False
+        for place in places:
+            step = 0
+            for term, c in self._access(place).terms:
+                if term is loop.var:
+                    step = c
+                elif not isinstance(term, Var) and loop.var in set(variables(term.value)):
+                    return False
+            if step not in ((ITEM,) if place is store else (0, ITEM)):
+                return False
+            if place.buffer.name in self.homes:
+                return False
+        return True
+
+    def _by_vectors(self, loop: Loop) -> None:
+        """A plain loop, by vectors, and what is left of it by shorter ones."""
+        extent = int(loop.extent)
+        whole = extent // LANES
+        if whole == 1:
+            self._lanes(loop, 0, LANES)
+        else:
+            outer = Var(f"{loop.var.name}.vector")
+            self.repeat_vectors(outer, whole, loop)
+        at = whole * LANES
+        while at < extent:
+            width = LANES // 2
+            while width > extent - at:
+                width //= 2
+            self._lanes(loop, at, width)
+            at += width
+
+    def _counted(self) -> None:
+        self._statements += 1
+        if self._statements > _MOST_STATEMENTS:
+            raise Uncovered(f"more than {_MOST_STATEMENTS} statements once it is unrolled")
+
+    def store(self, store: Store) -> None:
+        self._counted()
+        if store.buffer.dtype != "float32":
+            raise Uncovered(f"elements of {store.buffer.dtype}")
+        lanes = 1 if self.lane is None else self.lane[1]
+        homes = self.homes.get(store.buffer.name)
+        if homes is not None:
+            _, offset, _ = self.where(store)
+            register = homes.register(offset // ITEM, lanes)
+            self.values.into(store.value, lanes, register)
+            return
+        place, step = self.place(store)
+        value = self.values.value(store.value, lanes)
+        name = store.buffer.name
+        if lanes == 1 or step == ITEM:
+            self.vectors.store(name, place, lanes, value)
+            return
+        base, offset = place
+        for lane in range(lanes):
+            element = self.values.part(value, lane)
+            self.vectors.store(name, (base, offset + lane * step), 1, element)
