@@ -3,7 +3,7 @@
 python benchmarks/direct.py [--numerics strict] [--minutes 5] [--configs 3] [--records FILE.json]
 
 Each workload is built by its default config and by drawn ones, each by both ways in turn, on one
-thread. Rows that are in the file of an earlier run are not measured again.
+thread; times are the least of several. Rows that are in the file of an earlier run are not measured again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORKLOADS: dict[str, Callable[[], lw.Workload]] = {
 
 
 def parts(workload: lw.Workload, config: Any, target: Any) -> dict[str, float]:
-    """Milliseconds of lowering with verification, of emission, and of all to a callable."""
+    """Milliseconds of lowering with verification, of making code, and of all to a callable."""
     start = perf_counter()
     made = program(workload, config, target)
     lowered = perf_counter()
@@ -85,8 +85,8 @@ def row(workload: lw.Workload, config: Any) -> dict[str, Any]:
     times = []
     for target in targets:
         build_fixed(workload, config, target)  # what is made once
-        each = [parts(workload, config, target) for _ in range(5 if target is targets[0] else 2)]
-        times.append({key: statistics.median(p[key] for p in each) for key in each[0]})
+        each = [parts(workload, config, target) for _ in range(9 if target is targets[0] else 2)]
+        times.append({key: min(p[key] for p in each) for key in each[0]})
     libraries = [build_fixed(workload, config, target) for target in targets]
     inputs = random_inputs(workload, np.random.default_rng(0))
     given = dict(zip((t.name for t in workload.inputs), inputs))

@@ -78,13 +78,13 @@ class Values:
             return register
         if isinstance(x, Load):
             return self._load(x, lanes)
+        if isinstance(x, Binary):
+            return self._binary(x, lanes, into)
         if x.dtype != "float32":
             raise Uncovered(f"elements of {x.dtype}")
         vectors = self.vectors
         if isinstance(x, Const):
             return self.vectors.constant(bits(float(x.value)), lanes)
-        if isinstance(x, Binary):
-            return self._binary(x, lanes, into)
         if isinstance(x, Unary):
             return self._unary(x, lanes, into)
         if isinstance(x, Cast) and x.x.dtype == "int32":
@@ -97,6 +97,8 @@ class Values:
 
     def part(self, value: Value, first: int) -> Value:
         """Lanes of a vector from some lane on, to the end of its half, as the first of another."""
+        if not first:
+            return value
         vectors = self.vectors
         if first >= 4:
             value = vectors.apply("vextractf128", 4, value, None, 1)
