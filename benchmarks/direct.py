@@ -3,7 +3,8 @@
 python benchmarks/direct.py [--numerics strict] [--minutes 5] [--configs 3] [--records FILE.json]
 
 Each workload is built by its default config and by drawn ones, each by both ways in turn, on one
-thread; times are the least of several. Rows that are in the file of an earlier run are not measured again.
+thread. Times are the least of several. Rows that are in the file of an earlier run are not
+measured again.
 """
 
 from __future__ import annotations
