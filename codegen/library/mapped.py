@@ -21,6 +21,7 @@ from loopwright.dsl.errors import BuildError, ConfigError
 MARK = ".loopwright.direct"
 """Name of the section that an object file of direct code has."""
 
+_RELOCATABLE = b"\1\0"  # the kind of an ELF file; a linker may keep the mark
 _CHUNKS = 32  # of each thread, as in base.c
 _PAGE = 4096
 _READ, _WRITE, _EXECUTE = 1, 2, 4
@@ -53,7 +54,8 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 def is_direct(code: bytes) -> bool:
     """Return whether a file is an object file of direct code."""
-    return code[:4] == b"\x7fELF" and MARK.encode() in code
+    relocatable = code[:4] == b"\x7fELF" and code[16:18] == _RELOCATABLE
+    return relocatable and MARK.encode() in code
 
 
 class _Pool(ctypes.Structure):
