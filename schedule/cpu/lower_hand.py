@@ -4,6 +4,11 @@ for outer loops of the result:            all that stand outside of the first re
     acc[tile] = 0                         tile: the loops of the result inside of it
     for the other loops, in order: acc[tile] += body
     out[…] = epilogue(acc[tile])
+
+Where the innermost loops of the result are written out inside of a reduction, and the tile has
+other loops too, their part of it is kept in registers meanwhile, as in LoopNest (Wasti et al. 2022).
+
+    for k.outer: for i: acc[i, j] += …   ↦   part = acc[i, j]; for k.inner: part += …; acc[i, j] = part
 """
 
 from __future__ import annotations
@@ -62,6 +67,17 @@ def hand_sketch(workload: Workload, text: str) -> Sketch:
     return Sketch(name, workload, groups, (), (), (), hand=applied(plain, steps_of(text)))
 
 
+def _outside_of_part(loops: Sequence[HandLoop]) -> int | None:
+    """Number of the outer loops of a sum that stand around the part of its tile in registers:
+    loops of the result inside of them are all written out, around one reduction at least. None
+    where that is the whole tile, or nothing."""
+    serial = [n for n, x in enumerate(loops) if not x.reduce and x.kind == "serial"]
+    if not serial or loops[-1].kind == "serial":
+        return None
+    outside = serial[-1] + 1
+    return outside if any(x.reduce for x in loops[outside:]) else None
+
+
 class HandLowering:
     """Lowers one nest of a schedule by hand. What is made ahead of all calls goes to `prepare`,
     the rest to `body`."""
@@ -72,7 +88,7 @@ class HandLowering:
         self.hand, self.nest, self.number = hand, hand.nest, number
         self.storage, self.ahead = storage, ahead
         self.part = "prepare" if hand.constant else "body"
-        self.lanes = lanes(hand.nest, target)
+        self.lanes, self.registers = lanes(hand.nest, target), target.vector_registers
         self.copies: dict[Read, tuple[Buffer, tuple[str, ...]]] = {}
         self.prepare: list[Stmt] = []
         self.body: list[Stmt] = []
@@ -95,6 +111,7 @@ class HandLowering:
 
     def _sum(self, loops: Sequence[HandLoop], at: _At) -> list[Stmt]:
         tile = [loop for loop in loops if not loop.reduce]
+        outside = _outside_of_part(loops)
         dtype = self.nest.result.dtype
         size = math.prod(loop.extent for loop in tile) * item_bytes(dtype)
         scope = "register" if size <= PROGRAM.stack_tensor_bytes else "heap"
@@ -110,12 +127,10 @@ class HandLowering:
             return [Store(acc, index(at), value)]
 
         def update(at: _At) -> list[Stmt]:
-            combine = COMBINE[self.nest.reducer or "sum"]
-            value = self._value(self.nest.body, at, None, True)
-            result: Expr = Load(acc, index(at))
-            for term in terms(value) if combine == "add" else (value,):
-                result = Binary(combine, result, term)
-            return [Store(acc, index(at), result)]
+            return [self._added(Load(acc, index(at)), at)]
+
+        def inside(at: _At) -> list[Stmt]:
+            return self._part(loops[outside:], at, lambda at: Load(acc, index(at)))
 
         def write(at: _At) -> list[Stmt]:
             return self._write(at, Load(acc, index(at)))
@@ -123,9 +138,46 @@ class HandLowering:
         return [
             Allocate(acc),
             *self._around(tile, at, "init", start),
-            *self._around(loops, at, "", update),
+            *(
+                self._around(loops, at, "", update)
+                if outside is None
+                else self._around(loops[:outside], at, "", inside)
+            ),
             *self._around(tile, at, "out", write),
         ]
+
+    def _part(
+        self, loops: Sequence[HandLoop], at: _At, whole: Callable[[_At], Load]
+    ) -> list[Stmt]:
+        """The innermost loops, with their part of a tile in registers."""
+        tile = [loop for loop in loops if not loop.reduce]
+        name = self.storage.unused(f"part{self.number or ''}")
+        part = Buffer(name, tuple(x.extent for x in tile), self.nest.result.dtype, "register")
+
+        def own(at: _At) -> Load:
+            return Load(part, tuple(at[loop.name] for loop in tile))
+
+        def take(at: _At) -> list[Stmt]:
+            return [Store(part, own(at).index, whole(at))]
+
+        def keep(at: _At) -> list[Stmt]:
+            return [Store(whole(at).buffer, whole(at).index, own(at))]
+
+        return [
+            Allocate(part),
+            *self._around(tile, at, "take", take),
+            *self._around(loops, at, "", lambda at: [self._added(own(at), at)]),
+            *self._around(tile, at, "keep", keep),
+        ]
+
+    def _added(self, held: Load, at: _At) -> Store:
+        """A term added to what is held, in its place."""
+        combine = COMBINE[self.nest.reducer or "sum"]
+        value = self._value(self.nest.body, at, None, True)
+        result: Expr = held
+        for term in terms(value) if combine == "add" else (value,):
+            result = Binary(combine, result, term)
+        return Store(held.buffer, held.index, result)
 
     def _write(self, at: _At, held: Load | None = None) -> list[Stmt]:
         nest = self.nest
@@ -177,7 +229,8 @@ class HandLowering:
         known = {**at, loop.name: place}
         self._follow(known, loop, name)  # needs no `Let` and no test: `HandNest` sees to that
         vector = Loop(lane, step, "vectorized", tuple(inside(known)))
-        return [Loop(var, count, "unrolled", (vector,))] if count > 1 else [vector]
+        kind = "unrolled" if count <= self.registers else "serial"
+        return [Loop(var, count, kind, (vector,))] if count > 1 else [vector]
 
     def _follow(
         self, known: dict[str, Linear], loop: HandLoop, name: str
