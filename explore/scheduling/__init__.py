@@ -1,0 +1,1 @@
+"""Scheduling as a game (LoopTune): an environment, evaluators, searches, policies that learn."""

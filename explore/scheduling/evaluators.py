@@ -1,0 +1,102 @@
+"""Evaluators: the speed of schedules, measured or predicted, each asked for once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from loopwright.explore.scheduling.loops import State
+from loopwright.measure.device import Device, DeviceError
+from loopwright.measure.local import LocalDevice
+from loopwright.measure.roofline import roofline
+from loopwright.measure.timing import Timing
+from loopwright.schedule.target import Target
+
+QUICK = Timing(relative=0.03, cap=8e-3, shortest=5e-4, retries=6)
+"""Precision of the measurements of a search: some per cent, for milliseconds."""
+
+_Key = tuple[str, tuple[tuple[str, int], ...]]
+
+
+class Evaluator(ABC):
+    """Tells the speed of schedules in GFLOP/s, and remembers it.
+
+    Attributes
+    ----------
+    peak: the most that the machine can do, in GFLOP/s.
+    evaluated: schedules whose speed was found so far; others were remembered.
+    """
+
+    def __init__(self, peak: float) -> None:
+        self.peak, self.evaluated = peak, 0
+        self._known: dict[_Key, float] = {}
+
+    def speeds(self, states: Sequence[State]) -> list[float]:
+        """GFLOP/s of each schedule; 0 for one that fails."""
+        keys = [(state.problem.workload.key, state.key) for state in states]
+        new = {k: s for k, s in zip(keys, states, strict=True) if k not in self._known}
+        if new:
+            found = self._evaluate(list(new.values()))
+            self._known |= dict(zip(new, found, strict=True))
+            self.evaluated += len(new)
+        return [self._known[key] for key in keys]
+
+    def knows(self, state: State) -> bool:
+        """Return whether the schedule costs no time to be evaluated."""
+        return (state.problem.workload.key, state.key) in self._known
+
+    @abstractmethod
+    def _evaluate(self, states: Sequence[State]) -> list[float]:
+        """The speeds of schedules, all different."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Free what it holds."""
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class Formula(Evaluator):
+    """An evaluator by any function of a state, such as a made-up one in a test."""
+
+    def __init__(self, speed: Callable[[State], float], peak: float) -> None:
+        super().__init__(peak)
+        self._speed = speed
+
+    def _evaluate(self, states: Sequence[State]) -> list[float]:
+        return [float(self._speed(state)) for state in states]
+
+
+class Measured(Evaluator):
+    """Builds, runs and checks schedules on a device: 100 ms each, or so.
+
+    Raises `DeviceError` where the device cannot measure at all.
+    """
+
+    def __init__(self, target: Target, device: Device | None = None) -> None:
+        """The device is closed with the evaluator; this machine's processor if None."""
+        super().__init__(roofline(target).flops / 1e9)
+        self._device = LocalDevice(target, timing=QUICK) if device is None else device
+
+    def _evaluate(self, states: Sequence[State]) -> list[float]:
+        found = [0.0] * len(states)
+        by_problem: dict[int, list[int]] = {}
+        for n, state in enumerate(states):
+            by_problem.setdefault(id(state.problem), []).append(n)
+        for places in by_problem.values():
+            problem = states[places[0]].problem
+            configs = [states[n].config for n in places]
+            for n, one in zip(places, self._device.measure(problem.workload, configs)):
+                found[n] = 0.0 if one.failure else problem.flops / one.cost / 1e9
+        if states and not any(found) and len(states) > 1:
+            self._device.check()  # says why, where nothing works at all
+        return found
+
+    def close(self) -> None:
+        self._device.close()
+
+
+__all__ = ["QUICK", "DeviceError", "Evaluator", "Formula", "Measured"]
