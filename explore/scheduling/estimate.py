@@ -48,13 +48,12 @@ def features(state: State) -> Features:
     """Numbers that say how fast a schedule runs: logarithms, so that they are of one size."""
     chosen = inner_loops(state.hand, state.problem.target, state.problem.accesses)
     accesses = _accesses(state)
-    extents = [loop.size for loop in state.loops]
-    extents[-1] = -(-extents[-1] // chosen.vector)
-    parts = _parts(state, chosen, accesses, extents)
+    parts = _parts(state, chosen, accesses)
     numbers = [math.log2(1e-3 + x) for x in parts]
-    numbers += [chosen.vector, len(extents), len(extents) - chosen.outside]
+    numbers += [chosen.vector, len(state.loops), len(state.loops) - chosen.outside]
+    numbers += _contiguous(state, accesses[-1])
     for n in range(1, _DEPTH + 1):
-        numbers += _described(state, accesses, len(extents) - n)
+        numbers += _described(state, accesses, len(state.loops) - n)
     return np.array(numbers, np.float32)
 
 
@@ -64,11 +63,14 @@ def estimate(state: State) -> float:
 
 
 def _parts(
-    state: State, chosen: InnerLoops, accesses: Sequence[_Access], extents: Sequence[int]
+    state: State, chosen: InnerLoops, accesses: Sequence[_Access]
 ) -> list[float]:
     """The share of the peak that is to be expected, and what it follows from, most of it in
     cycles of each operation of a full vector."""
-    at = chosen.outside
+    at, target = chosen.outside, state.problem.target
+    sizes = [loop.size for loop in state.loops]
+    extents = [*sizes[:-1], -(-sizes[-1] // chosen.vector)]
+    vectors = math.prod(extents)
     reduced = [e if loop.reduce else 1 for e, loop in zip(extents, state.loops)]
     summed = math.prod(reduced[at:])
     operations = chosen.registers * summed
@@ -77,19 +79,18 @@ def _parts(
     latency = max(1.0, _LATENCY / chosen.registers)
     parts = _PARTS * chosen.registers / operations * (1.0 if split else 0.5)
     overhead = _LOOP / operations
-    target = state.problem.target
-    l1 = _misses(accesses, extents, target.l1_bytes) * _L1
-    l2 = _misses(accesses, extents, target.l2_bytes) * _L2
+    l1 = _misses(accesses, sizes, target.l1_bytes) / vectors * _L1
+    l2 = _misses(accesses, sizes, target.l2_bytes) / vectors * _L2
     cycles = max(latency, loads * _LOADS + parts) + overhead + l1 + l2
-    full = chosen.vector / target.lanes(_ITEM)
+    full = chosen.vector / target.lanes(_ITEM) * _useful(state)
     first = next((n for n, loop in enumerate(state.loops) if loop.reduce), 0)
     held = math.prod(e for e, loop in zip(extents[first:], state.loops[first:]) if not loop.reduce)
     return [full / cycles, latency, loads, parts, overhead, l1, l2, operations, summed, held]
 
 
 def _misses(accesses: Sequence[_Access], extents: Sequence[int], cache: int) -> float:
-    """Lines of a cache that are loaded for each operation: those that the largest inner part which
-    fits touches, each time that it runs with other ones."""
+    """Lines of a cache that are loaded: those that the largest inner part which fits touches, each
+    time that it runs with other ones."""
     start = len(extents)
     while start and sum(a.lines(extents, start - 1) for a in accesses) * _LINE <= cache:
         start -= 1
@@ -100,7 +101,23 @@ def _misses(accesses: Sequence[_Access], extents: Sequence[int], cache: int) -> 
             moved = moved or bool(m)  # kept, until a loop moves it
             times *= e if moved else 1
         total += times * a.lines(extents, start)
-    return total / math.prod(extents)
+    return total
+
+
+def _useful(state: State) -> float:
+    """Share of the operations that are not done twice, where tiles overlap."""
+    wanted = math.prod(state.problem.start.nest.extents.values())
+    return wanted / math.prod(x.size for x in state.loops)
+
+
+def _contiguous(state: State, result: _Access) -> list[float]:
+    """The innermost loop of neighbours in the result: how many loops stand inside of it, how many
+    iterations these have, and its size. The compiler makes vectors of it where it can."""
+    for n, loop in enumerate(reversed(state.loops)):
+        if result.moves[-1 - n] == 1:
+            inside = math.prod(x.size for x in state.loops[len(state.loops) - n :])
+            return [float(n), math.log2(inside), math.log2(loop.size)]
+    return [float(len(state.loops)), 0.0, 0.0]
 
 
 def _accesses(state: State) -> list[_Access]:

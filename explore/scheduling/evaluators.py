@@ -12,7 +12,7 @@ from loopwright.measure.roofline import roofline
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target
 
-QUICK = Timing(relative=0.03, cap=8e-3, shortest=5e-4, retries=6)
+QUICK = Timing(relative=0.03, cap=2e-2, shortest=5e-4, retries=6)
 """Precision of the measurements of a search: some per cent, for milliseconds."""
 
 _Key = tuple[str, tuple[tuple[str, int], ...]]
@@ -90,7 +90,7 @@ class Measured(Evaluator):
             problem = states[places[0]].problem
             configs = [states[n].config for n in places]
             for n, one in zip(places, self._device.measure(problem.workload, configs)):
-                found[n] = 0.0 if one.failure else problem.flops / one.cost / 1e9
+                found[n] = 0.0 if one.failure else problem.flops / min(one.seconds) / 1e9
         if states and not any(found) and len(states) > 1:
             self._device.check()  # says why, where nothing works at all
         return found

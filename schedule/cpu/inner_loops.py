@@ -20,7 +20,7 @@ from loopwright.schedule.target import Target
 
 _OPERANDS = 2
 """Registers that hold no results."""
-_MOST_OPERATIONS = 128
+_MOST_OPERATIONS = 64
 """Operations, vectors or scalars, that reductions may be written out to."""
 
 

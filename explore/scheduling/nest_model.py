@@ -1,0 +1,93 @@
+"""A model of the speed of schedules: boosted trees that correct the analytical estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.explore.scheduling.estimate import features
+from loopwright.explore.scheduling.evaluators import Evaluator
+from loopwright.explore.scheduling.loops import Problem, State
+
+_TREES, _LEAST = 300, 1e-3
+_SHAPE = {
+    "max_depth": 6,
+    "eta": 0.06,
+    "subsample": 0.8,
+    "colsample_bynode": 0.4,
+    "min_child_weight": 2.0,
+    "verbosity": 1,
+    "nthread": 1,
+}
+_WALKS, _STEPS = 30, 10
+
+
+class Modelled(Evaluator):
+    """Predicts speeds, thousands a second, from those that were measured.
+
+    Without any it is the analytical estimate. Trees are grown on logarithms of the speed, as a
+    share of the peak, over the estimate.
+    """
+
+    def __init__(self, peak: float, seed: int = 0) -> None:
+        super().__init__(peak)
+        self._seed = seed
+        self._trees: Any = None
+        self._inputs: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+        self._shares: list[float] = []
+
+    @property
+    def learned(self) -> int:
+        """Measurements that the trees were grown on."""
+        return len(self._shares)
+
+    def learn(self, states: Sequence[State], speeds: Sequence[float]) -> None:
+        """Add measurements in GFLOP/s, forget predictions, and grow trees on all that is known.
+        Schedules that failed are left out."""
+        import xgboost
+
+        for state, speed in zip(states, speeds, strict=True):
+            if speed > 0:
+                self._inputs.append(features(state))
+                self._shares.append(speed / self.peak)
+        self._known.clear()
+        if not self._inputs:
+            return
+        inputs = np.array(self._inputs)
+        shares = np.log2(np.array(self._shares))
+        data = xgboost.DMatrix(inputs, shares, base_margin=inputs[:, 0])
+        self._trees = xgboost.train({**_SHAPE, "seed": self._seed}, data, _TREES)
+
+    def _evaluate(self, states: Sequence[State]) -> list[float]:
+        inputs = np.array([features(state) for state in states])
+        shares = inputs[:, 0]
+        if self._trees is not None:
+            shares = self._trees.inplace_predict(inputs, base_margin=shares)
+        return [float(x) for x in self.peak * np.minimum(2.0**shares, 1.0)]
+
+
+def walk(problem: Problem, rng: np.random.Generator, steps: int = _STEPS) -> list[State]:
+    """The states of a random episode, the first one included."""
+    states = [State.first(problem)]
+    for _ in range(steps):
+        after = [s for s in states[-1].successors if s is not None]
+        states.append(after[int(rng.integers(len(after)))])
+    return states
+
+
+def to_measure(
+    problem: Problem, model: Modelled, rng: np.random.Generator, count: int
+) -> list[State]:
+    """Different schedules that a model should learn from: one half drawn from random episodes,
+    and of the others on their way those that it thinks the fastest."""
+    seen = {s.key: s for _ in range(_WALKS) for s in walk(problem, rng)}
+    states = list(seen.values())
+    drawn = [states[n] for n in rng.permutation(len(states))[: (count + 1) // 2]]
+    rest = [s for s in states if all(s is not d for d in drawn)]
+    speeds = model.speeds(rest)
+    best = sorted(range(len(rest)), key=lambda n: -speeds[n])[: count - len(drawn)]
+    return drawn + [rest[n] for n in best]
+
+

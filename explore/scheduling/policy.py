@@ -1,0 +1,97 @@
+"""`Policy`: a network that schedules in ten actions, run by NumPy and kept as JSON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.file import (
+    numbers_of_text,
+    numbers_to_text,
+    read_model,
+    write_model,
+)
+from loopwright.explore.scheduling.environment import STEPS
+from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Floats, Problem, State
+
+KIND, VERSION = "schedule policy", 1
+INPUTS = ROWS * NUMBERS + STEPS + 1
+
+
+def inputs(states: Sequence[State], left: Sequence[int]) -> Floats:
+    """What a network reads, of shape (states, `INPUTS`): logarithms of observations, and how many
+    actions are left, one-hot."""
+    made = np.zeros((len(states), INPUTS), np.float32)
+    for row, state, steps in zip(made, states, left, strict=True):
+        row[: ROWS * NUMBERS] = np.log2(1 + state.observation).ravel() / 4
+        row[ROWS * NUMBERS + steps] = 1
+    return made
+
+
+class Policy:
+    """Chooses actions by the largest output of a network: values of Q-learning, or logits.
+
+    Attributes
+    ----------
+    layers: weights of shape (inputs, outputs) and biases, with rectifiers between the layers.
+    about: how it was trained, as JSON.
+    """
+
+    def __init__(self, layers: Sequence[tuple[Floats, Floats]], about: dict[str, Any]) -> None:
+        self.layers, self.about = tuple(layers), about
+
+    def outputs(self, x: Floats) -> Floats:
+        """The network's outputs of shape (n, actions), for inputs of shape (n, `INPUTS`)."""
+        for n, (weights, biases) in enumerate(self.layers):
+            x = x @ weights + biases
+            x = x if n == len(self.layers) - 1 else np.maximum(x, 0)
+        return x
+
+    def actions(self, states: Sequence[State], left: Sequence[int]) -> list[int]:
+        """The action of each state."""
+        legal = np.array([state.mask for state in states], bool)
+        scores = np.where(legal, self.outputs(inputs(states, left)), -np.inf)
+        return [int(a) for a in scores.argmax(axis=1)]
+
+    def episode(self, problem: Problem) -> list[State]:
+        """The states of its episode, the first one included; nothing is measured."""
+        states = [State.first(problem)]
+        for left in range(STEPS, 0, -1):
+            (action,) = self.actions(states[-1:], [left])
+            after = states[-1].successors[action]
+            assert after is not None
+            states.append(after)
+        return states
+
+    def schedule(self, problem: Problem) -> State:
+        """The schedule that it chooses."""
+        return self.episode(problem)[-1]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file; `ModelError` where that cannot be done."""
+        layers = [[numbers_to_text(w), numbers_to_text(b)] for w, b in self.layers]
+        content = {"version": VERSION, "actions": list(ACTIONS), "layers": layers}
+        write_model(path, KIND, content | {"about": self.about})
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Policy:
+        """Read what `save` wrote; `ModelError` for anything else."""
+        _, content = read_model(path, KIND)
+        if content.get("version") != VERSION or content.get("actions") != list(ACTIONS):
+            raise ModelError(
+                f"{path} is of version {content.get('version')} and this is {VERSION}: train the "
+                "policy again"
+            )
+        try:
+            layers = [(numbers_of_text(w), numbers_of_text(b)) for w, b in content["layers"]]
+            policy = Policy(layers, dict(content["about"]))
+            fits = policy.outputs(np.zeros((1, INPUTS), np.float32)).shape == (1, len(ACTIONS))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(f"{path} holds no policy ({error!r})") from error
+        if not fits:
+            raise ModelError(f"{path} holds a network of another shape")
+        return policy

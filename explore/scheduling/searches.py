@@ -1,0 +1,180 @@
+"""Searches over the environment's states, for as long as they may: LoopTune's baselines.
+
+All of them look for the fastest state that ten actions lead to. An evaluator that they share
+remembers speeds, so that a state costs time once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loopwright.explore.scheduling.environment import STEPS
+from loopwright.explore.scheduling.evaluators import Evaluator
+from loopwright.explore.scheduling.loops import Problem, State
+
+Clock = Callable[[], float]
+_FEW = 8  # schedules that are evaluated before the time is looked at
+
+
+@dataclass
+class Found:
+    """Result of a search.
+
+    Attributes
+    ----------
+    state, gflops: the fastest schedule, and its speed.
+    seconds: that the search took.
+    curve: seconds and GFLOP/s, whenever a faster schedule was found.
+    """
+
+    state: State
+    gflops: float = 0.0
+    seconds: float = 0.0
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+
+class TimeOutError(Exception):
+    """The end of a search's time; it does not leave this module."""
+
+
+class _Run:
+    """One search: asks for speeds, keeps the best, and ends when time is up."""
+
+    def __init__(self, evaluator: Evaluator, problem: Problem, seconds: float, clock: Clock):
+        self._evaluator, self._clock = evaluator, clock
+        self._began, self._until = clock(), clock() + seconds
+        self.found = Found(State.first(problem))
+        self.speeds([self.found.state])
+
+    def speeds(self, states: Sequence[State]) -> list[float]:
+        """Speeds of states, a few at a time; raises `TimeOutError` where there is no time for
+        more."""
+        speeds: list[float] = []
+        for start in range(0, len(states), _FEW):
+            if self._clock() >= self._until and self.found.curve:
+                raise TimeOutError
+            few = states[start : start + _FEW]
+            speeds += self._evaluator.speeds(few)
+            self._keep(few, speeds[start:])
+        return speeds
+
+    def _keep(self, states: Sequence[State], speeds: Sequence[float]) -> None:
+        found, now = self.found, self._clock() - self._began
+        found.seconds = now
+        for state, speed in zip(states, speeds, strict=True):
+            if speed > found.gflops or not found.curve:
+                found.state, found.gflops = state, speed
+                found.curve.append((now, speed))
+
+
+Search = Callable[[_Run, np.random.Generator], None]
+
+
+def search(
+    name: str,
+    problem: Problem,
+    evaluator: Evaluator,
+    seconds: float,
+    seed: int = 0,
+    clock: Clock = time.monotonic,
+) -> Found:
+    """The fastest schedule that the search of this name, one of `SEARCHES`, finds in so many
+    seconds."""
+    run = _Run(evaluator, problem, seconds, clock)
+    try:
+        SEARCHES[name](run, np.random.default_rng(seed))
+    except TimeOutError:
+        pass
+    return run.found
+
+
+def _after(state: State) -> list[State]:
+    return [s for s in state.successors if s is not None]
+
+
+def _reached(state: State, depth: int) -> Iterator[tuple[State, State]]:
+    """States within so many actions, each with the first state on the way."""
+    for first in _after(state):
+        near = [first]
+        for left in range(depth, 0, -1):
+            yield from ((first, s) for s in near)
+            near = [x for s in near for x in _after(s)] if left > 1 else []
+
+
+def greedy(lookahead: int) -> Search:
+    """Take the action that leads to the fastest state within `lookahead` actions, as long as that
+    is faster than the present one."""
+
+    def run(run: _Run, _rng: np.random.Generator) -> None:
+        state = run.found.state
+        (speed,) = run.speeds([state])
+        for _ in range(STEPS):
+            ways = list(_reached(state, lookahead))
+            speeds = run.speeds([s for _, s in ways])
+            best = int(np.argmax(speeds))
+            if speeds[best] <= speed:
+                return
+            state = ways[best][0]
+            (speed,) = run.speeds([state])
+
+    return run
+
+
+def beam(width: int) -> Search:
+    """Breadth first: of all states after one more action, go on from the `width` fastest."""
+
+    def run(run: _Run, _rng: np.random.Generator) -> None:
+        near = [run.found.state]
+        for _ in range(STEPS):
+            more = {(s.key, s.cursor): s for state in near for s in _after(state)}
+            states = list(more.values())
+            speeds = run.speeds(states)
+            order = sorted(range(len(states)), key=lambda n: -speeds[n])
+            near = [states[n] for n in order[:width]]
+
+    return run
+
+
+def beam_depth_first(width: int) -> Search:
+    """Depth first: of the states after each state, go on from the `width` fastest, one after the
+    other."""
+
+    def run(run: _Run, _rng: np.random.Generator) -> None:
+        def visit(state: State, left: int) -> None:
+            if not left:
+                return
+            states = _after(state)
+            speeds = run.speeds(states)
+            for n in sorted(range(len(states)), key=lambda n: -speeds[n])[:width]:
+                visit(states[n], left - 1)
+
+        visit(run.found.state, STEPS)
+
+    return run
+
+
+def random(run: _Run, rng: np.random.Generator) -> None:
+    """Take random actions, episode by episode."""
+    start = run.found.state
+    while True:
+        state = start
+        for _ in range(STEPS):
+            after = _after(state)
+            state = after[int(rng.integers(len(after)))]
+            run.speeds([state])
+
+
+SEARCHES: dict[str, Search] = {
+    "greedy1": greedy(1),
+    "greedy2": greedy(2),
+    "beam2dfs": beam_depth_first(2),
+    "beam4dfs": beam_depth_first(4),
+    "beam2bfs": beam(2),
+    "beam4bfs": beam(4),
+    "random": random,
+}
+"""The searches of LoopTune's experiment, by name."""
