@@ -43,7 +43,7 @@ class Settings:
     """
 
     episodes: int = 32
-    batch: int = 256
+    batch: int = 128
     updates: int = 24
     returns: int = 3
     discount: float = 1.0

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from loopwright.explore.scheduling.loops import State
-from loopwright.measure.device import Device, DeviceError
+from loopwright.measure.device import Device
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.roofline import roofline
 from loopwright.measure.timing import Timing
@@ -14,8 +14,6 @@ from loopwright.schedule.target import Target
 
 QUICK = Timing(relative=0.03, cap=2e-2, shortest=5e-4, retries=6)
 """Precision of the measurements of a search: some per cent, for milliseconds."""
-
-_Key = tuple[str, tuple[tuple[str, int], ...]]
 
 
 class Evaluator(ABC):
@@ -29,11 +27,11 @@ class Evaluator(ABC):
 
     def __init__(self, peak: float) -> None:
         self.peak, self.evaluated = peak, 0
-        self._known: dict[_Key, float] = {}
+        self._known: dict[tuple[str | int, ...], float] = {}
 
     def speeds(self, states: Sequence[State]) -> list[float]:
         """GFLOP/s of each schedule; 0 for one that fails."""
-        keys = [(state.problem.workload.key, state.key) for state in states]
+        keys = [state.key for state in states]
         new = {k: s for k, s in zip(keys, states, strict=True) if k not in self._known}
         if new:
             found = self._evaluate(list(new.values()))
@@ -43,7 +41,7 @@ class Evaluator(ABC):
 
     def knows(self, state: State) -> bool:
         """Return whether the schedule costs no time to be evaluated."""
-        return (state.problem.workload.key, state.key) in self._known
+        return state.key in self._known
 
     @abstractmethod
     def _evaluate(self, states: Sequence[State]) -> list[float]:
@@ -90,7 +88,7 @@ class Measured(Evaluator):
             problem = states[places[0]].problem
             configs = [states[n].config for n in places]
             for n, one in zip(places, self._device.measure(problem.workload, configs)):
-                found[n] = 0.0 if one.failure else problem.flops / min(one.seconds) / 1e9
+                found[n] = 0.0 if one.failure else problem.workload.flops / min(one.seconds) / 1e9
         if states and not any(found) and len(states) > 1:
             self._device.check()  # says why, where nothing works at all
         return found
@@ -98,5 +96,3 @@ class Measured(Evaluator):
     def close(self) -> None:
         self._device.close()
 
-
-__all__ = ["QUICK", "DeviceError", "Evaluator", "Formula", "Measured"]

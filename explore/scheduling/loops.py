@@ -11,19 +11,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.cpu.inner_loops import Place, axis_strides, kind_steps, places
+from loopwright.schedule.cpu.inner_loops import (
+    PlainLoop,
+    Strides,
+    axis_strides,
+    kind_steps,
+    plain_loops,
+)
 from loopwright.schedule.cpu.lower_hand import hand_sketch
 from loopwright.schedule.loops.nothing import refuse_nothing
-from loopwright.schedule.program.nest import strides as row_major
-from loopwright.schedule.sketch.hand import HandNest, Split, Step, structure
+from loopwright.schedule.program.nest import lanes
+from loopwright.schedule.sketch.hand import HandNest, Step, structure
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -42,58 +48,69 @@ class Problem:
 
     Attributes
     ----------
-    start: the loops that an episode begins with.
-    accesses: elements that each access moves along every axis; the result's is the last.
+    nests: all stages, as the notation has them.
+    start: the loops of the last one, in the order that an episode begins with.
+    strides: elements that each access moves along every axis; the result's is the last.
+    lanes: of the nest's vectors.
     """
 
     workload: Workload
     target: Target
-    start: HandNest
-    accesses: tuple[Mapping[str, int | None], ...]
-    _before: tuple[HandNest, ...]
+    nests: tuple[HandNest, ...]
+    start: tuple[PlainLoop, ...]
+    strides: Strides
+    lanes: int
+    _moves: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(workload: Workload, target: Target, order: Sequence[str] | None = None) -> Problem:
         """The loops in the order in which the body names their axes, as in LoopTool, or in
         another one. Raises `ConfigError` for an order that does not name every axis once."""
         refuse_nothing(workload)
-        *before, last = hand_sketch(workload, structure(())).hand
-        names = [loop.name for loop in last.loops]
+        nests = hand_sketch(workload, structure(())).hand
+        last = nests[-1]
+        loops = {loop.name: loop for loop in plain_loops(last)}
         if order is None:
             read = (i.name for r in last.nest.reads() for p in r.index for i in p.indices())
-            order = [name for name in dict.fromkeys((*read, *names)) if name in names]
-        if sorted(order) != sorted(names):
+            order = [name for name in dict.fromkeys((*read, *loops)) if name in loops]
+        if sorted(order) != sorted(loops):
             raise ConfigError(
-                f"the order {', '.join(order)} is to name each of {', '.join(names)} once"
+                f"the order {', '.join(order)} is to name each of {', '.join(loops)} once"
             )
-        step = Step(len(before), "order", tuple(map(names.index, order)))
-        return Problem(workload, target, last.after(step), axis_strides(last), tuple(before))
+        start = tuple(loops[name] for name in order)
+        wide = lanes(last.nest, target)
+        return Problem(workload, target, nests, start, axis_strides(last), wide)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The workload's key."""
+        return self.workload.key
 
     @property
-    def flops(self) -> float:
-        """Floating-point operations of a call."""
-        return float(self.workload.flops)
+    def sums(self) -> bool:
+        """Return whether the nest is a reduction, whose result is written by loops of its own."""
+        return self.nests[-1].nest.reducer is not None
 
-
-@dataclass(frozen=True)
-class Described:
-    """One loop in numbers: iterations, what the last one lacks, where its axis stands."""
-
-    size: int
-    tail: int
-    place: Place
-    reduce: bool
+    def moves(self, loop: PlainLoop) -> tuple[int, ...]:
+        """Elements that each access moves in an iteration of a loop; 0 where that varies."""
+        known = self._moves.get((loop.axis, loop.step))
+        if known is None:
+            along = (access[loop.axis] or 0 for access in self.strides)
+            known = tuple(abs(x) * loop.step for x in along)
+            self._moves[loop.axis, loop.step] = known
+        return known
 
 
 @dataclass(frozen=True, eq=False)
 class State:
     """The loops of a nest, outermost first, and the position of the cursor.
 
-    States of one problem with equal `key` are one schedule, whatever steps led there.
+    `splits` has the loops that were split, by name, and the factors, in order.
     """
 
     problem: Problem
-    hand: HandNest
+    loops: tuple[PlainLoop, ...]
+    splits: tuple[tuple[str, int], ...] = ()
     cursor: int = 0
 
     @staticmethod
@@ -102,50 +119,33 @@ class State:
         return State(problem, problem.start)
 
     @functools.cached_property
-    def key(self) -> tuple[tuple[str, int], ...]:
-        """The schedule: names and extents of its loops."""
-        return tuple((loop.name, loop.extent) for loop in self.hand.loops)
-
-    @functools.cached_property
-    def loops(self) -> tuple[Described, ...]:
-        """The loops in numbers."""
-        at, tails = places(self.hand), {}
-        for r in self.hand.relations:
-            if isinstance(r, Split):
-                tails[r.outer] = r.extent % r.factor
-        return tuple(
-            Described(x.extent, tails.get(x.name, 0), at[x.name], x.reduce)
-            for x in self.hand.loops
-        )
+    def key(self) -> tuple[str | int, ...]:
+        """The schedule: equal where the workload and the loops are, whatever steps led there."""
+        return (self.problem.key, *(x for loop in self.loops for x in (loop.name, loop.size)))
 
     def after(self, action: int) -> State | None:
         """The state after an action; None where it is not legal, or leaves no room."""
-        name, at, last = ACTIONS[action], self.cursor, len(self.hand.loops) - 1
-        if name in ("up", "down"):
-            to = at + (1 if name == "down" else -1)
-            return replace(self, cursor=to) if 0 <= to <= last else None
-        if name in ("swap_up", "swap_down"):
-            to = at + (1 if name == "swap_down" else -1)
-            if not 0 <= to <= last:
-                return None
-            order = list(range(last + 1))
-            order[at], order[to] = to, at
-            return self._step("order", order, to)
-        factor = int(name.removeprefix("split_"))
-        loop = self.hand.loops[at]
-        rows = last + 2
-        if self.hand.nest.reducer is not None:  # those that write the result are described too
-            rows += len([x for x in self.hand.loops if not x.reduce]) + (not loop.reduce)
-        if loop.extent <= factor or rows > ROWS:
+        name, at, loops = ACTIONS[action], self.cursor, self.loops
+        if name.startswith("split"):
+            return self._split(int(name.removeprefix("split_")))
+        to = at + (1 if name.endswith("down") else -1)
+        if not 0 <= to < len(loops):
             return None
-        return self._step("split", (at, factor), at)
+        if name.startswith("swap"):
+            changed = list(loops)
+            changed[at], changed[to] = loops[to], loops[at]
+            loops = tuple(changed)
+        return State(self.problem, loops, self.splits, to)
 
-    def _step(self, operation: str, numbers: Sequence[int], cursor: int) -> State | None:
-        try:
-            hand = self.hand.after(Step(0, operation, tuple(numbers)))
-        except ConfigError:
+    def _split(self, factor: int) -> State | None:
+        loop, loops = self.loops[self.cursor], self.loops
+        rows = len(loops) + 1
+        if self.problem.sums:  # the loops that write the result are described too
+            rows += sum(not x.reduce for x in loops) + (not loop.reduce)
+        if loop.size <= factor or rows > ROWS:
             return None
-        return State(self.problem, hand, cursor)
+        loops = (*loops[: self.cursor], *loop.split(factor), *loops[self.cursor + 1 :])
+        return State(self.problem, loops, (*self.splits, (loop.name, factor)), self.cursor)
 
     @functools.cached_property
     def successors(self) -> tuple[State | None, ...]:
@@ -165,48 +165,49 @@ class State:
         the cursor is here, size, tail, 0 for computation and 1 for writing, and how many accesses
         move by 2^0, 2^1, … 2^15 elements in one iteration. Rows that are not needed are 0.
         """
-        rows = np.zeros((ROWS, NUMBERS), np.float32)
-        for row, loop in zip(rows, self.loops):
-            row[1:3] = loop.size, loop.tail
-            for access in self.problem.accesses:
-                _count(row, access[loop.place.axis], loop.place.step)
+        rows, used = np.zeros((ROWS, NUMBERS), np.float32), 0
+        for loop in self.loops:
+            rows[used, 1], rows[used, 2] = loop.size, loop.tail
+            _count(rows[used], self.problem.moves(loop))
+            used += 1
         rows[self.cursor, 0] = 1
-        if self.hand.nest.reducer is None:
-            return rows
-        written = [loop for loop in self.loops if not loop.reduce]
-        held = row_major(tuple(loop.size for loop in written))
-        for row, loop, own in zip(rows[len(self.loops) :], written, held):
-            row[1:4] = loop.size, loop.tail, 1
-            _count(row, own, 1)
-            _count(row, self.problem.accesses[-1][loop.place.axis], loop.place.step)
+        if self.problem.sums:
+            written = [loop for loop in self.loops if not loop.reduce]
+            held = math.prod(loop.size for loop in written)
+            for loop in written:
+                held //= loop.size  # elements between neighbours in the tile of accumulators
+                rows[used, 1], rows[used, 2], rows[used, 3] = loop.size, loop.tail, 1
+                _count(rows[used], (held, self.problem.moves(loop)[-1]))
+                used += 1
         return rows
 
     @functools.cached_property
     def config(self) -> Config:
         """The schedule as a config of the workload: splits, one order, and then vectors and
         unrolled loops by LoopNest's rules."""
-        number = len(self.problem._before)
+        number = len(self.problem.nests) - 1
         steps: list[Step] = []
-        hand = HandNest.of(self.hand.nest, self.hand.constant)
-        for r in self.hand.relations:
-            if isinstance(r, Split):
-                steps.append(Step(number, "split", (hand.position(r.parent), r.factor)))
-                hand = hand.after(steps[-1])
-        order = tuple(hand.position(loop.name) for loop in self.hand.loops)
+        hand = self.problem.nests[-1]
+        for name, factor in self.splits:
+            steps.append(Step(number, "split", (hand.position(name), factor)))
+            hand = hand.after(steps[-1])
+        order = tuple(hand.position(loop.name) for loop in self.loops)
         if order != tuple(range(len(order))):
             steps.append(Step(number, "order", order))
-        steps += kind_steps(self.hand, number, self.problem.target)
-        for n, nest in enumerate(self.problem._before):
+            hand = hand.after(steps[-1])
+        steps += kind_steps(hand, number, self.problem.target)
+        for n, nest in enumerate(self.problem.nests[:-1]):
             steps += kind_steps(nest, n, self.problem.target)
         return Config(SketchName(Derivation(), structure(steps)), ())
 
     def __str__(self) -> str:
-        words = [f"{name}={size}" for name, size in self.key]
+        words = [f"{loop.name}={loop.size}" for loop in self.loops]
         words[self.cursor] = f"[{words[self.cursor]}]"
         return " ".join(words)
 
 
-def _count(row: Floats, along: int | None, step: int) -> None:
-    """Count an access in the histogram of a row."""
-    if along:
-        row[4 + min(_BINS - 1, int(math.log2(abs(along) * step)))] += 1
+def _count(row: Floats, moves: Sequence[int]) -> None:
+    """Count accesses in the histogram of a row; those that do not move are not in it."""
+    for move in moves:
+        if move:
+            row[4 + min(_BINS, move.bit_length()) - 1] += 1

@@ -14,7 +14,7 @@ from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import ACTIONS, Floats, Problem, State
 from loopwright.explore.scheduling.policy import INPUTS, Policy, inputs
 
-WIDTHS = (256, 256)
+WIDTHS = (128, 128)
 """Units of the hidden layers."""
 
 

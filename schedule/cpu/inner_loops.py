@@ -8,15 +8,15 @@ short (Wasti et al. 2022, section 4).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.index import Index
 from loopwright.schedule.program.nest import lanes, stride
-from loopwright.schedule.sketch.hand import KINDS, HandLoop, HandNest, Split, Step
+from loopwright.schedule.sketch.hand import KINDS, HandNest, Split, Step
 from loopwright.schedule.target import Target
+
+Strides = tuple[Mapping[str, int | None], ...]
 
 _OPERANDS = 2
 """Registers that hold no results."""
@@ -25,36 +25,58 @@ _MOST_OPERATIONS = 64
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a loop is of: an axis of the nest, and how far an iteration moves along it."""
+class PlainLoop:
+    """A loop in numbers.
 
+    Attributes
+    ----------
+    size: iterations.
+    tail: those of a tile that does not divide, 0 where all tiles do.
+    axis, step: the axis of the nest that it goes along, and how far in an iteration.
+    reduce: whether that is summed over.
+    ragged: whether some tile of the axis that it is part of is shorter, or overlaps another.
+    """
+
+    name: str
+    size: int
+    tail: int
     axis: str
     step: int
+    reduce: bool
+    ragged: bool = False
+
+    def split(self, factor: int) -> tuple[PlainLoop, PlainLoop]:
+        """The two loops that it becomes by a split."""
+        tail, axis, step, reduce = self.size % factor, self.axis, self.step, self.reduce
+        ragged, outer, inner = self.ragged or tail > 0, f"{self.name}.outer", f"{self.name}.inner"
+        count = -(-self.size // factor)
+        return (
+            PlainLoop(outer, count, tail, axis, step * factor, reduce, ragged),
+            PlainLoop(inner, factor, 0, axis, step, reduce, ragged),
+        )
 
 
-def places(hand: HandNest) -> dict[str, Place]:
-    """Places of the loops, by name. Fused loops have none."""
-    found = {index.name: Place(index.name, 1) for index in hand.nest.extents}
+def plain_loops(hand: HandNest) -> tuple[PlainLoop, ...]:
+    """The loops of a nest, outermost first; none where some are fused."""
+    made = {
+        index.name: PlainLoop(index.name, size, 0, index.name, 1, index in hand.nest.reduce)
+        for index, size in hand.nest.extents.items()
+    }
     for r in hand.relations:
-        if isinstance(r, Split) and r.parent in found:
-            place = found[r.parent]
-            found[r.inner] = place
-            found[r.outer] = Place(place.axis, place.step * r.factor)
-    return found
+        if not isinstance(r, Split):
+            return ()
+        made |= {loop.name: loop for loop in made[r.parent].split(r.factor)}
+    return tuple(made[loop.name] for loop in hand.loops)
 
 
-def axis_strides(hand: HandNest) -> tuple[Mapping[str, int | None], ...]:
+def axis_strides(hand: HandNest) -> Strides:
     """Elements that every access moves along each axis, None where that varies; the last access
     is the result's."""
     nest = hand.nest
-
-    def along(read: Iterator[tuple[Index, int | None]]) -> dict[str, int | None]:
-        return {axis.name: step for axis, step in read}
-
     accesses = [(r.tensor, r.index) for r in dict.fromkeys(nest.reads())]
     accesses.append((nest.out, nest.index))
     return tuple(
-        along((axis, stride(tensor, index, axis)) for axis in nest.extents)
+        {axis.name: stride(tensor, index, axis) for axis in nest.extents}
         for tensor, index in accesses
     )
 
@@ -78,86 +100,62 @@ class InnerLoops:
 
 
 def inner_loops(
-    hand: HandNest, target: Target, strides: tuple[Mapping[str, int | None], ...] | None = None
+    loops: Sequence[PlainLoop], strides: Strides, most_lanes: int, registers: int
 ) -> InnerLoops:
-    """Choose vectors and unrolled loops for a nest all of whose loops are serial; `strides` are
-    its `axis_strides`, where they are known."""
-    loops, at = hand.loops, places(hand)
-    strides = strides or axis_strides(hand)
-    vector = _vector(hand, target, at, strides)
-    free, held = target.vector_registers - _OPERANDS, 1
-    outside = len(loops)
-    for n in range(len(loops) - 1, -1, -1):
-        if not loops[n].reduce:
-            more = held * (-(-loops[n].extent // vector) if n == len(loops) - 1 else loops[n].extent)
-            if more > free:
-                break
-            held = more
-        outside = n
+    """Choose vectors of at most so many lanes, and the loops that are written out."""
+    vector = _vector(loops[-1], strides, most_lanes)
+    copies = [x.size for x in loops]
+    copies[-1] = -(-copies[-1] // vector)
+    outside, held = len(loops), 1
+    while outside:
+        loop = loops[outside - 1]
+        more = held if loop.reduce else held * copies[outside - 1]
+        if more > registers - _OPERANDS:
+            break
+        outside, held = outside - 1, more
     first = next((n for n, x in enumerate(loops) if x.reduce), len(loops))
-    outside = max(outside, min(first, len(loops)))
-    unrolled, copies = [], 1
+    while outside < first:  # they stand around the whole sum
+        held //= copies[outside]
+        outside += 1
+    unrolled = [n for n in range(outside, len(loops)) if not loops[n].reduce]
+    if vector > 1 and unrolled and unrolled[-1] == len(loops) - 1:
+        unrolled.pop()
+    operations = held
     for n in range(len(loops) - 1, outside - 1, -1):
-        loop, last = loops[n], n == len(loops) - 1
-        if loop.reduce:
+        if not loops[n].reduce:
             continue
-        copies *= -(-loop.extent // vector) if last else loop.extent
-        if not (last and vector > 1):
-            unrolled.append(n)
-    for n in range(len(loops) - 1, outside - 1, -1):
-        loop = loops[n]
-        if loop.reduce:
-            if copies * loop.extent > _MOST_OPERATIONS or _ragged(hand, loop):
-                break
-            copies *= loop.extent
-            unrolled.append(n)
+        operations *= copies[n]
+        if operations > _MOST_OPERATIONS or loops[n].ragged:
+            break
+        unrolled.append(n)
     return InnerLoops(vector, outside, held, tuple(sorted(unrolled)))
+
+
+def _vector(loop: PlainLoop, strides: Strides, most: int) -> int:
+    """Lanes of the vectors that the innermost loop becomes."""
+    along = [access[loop.axis] for access in strides]
+    if loop.reduce or loop.step != 1 or along[-1] != 1 or any(x not in (0, 1) for x in along):
+        return 1
+    return max(d for d in range(1, most + 1) if loop.size % d == 0)
 
 
 def kind_steps(hand: HandNest, number: int, target: Target) -> tuple[Step, ...]:
     """The steps that vectorize and unroll the inner loops of the nest of this number; none where
-    a loop is no longer serial, since its kind was chosen before."""
-    if any(loop.kind in ("vectorized", "unrolled") for loop in hand.loops):
+    loops are fused, or some are vectorized or unrolled already."""
+    loops = plain_loops(hand)
+    if not loops or any(loop.kind in ("vectorized", "unrolled") for loop in hand.loops):
         return ()
-    chosen, made = inner_loops(hand, target), []
-    steps = [(n, "unrolled") for n in chosen.unrolled]
-    if chosen.vector > 1:
-        steps.append((len(hand.loops) - 1, "vectorized"))
-    for n, kind in steps:
+    most = lanes(hand.nest, target)
+    chosen = inner_loops(loops, axis_strides(hand), most, target.vector_registers)
+    kinds = [(n, "unrolled") for n in chosen.unrolled if hand.loops[n].kind == "serial"]
+    if chosen.vector > 1 and hand.loops[-1].kind == "serial":
+        kinds.append((len(loops) - 1, "vectorized"))
+    made: list[Step] = []
+    for n, kind in kinds:
         step = Step(number, "kind", (n, KINDS.index(kind)))
         try:
             hand = hand.after(step)
-        except ConfigError:
+        except ConfigError:  # too long, or a copy is made there
             continue
         made.append(step)
     return tuple(made)
-
-
-def _vector(
-    hand: HandNest,
-    target: Target,
-    at: Mapping[str, Place],
-    strides: tuple[Mapping[str, int | None], ...],
-) -> int:
-    loop = hand.loops[-1]
-    place = at.get(loop.name)
-    if loop.reduce or place is None or place.step != 1 or loop.extent < 2:
-        return 1
-    along = [access[place.axis] for access in strides]
-    if along[-1] != 1 or any(step not in (0, 1) for step in along):
-        return 1
-    most = lanes(hand.nest, target)
-    return max(d for d in range(1, most + 1) if loop.extent % d == 0)
-
-
-def _ragged(hand: HandNest, loop: HandLoop) -> bool:
-    """Return whether tests stand in a loop of a reduction whose tiles do not divide it."""
-    return any(
-        isinstance(r, Split) and not r.divides and loop.name in hand.leaves(r.parent)
-        for r in hand.relations
-    )
-
-
-def written_out(hand: HandNest, chosen: InnerLoops) -> int:
-    """Copies of the body in the code."""
-    return math.prod(hand.loops[n].extent for n in chosen.unrolled)
