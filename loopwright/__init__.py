@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.load import load
     from loopwright.costmodel.source.model import SourceModel
     from loopwright.explore.budget import Interrupted
+    from loopwright.explore.scheduling.environment import ScheduleEnv
     from loopwright.explore.tune import tune
     from loopwright.graph.build import build_model
     from loopwright.graph.importers.tir import from_tir
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
 _LATER = {
     "Interrupted": ("loopwright.explore.budget", "Interrupted"),
     "Library": ("loopwright.codegen.library.library", "Library"),
+    "ScheduleEnv": ("loopwright.explore.scheduling.environment", "ScheduleEnv"),
     "SourceModel": ("loopwright.costmodel.source.model", "SourceModel"),
     "build": ("loopwright.codegen.build", "build"),
     "build_model": ("loopwright.graph.build", "build_model"),
@@ -120,6 +122,7 @@ __all__ = [
     "Interrupted",
     "Library",
     "LoopwrightError",
+    "ScheduleEnv",
     "SourceModel",
     "Workload",
     "__version__",

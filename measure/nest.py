@@ -13,6 +13,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.measure.local import LocalDevice
+from loopwright.schedule.cpu.inner_loops import kind_steps
 from loopwright.schedule.cpu.lower_hand import hand_sketch
 from loopwright.schedule.loops.nothing import refuse_nothing
 from loopwright.schedule.lowering import lower
@@ -141,6 +142,12 @@ class HandSchedule:
             )
         place = () if at is None else (self._at(at),)
         return self._step("pack", self._hand.operands.index(operand), *place)
+
+    def finish(self) -> HandSchedule:
+        """Vectorize and unroll the inner loops by LoopNest's rules: as many as leave all results
+        inside of them in registers. Where loops are fused, or have such a kind, it does
+        nothing."""
+        return self._set((*self._steps, *kind_steps(self._hand, self._stage, self.target)))
 
     def undo(self) -> HandSchedule:
         """Take the last operation back."""

@@ -12,9 +12,9 @@ import torch
 from loopwright.costmodel.models.torch_threads import one_thread
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.evaluators import Evaluator
-from loopwright.explore.scheduling.loops import ACTIONS, Floats, Problem
-from loopwright.explore.scheduling.policy import Policy
-from loopwright.explore.scheduling.replay import Replay
+from loopwright.explore.scheduling.loops import ACTIONS, Floats, Problem, State
+from loopwright.explore.scheduling.policy import Policy, inputs
+from loopwright.explore.scheduling.replay import Integers, Replay
 from loopwright.explore.scheduling.training import (
     Episodes,
     OnPoint,
@@ -40,11 +40,14 @@ class Settings:
     explored: share of the time after which the latter holds.
     target: updates after which the target network is a copy again.
     capacity: of the replay memory, in transitions.
+    margin, imitate: by how much the value of an action that was shown is to be above the others,
+        and the weight of what it falls short (Hester et al. 2018).
+    shown: share of each batch that was shown, where anything was.
     """
 
     episodes: int = 32
     batch: int = 128
-    updates: int = 24
+    updates: int = 16
     returns: int = 3
     discount: float = 1.0
     rate: float = 5e-4
@@ -52,6 +55,9 @@ class Settings:
     explored: float = 0.6
     target: int = 200
     capacity: int = 40_000
+    margin: float = 0.03
+    imitate: float = 0.3
+    shown: float = 0.25
 
 
 @one_thread()
@@ -62,18 +68,25 @@ def train_dqn(
     seed: int = 0,
     settings: Settings = Settings(),
     base: Policy | None = None,
+    shown: Sequence[Sequence[State]] = (),
     on_point: OnPoint | None = None,
     rounds: int | None = None,
 ) -> Policy:
     """A policy by double deep Q-learning with prioritized replay and n-step returns (van Hasselt
     et al. 2016, Schaul et al. 2016), for so many seconds, or rounds of episodes where these are
-    given. It goes on from a base."""
+    given. It goes on from a base. Good episodes that were `shown` are in every batch, and their
+    actions are imitated."""
     rng, began = np.random.default_rng(seed), time.monotonic()
     online = network(len(ACTIONS), seed, base)
     target = network(len(ACTIONS), seed, base)
     target.load_state_dict(online.state_dict())
-    optimizer = torch.optim.Adam(online.parameters(), settings.rate)
+    optimizer = torch.optim.Adam(online.parameters(), settings.rate, fused=True)
     memory = Replay(settings.capacity)
+    examples = None
+    if shown:
+        rows = _demonstrated(shown, evaluator, settings)
+        examples = Replay(len(rows["left"]))
+        examples.add(rows)
     episodes = Episodes(problems, evaluator, settings.episodes, rng)
     updates, done = 0, 0
     while True:
@@ -92,7 +105,7 @@ def train_dqn(
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * max(0.05, 1 - share)
         for _ in range(settings.updates):
-            _update(online, target, optimizer, memory, settings, rng)
+            _update(online, target, optimizer, (memory, examples), settings, rng)
             updates += 1
             if updates % settings.target == 0:
                 target.load_state_dict(online.state_dict())
@@ -118,42 +131,86 @@ def _collected(
         noise = np.where(legal > 0, rng.random(legal.shape), -1)
         at_random = rng.random(len(x)) < explore
         actions = np.where(at_random, noise.argmax(axis=1), values.argmax(axis=1))
-        chosen.append(actions)
+        chosen.append(actions.astype(np.int64))
         rewards.append(episodes.step(actions.tolist()))
+    return _rows(seen, chosen, rewards, settings, 0.0)
+
+
+def _rows(
+    seen: Sequence[tuple[Floats, Floats]],
+    actions: Sequence[Integers],
+    rewards: Sequence[Floats],
+    settings: Settings,
+    shown: float,
+) -> dict[str, Floats]:
+    """The transitions of whole episodes side by side, rewards summed over some steps; `shown` is
+    1 where they are to be imitated."""
     empty = np.zeros_like(seen[0][0]), np.ones_like(seen[0][1])
     columns: dict[str, list[Floats]] = {}
     for n in range(STEPS):
         until = min(n + settings.returns, STEPS)
-        total = sum(settings.discount ** (t - n) * rewards[t] for t in range(n, until))
+        powers = settings.discount ** np.arange(until - n + 1)
+        total = (powers[:-1, None] * np.array(rewards[n:until])).sum(axis=0).astype(np.float32)
         after = seen[until] if until < STEPS else empty
-        left = np.full(len(total), settings.discount ** (until - n) * (until < STEPS), np.float32)
-        row = {"x": seen[n][0], "action": chosen[n].astype(np.int64), "reward": total}
-        row |= {"after": after[0], "legal": after[1], "left": left}
+        left = np.full(len(total), powers[-1] * (until < STEPS), np.float32)
+        row = {"x": seen[n][0], "action": actions[n], "reward": total, "left": left}
+        row |= {"own": seen[n][1], "after": after[0], "legal": after[1]}
+        row["shown"] = np.full(len(total), shown, np.float32)
         for name, values in row.items():
             columns.setdefault(name, []).append(values)
     return {name: np.concatenate(values) for name, values in columns.items()}
+
+
+def _demonstrated(
+    episodes: Sequence[Sequence[State]], evaluator: Evaluator, settings: Settings
+) -> dict[str, Floats]:
+    """The transitions of episodes that others have found."""
+    steps = list(zip(*episodes, strict=True))
+    seen, actions, rewards, speeds = [], [], [], [evaluator.speeds(s) for s in steps]
+    for n, states in enumerate(steps[:-1]):
+        legal = np.array([s.mask for s in states], np.float32)
+        seen.append((inputs(states, [STEPS - n] * len(states)), legal))
+        rewards.append(
+            (np.array(speeds[n + 1]) - speeds[n]).astype(np.float32) / evaluator.peak
+        )
+        taken = [s.action_to(after) for s, after in zip(states, steps[n + 1], strict=True)]
+        actions.append(np.array(taken, np.int64))
+    return _rows(seen, actions, rewards, settings, 1.0)
 
 
 def _update(
     online: torch.nn.Sequential,
     target: torch.nn.Sequential,
     optimizer: torch.optim.Optimizer,
-    memory: Replay,
+    memories: tuple[Replay, Replay | None],
     settings: Settings,
     rng: np.random.Generator,
 ) -> None:
-    rows, places, weights = memory.draw(settings.batch, rng)
-    data = {name: torch.from_numpy(values) for name, values in rows.items()}
+    memory, examples = memories
+    few = 0 if examples is None else int(settings.batch * settings.shown)
+    drawn = [(memory, *memory.draw(settings.batch - few, rng))]
+    if examples is not None:
+        drawn.append((examples, *examples.draw(few, rng)))
+    names = drawn[0][1]
+    data = {n: torch.from_numpy(np.concatenate([d[1][n] for d in drawn])) for n in names}
+    weights = np.concatenate([d[3] for d in drawn])
     with torch.no_grad():
         best = masked(online(data["after"]), data["legal"]).argmax(dim=1, keepdim=True)
         later = target(data["after"]).gather(1, best)[:, 0]
         wanted = data["reward"] + data["left"] * later
-    found = online(data["x"]).gather(1, data["action"][:, None])[:, 0]
+    values = online(data["x"])
+    found = values.gather(1, data["action"][:, None])[:, 0]
     errors = found - wanted
     losses = torch.nn.functional.smooth_l1_loss(found, wanted, reduction="none", beta=0.1)
+    others = values + settings.margin
+    others.scatter_(1, data["action"][:, None], found[:, None])
+    short = masked(others, data["own"]).max(dim=1).values - found
+    losses = losses + settings.imitate * data["shown"] * short
     loss = (torch.from_numpy(weights) * losses).mean()
     optimizer.zero_grad()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(online.parameters(), 1.0)
     optimizer.step()
-    memory.update(places, errors.detach().numpy())
+    start = 0
+    for source, _, places, _ in drawn:
+        source.update(places, errors.detach().numpy()[start : start + len(places)])
+        start += len(places)

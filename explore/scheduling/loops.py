@@ -152,6 +152,14 @@ class State:
         """The state after every action."""
         return tuple(self.after(action) for action in range(len(ACTIONS)))
 
+    def action_to(self, other: State) -> int:
+        """The action that leads to a state, the first one of several."""
+        wanted = other.key, other.cursor
+        for action, after in enumerate(self.successors):
+            if after is not None and (after.key, after.cursor) == wanted:
+                return action
+        raise ConfigError(f"no action leads from {self} to {other}")
+
     @property
     def mask(self) -> np.ndarray[Any, np.dtype[np.int8]]:
         """1 for the actions that are legal."""

@@ -44,7 +44,7 @@ class Settings:
     batch: int = 160
     clip: float = 0.2
     advantage: float = 0.95
-    entropy: tuple[float, float] = (0.02, 0.001)
+    entropy: tuple[float, float] = (0.05, 0.002)
     value: float = 0.5
     rate: float = 5e-4
 
@@ -64,7 +64,7 @@ def train_ppo(
     of episodes where these are given. It goes on from a base."""
     rng, began, done = np.random.default_rng(seed), time.monotonic(), 0
     made = network(len(ACTIONS) + 1, seed, base)  # the last output is the value
-    optimizer = torch.optim.Adam(made.parameters(), settings.rate)
+    optimizer = torch.optim.Adam(made.parameters(), settings.rate, fused=True)
     episodes = Episodes(problems, evaluator, settings.episodes, rng)
     while True:
         spent = time.monotonic() - began

@@ -21,6 +21,7 @@ from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Problem,
 from loopwright.explore.scheduling.nest_model import Modelled, to_measure, walk
 from loopwright.explore.scheduling.policy import INPUTS, Policy, inputs
 from loopwright.explore.scheduling.searches import SEARCHES, search
+from loopwright.measure.nest import HandSchedule
 from tests.targets import narrow
 
 TARGET = narrow(1)
@@ -117,11 +118,9 @@ def test_every_schedule_computes_what_the_oracle_does(actions):
 
 
 def test_a_config_has_the_loops_of_its_state():
-    state = after(State.first(problem()), *TILED)
-    assert str(state.config.sketch).endswith("0:order,0,2,4,1,3 0:kind,3,1 0:kind,4,0")
-    schedule = lw.nest(product(), {"kind": "llvm"}, 1)
-    schedule._set(())
-    assert state.config == State(state.problem, state.loops, state.splits, 0).config
+    nest = HandSchedule(product(), TARGET).split("i", 4).split("j", 16)
+    nest.reorder("i.outer", "j.outer", "k", "i.inner", "j.inner").finish()
+    assert after(State.first(problem()), *TILED).config == nest.config
 
 
 def test_an_environment_has_other_stages_and_workloads():
