@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -16,9 +15,8 @@ from loopwright.explore.scheduling.loops import ACTIONS, Floats, Problem, State
 from loopwright.explore.scheduling.policy import Policy, inputs
 from loopwright.explore.scheduling.replay import Integers, Replay
 from loopwright.explore.scheduling.training import (
+    Course,
     Episodes,
-    OnPoint,
-    Point,
     as_policy,
     masked,
     network,
@@ -51,7 +49,7 @@ class Settings:
     returns: int = 3
     discount: float = 1.0
     rate: float = 5e-4
-    explore: tuple[float, float] = (1.0, 0.05)
+    explore: tuple[float, float] = (0.6, 0.03)
     explored: float = 0.6
     target: int = 200
     capacity: int = 40_000
@@ -64,44 +62,28 @@ class Settings:
 def train_dqn(
     problems: Sequence[Problem],
     evaluator: Evaluator,
-    seconds: float,
-    seed: int = 0,
+    course: Course,
     settings: Settings = Settings(),
     base: Policy | None = None,
     shown: Sequence[Sequence[State]] = (),
-    on_point: OnPoint | None = None,
-    rounds: int | None = None,
 ) -> Policy:
     """A policy by double deep Q-learning with prioritized replay and n-step returns (van Hasselt
-    et al. 2016, Schaul et al. 2016), for so many seconds, or rounds of episodes where these are
-    given. It goes on from a base. Good episodes that were `shown` are in every batch, and their
-    actions are imitated."""
-    rng, began = np.random.default_rng(seed), time.monotonic()
-    online = network(len(ACTIONS), seed, base)
-    target = network(len(ACTIONS), seed, base)
-    target.load_state_dict(online.state_dict())
+    et al. 2016, Schaul et al. 2016). It goes on from a base, and explores half as much then. Good
+    episodes that were `shown` are in every batch, and their actions are imitated."""
+    rng = np.random.default_rng(course.seed)
+    online, target = (network(len(ACTIONS), course.seed, base) for _ in range(2))
     optimizer = torch.optim.Adam(online.parameters(), settings.rate, fused=True)
-    memory = Replay(settings.capacity)
-    examples = None
+    memory, examples = Replay(settings.capacity), None
     if shown:
         rows = _demonstrated(shown, evaluator, settings)
         examples = Replay(len(rows["left"]))
         examples.add(rows)
     episodes = Episodes(problems, evaluator, settings.episodes, rng)
-    updates, done = 0, 0
-    while True:
-        spent = time.monotonic() - began
-        share = done / rounds if rounds else spent / seconds
-        if share >= 1:
-            break
-        high, low = settings.explore
+    updates, (high, low) = 0, settings.explore
+    high = high if base is None else high / 2
+    for share in course.shares(episodes):
         explore = max(low, high + (low - high) * share / settings.explored)
         memory.add(_collected(episodes, online, explore, settings, rng))
-        done += 1
-        if on_point is not None:
-            gained, speeds = np.mean(episodes.ended, axis=0)
-            steps = done * settings.episodes * STEPS
-            on_point(Point(spent, steps, float(gained), float(speeds)))
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * max(0.05, 1 - share)
         for _ in range(settings.updates):
@@ -109,7 +91,7 @@ def train_dqn(
             updates += 1
             if updates % settings.target == 0:
                 target.load_state_dict(online.state_dict())
-    about = {"method": "dqn", "episodes": done * settings.episodes, "seed": seed}
+    about = {"method": "dqn", "updates": updates, "seed": course.seed}
     return as_policy(online, about | {"settings": asdict(settings)})
 
 
@@ -170,9 +152,7 @@ def _demonstrated(
     for n, states in enumerate(steps[:-1]):
         legal = np.array([s.mask for s in states], np.float32)
         seen.append((inputs(states, [STEPS - n] * len(states)), legal))
-        rewards.append(
-            (np.array(speeds[n + 1]) - speeds[n]).astype(np.float32) / evaluator.peak
-        )
+        rewards.append((np.array(speeds[n + 1]) - speeds[n]).astype(np.float32) / evaluator.peak)
         taken = [s.action_to(after) for s, after in zip(states, steps[n + 1], strict=True)]
         actions.append(np.array(taken, np.int64))
     return _rows(seen, actions, rewards, settings, 1.0)

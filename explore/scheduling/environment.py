@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.tensor import Tensor

@@ -95,4 +95,3 @@ class Measured(Evaluator):
 
     def close(self) -> None:
         self._device.close()
-

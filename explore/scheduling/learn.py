@@ -1,9 +1,11 @@
-"""From nothing to a policy, in minutes: measure, model, learn on the model, measure again.
+"""From nothing to a policy, in minutes, in a few rounds of three steps.
 
-    1  measure random schedules, and those that the model so far thinks fast
-    2  learn on the model, which answers thousands of times a second
-    3  measure what the policy makes of other workloads, and correct the model
-    4  go on learning on the corrected model
+    measure   random schedules, those that the model so far thinks fast, and the policy's
+    show      episodes that a beam search finds good on the model, which learned from all that
+    learn     on the model, which answers thousands of times a second, from its own episodes and
+              from those that are shown
+
+So what the model wrongly thinks fast is measured in the next round.
 """
 
 from __future__ import annotations
@@ -11,102 +13,115 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.dqn import train_dqn
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import Problem, State
-from loopwright.explore.scheduling.nest_model import Modelled, to_measure
+from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import Policy
 from loopwright.explore.scheduling.ppo import train_ppo
-from loopwright.explore.scheduling.training import OnPoint
+from loopwright.explore.scheduling.searches import best_episodes
+from loopwright.explore.scheduling.training import Course, OnPoint
 
 METHODS: dict[str, Callable[..., Policy]] = {"dqn": train_dqn, "ppo": train_ppo}
-_EACH = 16
-"""Schedules of a workload that are measured at a time."""
+_DRAWN, _THOUGHT_FAST, _WALKS = 6, 6, 3
+"""Schedules of a workload that are measured at a time, and random episodes they are drawn from."""
+_NARROW, _WIDE, _SHOWN = 12, 32, 6
+"""Widths of beams, and episodes of a workload that are shown."""
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Shares of the time that the four steps take."""
+class Rounds:
+    """How the time is shared.
 
-    measure: float = 0.3
-    learn: float = 0.4
-    again: float = 0.1
-    more: float = 0.2
+    Attributes
+    ----------
+    rounds: shares of the rounds.
+    measure, show, learn: shares of the steps of each.
+    """
+
+    rounds: tuple[float, ...] = (0.5, 0.3, 0.2)
+    measure: float = 0.4
+    show: float = 0.15
+    learn: float = 0.45
 
 
-def measure_random(
+def measure(
     problems: Sequence[Problem],
     measured: Evaluator,
     model: Modelled,
     seconds: float,
     rng: np.random.Generator,
+    policies: Sequence[Policy] = (),
 ) -> None:
-    """Step 1, for so many seconds: the model learns after every workload."""
-    until = time.monotonic() + seconds
+    """The first step, for so many seconds: the model learns after every few workloads."""
+    until, count = time.monotonic() + seconds, 0
     while time.monotonic() < until:
+        states: list[State] = []
         problem = problems[int(rng.integers(len(problems)))]
-        states = to_measure(problem, model, rng, _EACH)
-        model.learn(states, measured.speeds(states))
+        met = [s for _ in range(_WALKS) for s in walk(problem, rng)]
+        states += [met[n] for n in rng.permutation(len(met))[:_DRAWN]]
+        best = best_episodes(problem, model, _NARROW, _THOUGHT_FAST)
+        states += [episode[-1] for episode in best]
+        for policy in policies:
+            states += policy.episode(problem)[-3:]
+        states = list({state.key: state for state in states}.values())
+        count += 1
+        model.learn(states, measured.speeds(states), grow=count % 4 == 1)
+    model.learn((), ())
 
 
-def measure_policies(
-    policies: Sequence[Policy],
-    problems: Sequence[Problem],
-    measured: Evaluator,
-    model: Modelled,
-    seconds: float,
-    rng: np.random.Generator,
-) -> None:
-    """Step 3, for so many seconds: all that policies meet on their way, and near its end."""
-    until = time.monotonic() + seconds
-    states, speeds = [], []
-    while time.monotonic() < until:
+def show(
+    problems: Sequence[Problem], model: Modelled, seconds: float, rng: np.random.Generator
+) -> list[tuple[State, ...]]:
+    """The second step, for so many seconds: good episodes."""
+    until, shown = time.monotonic() + seconds, list[tuple[State, ...]]()
+    while not shown or time.monotonic() < until:
         problem = problems[int(rng.integers(len(problems)))]
-        met = [s for policy in policies for s in policy.episode(problem)]
-        near = [s for m in met[-2:] for s in m.successors if s is not None]
-        new = _different([*met, *(near[n] for n in rng.permutation(len(near))[:4])])
-        states += new
-        speeds += measured.speeds(new)
-    model.learn(states, speeds)
+        shown += best_episodes(problem, model, _WIDE, _SHOWN)
+    return shown
 
 
-def train_policy(
+def train_policies(
     problems: Sequence[Problem],
     measured: Evaluator,
     minutes: float,
-    method: str = "dqn",
+    methods: Sequence[str] = ("dqn",),
     seed: int = 0,
-    model: Modelled | None = None,
-    on_point: OnPoint | None = None,
-    shares: Shares = Shares(),
-) -> Policy:
-    """A policy for workloads like these, by a method of `METHODS`, in so many minutes.
+    on_point: Callable[[str, int], OnPoint] | None = None,
+    plan: Rounds = Rounds(),
+) -> tuple[dict[str, Policy], Modelled]:
+    """Policies for workloads like these, by methods that share the time, the measurements and
+    what is shown, and the model of speeds that they learned on.
 
-    `measured` tells true speeds. A model that was given goes on learning, and lets the first step
-    be left out where it has learned something already.
+    Parameters
+    ----------
+    measured: tells true speeds.
+    methods: names of `METHODS`.
+    on_point: of a method and the number of a round, what is told of every point of its curve.
     """
-    rng, seconds, train = np.random.default_rng(seed), 60 * minutes, METHODS[method]
-    model = Modelled(measured.peak, seed) if model is None else model
-    began, first = time.monotonic(), seconds * shares.measure
-    if not model.learned:
-        measure_random(problems, measured, model, first, rng)
-    else:
-        seconds /= 1 - shares.measure
-    policy = train(problems, model, seconds * shares.learn, seed, on_point=on_point)
-    measure_policies([policy], problems, measured, model, seconds * shares.again, rng)
-    more = train(
-        problems, model, seconds * shares.more, seed + 1, base=policy, on_point=on_point
-    )
-    more.about |= {
-        "seconds": round(time.monotonic() - began, 1),
-        "measured": measured.evaluated,
-        "first": policy.about,
-    }
-    return more
-
-
-def _different(states: Sequence[State]) -> list[State]:
-    return list({state.key: state for state in states}.values())
+    if not problems or any(name not in METHODS for name in methods):
+        raise ConfigError(f"give a workload at least, and methods of {', '.join(METHODS)}")
+    rng, model = np.random.default_rng(seed), Modelled(measured.peak, seed)
+    policies: dict[str, Policy] = {}
+    for number, share in enumerate(plan.rounds):
+        seconds = 60 * minutes * share
+        measure(problems, measured, model, seconds * plan.measure, rng, list(policies.values()))
+        shown = show(problems, model, seconds * plan.show, rng)
+        for name in methods:
+            course = Course(
+                seconds * plan.learn / len(methods),
+                seed=seed + number,
+                on_point=on_point(name, number) if on_point else None,
+            )
+            policies[name] = METHODS[name](
+                problems, model, course, base=policies.get(name), shown=shown
+            )
+    about: dict[str, Any] = {"minutes": minutes, "measured": measured.evaluated}
+    for policy in policies.values():
+        policy.about |= about
+    return policies, model

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.estimate import features
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import Problem, State
 
-_TREES, _LEAST = 300, 1e-3
+_TREES = 300
 _SHAPE = {
     "max_depth": 6,
     "eta": 0.06,
@@ -21,7 +22,6 @@ _SHAPE = {
     "verbosity": 1,
     "nthread": 1,
 }
-_WALKS, _STEPS = 30, 10
 
 
 class Modelled(Evaluator):
@@ -43,18 +43,18 @@ class Modelled(Evaluator):
         """Measurements that the trees were grown on."""
         return len(self._shares)
 
-    def learn(self, states: Sequence[State], speeds: Sequence[float]) -> None:
-        """Add measurements in GFLOP/s, forget predictions, and grow trees on all that is known.
-        Schedules that failed are left out."""
+    def learn(self, states: Sequence[State], speeds: Sequence[float], grow: bool = True) -> None:
+        """Add measurements in GFLOP/s; with `grow`, forget predictions and grow trees on all that
+        is known. Schedules that failed are left out."""
         import xgboost
 
         for state, speed in zip(states, speeds, strict=True):
             if speed > 0:
                 self._inputs.append(features(state))
                 self._shares.append(speed / self.peak)
-        self._known.clear()
-        if not self._inputs:
+        if not self._inputs or not grow:
             return
+        self._known.clear()
         inputs = np.array(self._inputs)
         shares = np.log2(np.array(self._shares))
         data = xgboost.DMatrix(inputs, shares, base_margin=inputs[:, 0])
@@ -68,26 +68,10 @@ class Modelled(Evaluator):
         return [float(x) for x in self.peak * np.minimum(2.0**shares, 1.0)]
 
 
-def walk(problem: Problem, rng: np.random.Generator, steps: int = _STEPS) -> list[State]:
+def walk(problem: Problem, rng: np.random.Generator, steps: int = STEPS) -> list[State]:
     """The states of a random episode, the first one included."""
     states = [State.first(problem)]
     for _ in range(steps):
         after = [s for s in states[-1].successors if s is not None]
         states.append(after[int(rng.integers(len(after)))])
     return states
-
-
-def to_measure(
-    problem: Problem, model: Modelled, rng: np.random.Generator, count: int
-) -> list[State]:
-    """Different schedules that a model should learn from: one half drawn from random episodes,
-    and of the others on their way those that it thinks the fastest."""
-    seen = {s.key: s for _ in range(_WALKS) for s in walk(problem, rng)}
-    states = list(seen.values())
-    drawn = [states[n] for n in rng.permutation(len(states))[: (count + 1) // 2]]
-    rest = [s for s in states if all(s is not d for d in drawn)]
-    speeds = model.speeds(rest)
-    best = sorted(range(len(rest)), key=lambda n: -speeds[n])[: count - len(drawn)]
-    return drawn + [rest[n] for n in best]
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -12,12 +12,11 @@ import torch
 from loopwright.costmodel.models.torch_threads import one_thread
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.evaluators import Evaluator
-from loopwright.explore.scheduling.loops import ACTIONS, Problem
-from loopwright.explore.scheduling.policy import Policy
+from loopwright.explore.scheduling.loops import ACTIONS, Problem, State
+from loopwright.explore.scheduling.policy import Policy, inputs
 from loopwright.explore.scheduling.training import (
+    Course,
     Episodes,
-    OnPoint,
-    Point,
     as_policy,
     masked,
     network,
@@ -37,6 +36,7 @@ class Settings:
     entropy: weights of the entropy in the loss, at the beginning and at the end.
     value: weight of the error of values.
     rate: of Adam.
+    imitated: updates that imitate what is shown, before all others.
     """
 
     episodes: int = 64
@@ -44,45 +44,58 @@ class Settings:
     batch: int = 160
     clip: float = 0.2
     advantage: float = 0.95
-    entropy: tuple[float, float] = (0.05, 0.002)
+    entropy: tuple[float, float] = (0.02, 0.002)
     value: float = 0.5
     rate: float = 5e-4
+    imitated: int = 1000
 
 
 @one_thread()
 def train_ppo(
     problems: Sequence[Problem],
     evaluator: Evaluator,
-    seconds: float,
-    seed: int = 0,
+    course: Course,
     settings: Settings = Settings(),
     base: Policy | None = None,
-    on_point: OnPoint | None = None,
-    rounds: int | None = None,
+    shown: Sequence[Sequence[State]] = (),
 ) -> Policy:
-    """A policy by PPO with clipped ratios (Schulman et al. 2017), for so many seconds, or rounds
-    of episodes where these are given. It goes on from a base."""
-    rng, began, done = np.random.default_rng(seed), time.monotonic(), 0
-    made = network(len(ACTIONS) + 1, seed, base)  # the last output is the value
+    """A policy by PPO with clipped ratios (Schulman et al. 2017). It goes on from a base. Good
+    episodes that were `shown` are imitated before (behaviour cloning)."""
+    rng, rounds = np.random.default_rng(course.seed), 0
+    made = network(len(ACTIONS) + 1, course.seed, base)  # the last output is the value
     optimizer = torch.optim.Adam(made.parameters(), settings.rate, fused=True)
-    episodes = Episodes(problems, evaluator, settings.episodes, rng)
-    while True:
-        spent = time.monotonic() - began
-        share = done / rounds if rounds else spent / seconds
-        if share >= 1:
-            break
+    if shown:
+        _imitate(made, optimizer, shown, settings, rng)
+    episodes, (high, low) = Episodes(problems, evaluator, settings.episodes, rng), settings.entropy
+    for share in course.shares(episodes):
         data = _collected(episodes, made, settings, rng)
-        done += 1
-        if on_point is not None:
-            gained, speeds = np.mean(episodes.ended, axis=0)
-            steps = done * settings.episodes * STEPS
-            on_point(Point(spent, steps, float(gained), float(speeds)))
-        high, low = settings.entropy
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * max(0.05, 1 - share)
         _improve(made, optimizer, data, settings, high + (low - high) * share, rng)
-    about = {"method": "ppo", "episodes": done * settings.episodes, "seed": seed}
+        rounds += 1
+    about = {"method": "ppo", "rounds": rounds, "seed": course.seed}
     return as_policy(made, about | {"settings": asdict(settings)})
+
+
+def _imitate(
+    made: torch.nn.Sequential,
+    optimizer: torch.optim.Optimizer,
+    shown: Sequence[Sequence[State]],
+    settings: Settings,
+    rng: np.random.Generator,
+) -> None:
+    """Make the actions of episodes likely."""
+    pairs = [(n, a, b) for e in shown for n, (a, b) in enumerate(itertools.pairwise(e))]
+    x = torch.from_numpy(inputs([a for _, a, _ in pairs], [STEPS - n for n, _, _ in pairs]))
+    legal = torch.from_numpy(np.array([a.mask for _, a, _ in pairs], np.float32))
+    actions = torch.tensor([a.action_to(b) for _, a, b in pairs])
+    for _ in range(settings.imitated):
+        few = torch.from_numpy(rng.integers(len(pairs), size=settings.batch))
+        scores = masked(made(x[few])[:, :-1], legal[few])
+        loss = torch.nn.functional.cross_entropy(scores, actions[few])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def _collected(

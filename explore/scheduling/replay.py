@@ -38,7 +38,9 @@ class Replay:
         self._next = int(places[-1] + 1) % self.capacity
         self.size = min(self.size + count, self.capacity)
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[dict[str, Floats], Integers, Floats]:
+    def draw(
+        self, count: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Floats], Integers, Floats]:
         """Transitions, their places, and their weights."""
         sums = np.cumsum(self._priorities[: self.size])
         places = np.searchsorted(sums, rng.random(count) * sums[-1])

@@ -6,6 +6,7 @@ remembers speeds, so that a state costs time once.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +45,9 @@ class TimeOutError(Exception):
 class _Run:
     """One search: asks for speeds, keeps the best, and ends when time is up."""
 
-    def __init__(self, evaluator: Evaluator, problem: Problem, seconds: float, clock: Clock):
+    def __init__(
+        self, evaluator: Evaluator, problem: Problem, seconds: float, clock: Clock
+    ) -> None:
         self._evaluator, self._clock = evaluator, clock
         self._began, self._until = clock(), clock() + seconds
         self.found = Found(State.first(problem))
@@ -85,10 +88,8 @@ def search(
     """The fastest schedule that the search of this name, one of `SEARCHES`, finds in so many
     seconds."""
     run = _Run(evaluator, problem, seconds, clock)
-    try:
+    with contextlib.suppress(TimeOutError):
         SEARCHES[name](run, np.random.default_rng(seed))
-    except TimeOutError:
-        pass
     return run.found
 
 

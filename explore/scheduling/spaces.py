@@ -3,6 +3,7 @@ where it is not."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,9 @@ class Box:
 
     def contains(self, x: object) -> bool:
         """Return whether `x` is one of them."""
-        fits = isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == np.float32
-        return fits and bool((x >= 0).all())
+        if not isinstance(x, np.ndarray) or x.shape != self.shape:
+            return False
+        return x.dtype == np.float32 and bool((x >= 0).all())
 
 
 class _Plain:
@@ -44,8 +46,9 @@ class _Plain:
             self.np_random = np.random.default_rng(seed)
 
 
+gymnasium: Any
 try:
-    import gymnasium
+    gymnasium = importlib.import_module("gymnasium")
 except ImportError:
     gymnasium = None
 

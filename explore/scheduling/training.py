@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +41,36 @@ OnPoint = Callable[[Point], None]
 
 
 @dataclass(frozen=True)
-class Transitions:
-    """One action in each of several episodes that run side by side, in arrays."""
+class Course:
+    """How long a method learns, and who is told.
 
-    inputs: Floats
-    legal: Floats
-    actions: np.ndarray[Any, np.dtype[np.int64]]
-    rewards: Floats
+    Attributes
+    ----------
+    seconds, rounds: of learning; where rounds of episodes are given, these alone count, and the
+        same seed learns the same.
+    seed: of all that is drawn.
+    on_point: is told of every round.
+    """
+
+    seconds: float = 0.0
+    rounds: int | None = None
+    seed: int = 0
+    on_point: OnPoint | None = None
+
+    def shares(self, episodes: Episodes) -> Iterator[float]:
+        """The share of the course that is over, before every round."""
+        began, done = time.monotonic(), 0
+        while True:
+            spent = time.monotonic() - began
+            share = done / self.rounds if self.rounds else spent / max(self.seconds, 1e-9)
+            if share >= 1:
+                return
+            yield share
+            done += 1
+            if self.on_point is not None:
+                gained, speeds = np.mean(episodes.ended, axis=0)
+                steps = done * len(episodes.states) * STEPS
+                self.on_point(Point(spent, steps, float(gained), float(speeds)))
 
 
 class Episodes:
@@ -90,7 +115,7 @@ class Episodes:
             peak = self._evaluator.peak
             gained = (speeds - self._first) / peak
             self.ended = list(zip(gained.tolist(), (speeds / peak).tolist(), strict=True))
-        return rewards.astype(np.float32)
+        return np.asarray(rewards, np.float32)
 
 
 def network(outputs: int, seed: int, base: Policy | None = None) -> torch.nn.Sequential:
@@ -98,12 +123,12 @@ def network(outputs: int, seed: int, base: Policy | None = None) -> torch.nn.Seq
     sizes, layers = (INPUTS, *WIDTHS, outputs), []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for n, (a, b) in enumerate(zip(sizes, sizes[1:])):
+        for n, (a, b) in enumerate(itertools.pairwise(sizes)):
             layers += [torch.nn.Linear(a, b), *([torch.nn.ReLU()] if n < len(WIDTHS) else [])]
     made = torch.nn.Sequential(*layers)
     if base is not None:
         for layer, (weights, biases) in zip(made[::2], base.layers, strict=True):
-            rows = len(biases)
+            rows = len(biases)  # of a value beside the actions nothing is known
             layer.weight.data[:rows] = torch.from_numpy(weights.T.copy())
             layer.bias.data[:rows] = torch.from_numpy(biases.copy())
     return made

@@ -5,10 +5,10 @@ for outer loops of the result:            all that stand outside of the first re
     for the other loops, in order: acc[tile] += body
     out[…] = epilogue(acc[tile])
 
-Where the innermost loops of the result are written out inside of a reduction, and the tile has
-other loops too, their part of it is kept in registers meanwhile, as in LoopNest (Wasti et al. 2022).
+Where inner loops of the result are written out around a reduction, and the tile has other loops
+too, their part of it is in registers meanwhile, as in LoopNest (Wasti et al. 2022).
 
-    for k.outer: for i: acc[i, j] += …   ↦   part = acc[i, j]; for k.inner: part += …; acc[i, j] = part
+    for k.inner: acc[i, j] += …   ↦   part = acc[i, j]; for k.inner: part += …; acc[i, j] = part
 """
 
 from __future__ import annotations

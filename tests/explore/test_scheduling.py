@@ -1,5 +1,6 @@
 """LoopTune's environment, searches and policies, on tiny shapes and made-up speeds."""
 
+import importlib
 import itertools
 import json
 
@@ -18,9 +19,9 @@ from loopwright.explore.scheduling.environment import STEPS, ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
 from loopwright.explore.scheduling.evaluators import Formula, Measured
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Problem, State
-from loopwright.explore.scheduling.nest_model import Modelled, to_measure, walk
+from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import INPUTS, Policy, inputs
-from loopwright.explore.scheduling.searches import SEARCHES, search
+from loopwright.explore.scheduling.searches import SEARCHES, best_episodes, search
 from loopwright.measure.nest import HandSchedule
 from tests.targets import narrow
 
@@ -161,9 +162,9 @@ def test_an_action_that_is_not_legal_changes_nothing():
 def test_what_an_environment_cannot_do_is_said():
     with pytest.raises(ConfigError, match="reset"):
         env_of().step(0)
+    env = env_of()
+    env.reset()
     with pytest.raises(ConfigError, match="no action 7"):
-        env = env_of()
-        env.reset()
         env.step(7)
     with pytest.raises(ConfigError, match="name each of i, j, k once"):
         ScheduleEnv(product(), made_up(), TARGET, order=("i", "j"))
@@ -226,7 +227,9 @@ def test_a_search_is_no_worse_than_its_start_repeats_and_ends(name):
 
 
 def test_wide_and_deep_searches_find_more_than_greedy_ones():
-    found = {name: search(name, problem(), made_up(), 3000, 0, Clock()).gflops for name in SEARCHES}
+    found = {
+        name: search(name, problem(), made_up(), 3000, 0, Clock()).gflops for name in SEARCHES
+    }
     assert found["greedy1"] <= found["greedy2"]
     assert max(found["beam4dfs"], found["random"]) >= found["greedy1"]
 
@@ -241,14 +244,28 @@ def test_a_model_learns_speeds_of_other_shapes():
     truth = Formula(lambda s: 100 * estimate(s) * (0.5 if s.loops[-1].reduce else 1.0), 100.0)
     rng, model = np.random.default_rng(0), Modelled(100.0)
     for sizes in [(32, 48, 16), (64, 16, 32), (16, 64, 64), (48, 48, 48)]:
-        states = to_measure(problem(*sizes), model, rng, 40)
-        assert len({s.key for s in states}) == len(states)
-        model.learn(states, truth.speeds(states))
-    assert model.learned > 100
+        states = [s for _ in range(8) for s in walk(problem(*sizes), rng)]
+        model.learn(states, truth.speeds(states), grow=sizes == (48, 48, 48))
+    assert model.learned == 4 * 8 * 11
     unseen = [s for _ in range(20) for s in walk(problem(32, 32, 80), rng)]
-    plain = Modelled(100.0).speeds(unseen)
-    errors = [np.abs(np.log(m) - np.log(truth.speeds(unseen))).mean() for m in (plain, model.speeds(unseen))]
-    assert errors[1] < errors[0] / 2
+    expected = np.log(truth.speeds(unseen))
+    plain, learned = (np.log(m.speeds(unseen)) - expected for m in (Modelled(100.0), model))
+    assert np.abs(learned).mean() < np.abs(plain).mean() / 2
+
+
+def test_a_beam_finds_good_episodes_of_ten_actions():
+    wide = problem(64, 256, 64)
+    episodes = best_episodes(wide, made_up(), 24, 3)
+    assert len({e[-1].key for e in episodes}) == len(episodes) == 3
+    for episode in episodes:
+        assert len(episode) == STEPS + 1
+        for one, two in itertools.pairwise(episode):
+            reached = one.after(one.action_to(two))
+            assert (reached.key, reached.cursor) == (two.key, two.cursor)
+    speeds = made_up().speeds([episode[-1] for episode in episodes])
+    assert min(speeds) > made_up().speeds([State.first(wide)])[0]
+    with pytest.raises(ConfigError, match="no action leads"):
+        episodes[0][0].action_to(episodes[0][-1])
 
 
 def random_policy(seed=0):
@@ -279,31 +296,80 @@ def test_a_policy_is_kept_in_a_file(tmp_path):
         Policy.load(tmp_path / "p.json")
 
 
+SMALL = {
+    "dqn": {"episodes": 16, "updates": 8, "batch": 64},
+    "ppo": {"episodes": 16, "batch": 80, "imitated": 60},
+}
+"""Settings of the methods for a test."""
+
+
+def trained(method, problems, evaluator, rounds, on_point=None, **options):
+    from loopwright.explore.scheduling.training import Course
+
+    module = importlib.import_module(f"loopwright.explore.scheduling.{method}")
+    train, chosen = getattr(module, f"train_{method}"), module.Settings(**SMALL[method])
+    course = Course(rounds=rounds, seed=1, on_point=on_point)
+    return train(problems, evaluator, course, chosen, **options)
+
+
+def splits_of_j(state):
+    """Splits of the last loop are all that counts."""
+    return 10.0 * sum(name.startswith("j") for name, _ in state.splits)
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("method", ["dqn", "ppo"])
-def test_policies_learn_what_is_fast_and_repeat(method):
+def test_policies_learn_what_is_fast(method):
     pytest.importorskip("torch")
-    from loopwright.explore.scheduling.dqn import train_dqn
-    from loopwright.explore.scheduling.ppo import train_ppo
+    points, problems = [], [problem(64, 256, 64)]
+    evaluator = Formula(splits_of_j, 40.0)
+    policy = trained(method, problems, evaluator, 16, points.append)
+    assert len(points) == 16
+    assert points[-1].steps == 16 * points[0].steps
+    assert np.mean([p.gained for p in points[-3:]]) > points[0].gained
+    assert splits_of_j(policy.schedule(problems[0])) >= 20
+    more = trained(method, problems, evaluator, 1, base=policy)
+    assert more.about["method"] == method
 
-    def speed(state):  # splits of the innermost loop are all that counts
-        return 10.0 * sum(name.startswith("j") for name, _ in state.splits)
 
-    train = {"dqn": train_dqn, "ppo": train_ppo}[method]
-    points = []
-    problems = [problem(64, 256, 64)]
-    policy = train(problems, Formula(speed, 40.0), 0, 1, on_point=points.append, rounds=40)
-    assert len(points) == 40
-    assert points[-1].steps == 40 * points[0].steps
-    assert np.mean([p.gained for p in points[-5:]]) > 2 * points[0].gained
-    assert speed(policy.schedule(problems[0])) >= 20
-    short = [train(problems, Formula(speed, 40.0), 0, 1, rounds=2) for _ in range(2)]
-    x = inputs([State.first(problems[0])], [STEPS])
-    np.testing.assert_array_equal(*(p.outputs(x) for p in short))
+@pytest.mark.torch
+@pytest.mark.parametrize("method", ["dqn", "ppo"])
+def test_policies_imitate_what_is_shown_and_repeat(method):
+    pytest.importorskip("torch")
+    first = problem(64, 256, 64)
+    shown = best_episodes(first, made_up(), 24, 1)
+    one, two = (trained(method, [first], made_up(), 10, shown=shown) for _ in range(2))
+    x = inputs([State.first(first)], [STEPS])
+    np.testing.assert_array_equal(one.outputs(x), two.outputs(x))
+    start, found = made_up().speeds([State.first(first), one.schedule(first)])
+    assert found > start
+
+
+@pytest.mark.torch
+def test_policies_are_trained_from_nothing():
+    pytest.importorskip("torch")
+    from loopwright.explore.scheduling.learn import Rounds, train_policies
+
+    problems = [problem(), problem(64, 32, 48)]
+    told = []
+    policies, model = train_policies(
+        problems,
+        made_up(),
+        0.01,
+        on_point=lambda name, number: lambda point: told.append((name, number)),
+        plan=Rounds(rounds=(0.6, 0.4)),
+    )
+    assert set(told) == {("dqn", 0), ("dqn", 1)}
+    assert model.learned > 0
+    assert policies["dqn"].about["method"] == "dqn"
+    with pytest.raises(ConfigError, match="dqn, ppo"):
+        train_policies(problems, made_up(), 0.01, ("a3c",))
 
 
 @pytest.mark.slow
 def test_schedules_are_measured():
     with Measured(TARGET) as evaluator:
-        first, tiled = evaluator.speeds([State.first(problem()), after(State.first(problem()), *TILED)])
+        first, tiled = evaluator.speeds(
+            [State.first(problem()), after(State.first(problem()), *TILED)]
+        )
     assert min(first, tiled) > 0
