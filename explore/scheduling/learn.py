@@ -1,7 +1,7 @@
 """From nothing to a policy, in minutes, in a few rounds of three steps.
 
     measure   random schedules, those that the model so far thinks fast, and the policy's
-    show      episodes that a beam search finds good on the model, which learned from all that
+    show      episodes that evolution finds good on the model, which learned from all that
     learn     on the model, which answers thousands of times a second, from its own episodes and
               from those that are shown
 
@@ -20,18 +20,20 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.dqn import train_dqn
 from loopwright.explore.scheduling.evaluators import Evaluator
+from loopwright.explore.scheduling.evolution import Episode, Evolution
 from loopwright.explore.scheduling.loops import Problem, State
 from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import Policy
 from loopwright.explore.scheduling.ppo import train_ppo
-from loopwright.explore.scheduling.searches import best_episodes
 from loopwright.explore.scheduling.training import Course, OnPoint
 
 METHODS: dict[str, Callable[..., Policy]] = {"dqn": train_dqn, "ppo": train_ppo}
 _DRAWN, _THOUGHT_FAST, _WALKS = 6, 6, 3
 """Schedules of a workload that are measured at a time, and random episodes they are drawn from."""
-_NARROW, _WIDE, _SHOWN = 12, 32, 6
-"""Widths of beams, and episodes of a workload that are shown."""
+_SHOWN = 6
+"""Episodes of a workload that are shown."""
+_GROWN = 1.15
+"""Times the measurements that a model has learned from, when it learns again."""
 
 
 @dataclass(frozen=True)
@@ -55,34 +57,35 @@ def measure(
     measured: Evaluator,
     model: Modelled,
     seconds: float,
+    evolution: Evolution,
     rng: np.random.Generator,
     policies: Sequence[Policy] = (),
 ) -> None:
-    """The first step, for so many seconds: the model learns after every few workloads."""
-    until, count = time.monotonic() + seconds, 0
+    """The first step, for so many seconds: the model learns again and again."""
+    until, enough = time.monotonic() + seconds, 0.0
     while time.monotonic() < until:
         states: list[State] = []
         problem = problems[int(rng.integers(len(problems)))]
         met = [s for _ in range(_WALKS) for s in walk(problem, rng)]
         states += [met[n] for n in rng.permutation(len(met))[:_DRAWN]]
-        best = best_episodes(problem, model, _NARROW, _THOUGHT_FAST)
-        states += [episode[-1] for episode in best]
+        states += [e[-1] for e in evolution.episodes(problem, _THOUGHT_FAST)]
         for policy in policies:
             states += policy.episode(problem)[-3:]
         states = list({state.key: state for state in states}.values())
-        count += 1
-        model.learn(states, measured.speeds(states), grow=count % 4 == 1)
+        grow = model.learned >= enough
+        model.learn(states, measured.speeds(states), grow)
+        enough = _GROWN * model.learned if grow else enough
     model.learn((), ())
 
 
 def show(
-    problems: Sequence[Problem], model: Modelled, seconds: float, rng: np.random.Generator
-) -> list[tuple[State, ...]]:
+    problems: Sequence[Problem], evolution: Evolution, seconds: float, rng: np.random.Generator
+) -> list[Episode]:
     """The second step, for so many seconds: good episodes."""
-    until, shown = time.monotonic() + seconds, list[tuple[State, ...]]()
+    until, shown = time.monotonic() + seconds, list[Episode]()
     while not shown or time.monotonic() < until:
         problem = problems[int(rng.integers(len(problems)))]
-        shown += best_episodes(problem, model, _WIDE, _SHOWN)
+        shown += evolution.episodes(problem, _SHOWN)
     return shown
 
 
@@ -107,11 +110,13 @@ def train_policies(
     if not problems or any(name not in METHODS for name in methods):
         raise ConfigError(f"give a workload at least, and methods of {', '.join(METHODS)}")
     rng, model = np.random.default_rng(seed), Modelled(measured.peak, seed)
+    evolution = Evolution(model, rng)
     policies: dict[str, Policy] = {}
     for number, share in enumerate(plan.rounds):
         seconds = 60 * minutes * share
-        measure(problems, measured, model, seconds * plan.measure, rng, list(policies.values()))
-        shown = show(problems, model, seconds * plan.show, rng)
+        spent, known = seconds * plan.measure, list(policies.values())
+        measure(problems, measured, model, spent, evolution, rng, known)
+        shown = show(problems, evolution, seconds * plan.show, rng)
         for name in methods:
             course = Course(
                 seconds * plan.learn / len(methods),

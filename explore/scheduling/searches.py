@@ -140,24 +140,6 @@ def beam(width: int) -> Search:
     return run
 
 
-def best_episodes(
-    problem: Problem, evaluator: Evaluator, width: int, count: int
-) -> list[tuple[State, ...]]:
-    """The states of the episodes, `count` at most, whose last schedules are the fastest that a
-    beam breadth first finds; all are different."""
-    near: list[tuple[State, ...]] = [(State.first(problem),)]
-    for _ in range(STEPS):
-        more: dict[object, tuple[State, ...]] = {}
-        for episode in near:
-            for state in _after(episode[-1]):
-                more.setdefault((state.key, state.cursor), (*episode, state))
-        episodes = list(more.values())
-        speeds = evaluator.speeds([episode[-1] for episode in episodes])
-        order = sorted(range(len(episodes)), key=lambda n: -speeds[n])
-        near = [episodes[n] for n in order[:width]]
-    return list({episode[-1].key: episode for episode in reversed(near)}.values())[-count:]
-
-
 def beam_depth_first(width: int) -> Search:
     """Depth first: of the states after each state, go on from the `width` fastest, one after the
     other."""

@@ -18,10 +18,11 @@ from loopwright.explore.scheduling import spaces
 from loopwright.explore.scheduling.environment import STEPS, ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
 from loopwright.explore.scheduling.evaluators import Formula, Measured
+from loopwright.explore.scheduling.evolution import Evolution
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Problem, State
 from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import INPUTS, Policy, inputs
-from loopwright.explore.scheduling.searches import SEARCHES, best_episodes, search
+from loopwright.explore.scheduling.searches import SEARCHES, search
 from loopwright.measure.nest import HandSchedule
 from tests.targets import narrow
 
@@ -253,9 +254,13 @@ def test_a_model_learns_speeds_of_other_shapes():
     assert np.abs(learned).mean() < np.abs(plain).mean() / 2
 
 
-def test_a_beam_finds_good_episodes_of_ten_actions():
+def good_episodes(of, count):
+    return Evolution(made_up(), np.random.default_rng(0)).episodes(of, count)
+
+
+def test_evolution_finds_good_episodes_of_ten_actions():
     wide = problem(64, 256, 64)
-    episodes = best_episodes(wide, made_up(), 24, 3)
+    episodes = good_episodes(wide, 3)
     assert len({e[-1].key for e in episodes}) == len(episodes) == 3
     for episode in episodes:
         assert len(episode) == STEPS + 1
@@ -337,7 +342,7 @@ def test_policies_learn_what_is_fast(method):
 def test_policies_imitate_what_is_shown_and_repeat(method):
     pytest.importorskip("torch")
     first = problem(64, 256, 64)
-    shown = best_episodes(first, made_up(), 24, 1)
+    shown = good_episodes(first, 1)
     one, two = (trained(method, [first], made_up(), 10, shown=shown) for _ in range(2))
     x = inputs([State.first(first)], [STEPS])
     np.testing.assert_array_equal(one.outputs(x), two.outputs(x))
