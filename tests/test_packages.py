@@ -14,12 +14,16 @@ from loopwright.codegen.devices import opencl
 from loopwright.codegen.devices.nvidia import _NO_COMPILER
 from loopwright.costmodel.models.treegru import TreeGRU
 from loopwright.explore.report.plot import check_format, curve
+from loopwright.explore.scheduling.evaluators import Formula
+from loopwright.explore.scheduling.learn import train_policies
+from loopwright.explore.scheduling.loops import Problem
 from loopwright.graph.importers.onnx.file import onnx_file
 from loopwright.graph.importers.torch.program import onnx_of
 from loopwright.packages import EXTRAS, install, optional
 from loopwright.transfer.pretrained.sequences import train_sequence
 from tests.costmodel.records import data
 from tests.explore.synthetic import MadeUp, matmul
+from tests.targets import narrow
 
 
 @pytest.fixture
@@ -47,6 +51,11 @@ def learn():
     TreeGRU("rank", hidden=16, slots=4).fit(*data(240, reads="tree"))
 
 
+def learn_schedules():
+    problem = Problem.of(matmul(), narrow(1))
+    train_policies([problem], Formula(lambda state: 1.0, 1.0), minutes=0.01)
+
+
 NEEDS = {
     "a plot's format": ("matplotlib", lambda: check_format(Path("a.png"))),
     "a curve": ("matplotlib", lambda: curve(tuned())),
@@ -59,6 +68,7 @@ NEEDS = {
         lambda: lw.SourceModel("lstm").fit(["int a;", "a = 1;"], [0, 1]),
     ),
     "a model that proposes": ("torch", lambda: train_sequence([])),
+    "a policy that learns": ("torch", learn_schedules),
 }
 
 

@@ -13,21 +13,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import ConfigError
-from loopwright.explore.scheduling.dqn import train_dqn
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.evolution import Episode, Evolution
 from loopwright.explore.scheduling.loops import Problem, State
 from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import Policy
-from loopwright.explore.scheduling.ppo import train_ppo
-from loopwright.explore.scheduling.training import Course, OnPoint
+from loopwright.packages import optional
 
-METHODS: dict[str, Callable[..., Policy]] = {"dqn": train_dqn, "ppo": train_ppo}
+if TYPE_CHECKING:
+    from loopwright.explore.scheduling.training import Point
+
+METHODS = ("dqn", "ppo")
 _DRAWN, _THOUGHT_FAST, _WALKS = 6, 6, 3
 """Schedules of a workload that are measured at a time, and random episodes they are drawn from."""
 _SHOWN = 6
@@ -95,7 +97,7 @@ def train_policies(
     minutes: float,
     methods: Sequence[str] = ("dqn",),
     seed: int = 0,
-    on_point: Callable[[str, int], OnPoint] | None = None,
+    on_point: Callable[[str, int], Callable[[Point], None]] | None = None,
     plan: Rounds = Rounds(),
 ) -> tuple[dict[str, Policy], Modelled]:
     """Policies for workloads like these, by methods that share the time, the measurements and
@@ -106,9 +108,17 @@ def train_policies(
     measured: tells true speeds.
     methods: names of `METHODS`.
     on_point: of a method and the number of a round, what is told of every point of its curve.
+
+    Raises `ConfigError`, and `ModelError` where torch is missing.
     """
     if not problems or any(name not in METHODS for name in methods):
         raise ConfigError(f"give a workload at least, and methods of {', '.join(METHODS)}")
+    optional("torch", "training a policy", ModelError)
+    from loopwright.explore.scheduling.dqn import train_dqn
+    from loopwright.explore.scheduling.ppo import train_ppo
+    from loopwright.explore.scheduling.training import Course
+
+    train: dict[str, Callable[..., Policy]] = {"dqn": train_dqn, "ppo": train_ppo}
     rng, model = np.random.default_rng(seed), Modelled(measured.peak, seed)
     evolution = Evolution(model, rng)
     policies: dict[str, Policy] = {}
@@ -123,7 +133,7 @@ def train_policies(
                 seed=seed + number,
                 on_point=on_point(name, number) if on_point else None,
             )
-            policies[name] = METHODS[name](
+            policies[name] = train[name](
                 problems, model, course, base=policies.get(name), shown=shown
             )
     about: dict[str, Any] = {"minutes": minutes, "measured": measured.evaluated}

@@ -328,9 +328,9 @@ def test_policies_learn_what_is_fast(method):
     pytest.importorskip("torch")
     points, problems = [], [problem(64, 256, 64)]
     evaluator = Formula(splits_of_j, 40.0)
-    policy = trained(method, problems, evaluator, 16, points.append)
-    assert len(points) == 16
-    assert points[-1].steps == 16 * points[0].steps
+    policy = trained(method, problems, evaluator, 12, points.append)
+    assert len(points) == 12
+    assert points[-1].steps == 12 * points[0].steps
     assert np.mean([p.gained for p in points[-3:]]) > points[0].gained
     assert splits_of_j(policy.schedule(problems[0])) >= 20
     more = trained(method, problems, evaluator, 1, base=policy)
