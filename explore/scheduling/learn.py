@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from loopwright.explore.scheduling.training import Point
 
 METHODS = ("dqn", "ppo")
-_DRAWN, _THOUGHT_FAST, _WALKS = 6, 6, 3
-"""Schedules of a workload that are measured at a time, and random episodes they are drawn from."""
+_DRAWN, _THOUGHT_FAST, _WALKS = (6, 2), 6, 3
+"""Schedules of a workload that are measured at a time, drawn in the first round and later, and
+thought fast; random episodes that they are drawn from."""
 _SHOWN = 6
 """Episodes of a workload that are shown."""
 _GROWN = 1.15
@@ -48,10 +49,10 @@ class Rounds:
     measure, show, learn: shares of the steps of each.
     """
 
-    rounds: tuple[float, ...] = (0.5, 0.3, 0.2)
+    rounds: tuple[float, ...] = (0.6, 0.4)
     measure: float = 0.4
-    show: float = 0.15
-    learn: float = 0.45
+    show: float = 0.1
+    learn: float = 0.5
 
 
 def measure(
@@ -69,7 +70,7 @@ def measure(
         states: list[State] = []
         problem = problems[int(rng.integers(len(problems)))]
         met = [s for _ in range(_WALKS) for s in walk(problem, rng)]
-        states += [met[n] for n in rng.permutation(len(met))[:_DRAWN]]
+        states += [met[n] for n in rng.permutation(len(met))[: _DRAWN[bool(policies)]]]
         states += [e[-1] for e in evolution.episodes(problem, _THOUGHT_FAST)]
         for policy in policies:
             states += policy.episode(problem)[-3:]
