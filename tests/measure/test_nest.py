@@ -76,7 +76,7 @@ def check(nest, target=None):
 
 
 STEPS = ["split", "swap", "reorder", "fuse", "vectorize", "unroll", "parallel", "pack"]
-STEPS += ["stage", "undo"]
+STEPS += ["stage", "undo", "finish"]
 
 
 def draw_step(nest, draw):
@@ -97,8 +97,8 @@ def draw_step(nest, draw):
     elif step == "pack":
         place = draw(st.none() | loops)
         nest.pack(draw(st.sampled_from([t.name for t in nest.workload.inputs])), place)
-    elif step == "undo":
-        nest.undo()
+    elif step in ("undo", "finish"):
+        getattr(nest, step)()
     else:
         favourite = {"vectorize": nest.loops[-1], "parallel": nest.loops[0]}
         getattr(nest, step)(draw(st.just(favourite.get(step, nest.loops[-1])) | loops))
@@ -140,6 +140,27 @@ def test_unrolled_tiles_of_a_reduction_that_do_not_divide_are_right():
     check(
         HandSchedule(matmul(), TARGET).split("k", 4).split("k.inner", 3).swap("i", "k.inner.inner")
     )
+
+
+def test_inner_loops_are_chosen_by_rule():
+    nest = HandSchedule(matmul(13, 24, 7), TARGET).split("i", 4).split("j", 16).split("k", 4)
+    nest.reorder("i.outer", "j.outer", "k.outer", "k.inner", "i.inner", "j.inner").finish()
+    other = nest.copy().undo().undo()
+    assert nest.config == other.unroll("i.inner").vectorize("j.inner").config
+    assert other.finish().config == nest.config  # kinds that were chosen before stay
+    check(nest)
+
+
+def test_a_part_of_a_tile_that_does_not_fit_is_in_registers_meanwhile():
+    nest = HandSchedule(matmul(16, 48, 30), TARGET).split("i", 4).split("j", 16).split("k", 4)
+    nest.reorder("k.outer", "i.outer", "j.outer", "k.inner", "i.inner", "j.inner").finish()
+    text = str(nest)
+    assert "part: float32[4, 16]" in text
+    assert "acc[i.outer, j.outer, i.inner.keep, 8*j.inner.keep + j.inner.keeplane] = part" in text
+    check(nest)
+    check(nest.undo().undo().vectorize("j.inner"))
+    nest = HandSchedule(matmul(11, 20, 30), TARGET).split("i", 4).split("j", 8).split("k", 4)
+    check(nest.reorder("k.outer", "i.outer", "j.outer", "k.inner", "i.inner", "j.inner").finish())
 
 
 def test_a_constant_operand_is_packed_ahead_of_calls():
