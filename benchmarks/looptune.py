@@ -5,8 +5,8 @@
 m, n and k are of 64, 80, …, 256: of 2,197 shapes 1,757 are for training, 440 for testing.
 
 1. DQN and PPO learn on training shapes, for `--train` minutes in all, by `explore.scheduling`.
-2. Of every test shape, the start, both policies' choices and the default schedule of `lw.build`
-   are measured side by side.
+2. Of every test shape, the start, the policies' choices (alone, and with the model that they
+   learned on) and the default schedule of `lw.build` are measured side by side.
 3. Of the first `--shapes` test shapes, every search runs for `--seconds`, on measurements that
    they share; what they found and the policies' choices are then measured side by side.
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import itertools
 import json
 import statistics
@@ -35,6 +36,7 @@ from loopwright.codegen.target import resolve
 from loopwright.explore.scheduling.evaluators import Measured
 from loopwright.explore.scheduling.learn import train_policies
 from loopwright.explore.scheduling.loops import Problem, State
+from loopwright.explore.scheduling.nest_model import Modelled
 from loopwright.explore.scheduling.policy import Policy
 from loopwright.explore.scheduling.searches import SEARCHES, search
 from loopwright.measure.local import LocalDevice
@@ -42,6 +44,7 @@ from loopwright.measure.roofline import roofline
 
 SIZES, TRAINING, SEED = range(64, 257, 16), 1757, 3
 METHODS = ("dqn", "ppo")
+POLICIES = tuple(name + how for name in METHODS for how in ("", " + model"))
 ROUNDS = 9
 PAPER = {"start": 0.20, "policy": 0.60, "times the start": 3.2, "best search": 1.8}
 Shape = tuple[int, int, int]
@@ -105,18 +108,28 @@ class Experiment:
             }
         for name, policy in policies.items():
             policy.save(self.folder / f"{name}.json")
+        model.save(self.folder / "model.json")
         (self.folder / "training.json").write_text(json.dumps(about))
         print(f"trained: {about}", flush=True)
 
-    def chosen(self, problem: Problem) -> tuple[dict[str, State], float]:
-        """The choices of the policies, and seconds of the first one."""
-        states, seconds = {}, []
-        for name in METHODS:
-            policy = Policy.load(self.folder / f"{name}.json")
-            began = time.perf_counter()
-            states[name] = policy.schedule(problem)
-            seconds.append(time.perf_counter() - began)
-        return states, seconds[0]
+    def chosen(self, problem: Problem) -> tuple[dict[str, State], dict[str, float]]:
+        """The choices of the policies, alone and with the model of speeds, and the seconds that
+        they took."""
+        states, seconds = {}, {}
+        for name, policy in self.policies.items():
+            for model in (None, self.model):
+                began, key = time.perf_counter(), name if model is None else f"{name} + model"
+                states[key] = policy.schedule(problem, model)
+                seconds[key] = time.perf_counter() - began
+        return states, seconds
+
+    @functools.cached_property
+    def policies(self) -> dict[str, Policy]:
+        return {name: Policy.load(self.folder / f"{name}.json") for name in METHODS}
+
+    @functools.cached_property
+    def model(self) -> Modelled:
+        return Modelled.load(self.folder / "model.json")
 
     def compared(
         self, device: LocalDevice, problem: Problem, states: dict[str, State], default: bool
@@ -187,7 +200,7 @@ def report(rows: Sequence[dict[str, Any]], title: str) -> None:
 
 def against_searches(rows: Sequence[dict[str, Any]], slack: float) -> None:
     """Shares of shapes on which policies are at least as good as the best of all searches."""
-    for name in METHODS:
+    for name in POLICIES:
         ratios = [row["shares"][name] / max(row["shares"][s] for s in SEARCHES) for row in rows]
         good = [r >= 1 - slack for r in ratios]
         print(
@@ -271,7 +284,8 @@ def main(
         print("training:", (folder / "training.json").read_text())
     if rows := lines(folder / "test.jsonl"):
         report(rows, "test shapes")
-        print(f"\nthe policy chooses in {max(r['seconds'] for r in rows):.3f} s at most")
+        most = max(max(r["seconds"].values()) for r in rows)
+        print(f"\na policy chooses in {most:.3f} s at most")
     for path in sorted(folder.glob("searches-*.jsonl")):
         rows = lines(path)
         report(rows, f"searches of {path.stem.partition('-')[2]} s")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.file import read_model, write_model
+from loopwright.costmodel.models.gbt import booster_of_text, booster_to_text
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.estimate import features
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import Problem, State
 
+KIND, VERSION = "schedule model", 1
 _TREES = 300
 _SHAPE = {
     "max_depth": 6,
@@ -59,6 +64,27 @@ class Modelled(Evaluator):
         shares = np.log2(np.array(self._shares))
         data = xgboost.DMatrix(inputs, shares, base_margin=inputs[:, 0])
         self._trees = xgboost.train({**_SHAPE, "seed": self._seed}, data, _TREES)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trees to a file, without the measurements; `ModelError` where that cannot be
+        done, or there are none."""
+        if self._trees is None:
+            raise ModelError("this model has not learned anything yet: let it learn before")
+        content = {"version": VERSION, "peak": self.peak, "trees": booster_to_text(self._trees)}
+        write_model(path, KIND, content)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Modelled:
+        """Read what `save` wrote; `ModelError` for anything else."""
+        _, content = read_model(path, KIND)
+        try:
+            if content["version"] != VERSION:
+                raise ModelError(f"{path} is of another version: train the model again")
+            model = Modelled(float(content["peak"]))
+            model._trees = booster_of_text(content, 1)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path} holds no model of schedules ({error!r})") from error
+        return model
 
     def _evaluate(self, states: Sequence[State]) -> list[float]:
         inputs = np.array([features(state) for state in states])

@@ -134,7 +134,9 @@ def network(outputs: int, seed: int, base: Policy | None = None) -> torch.nn.Seq
     return made
 
 
-def as_policy(made: torch.nn.Sequential, about: dict[str, Any]) -> Policy:
+def as_policy(
+    made: torch.nn.Sequential, about: dict[str, Any], temperature: float = 1.0
+) -> Policy:
     """The policy of a network, whose first outputs are of the actions."""
     layers = [
         (layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy())
@@ -142,7 +144,7 @@ def as_policy(made: torch.nn.Sequential, about: dict[str, Any]) -> Policy:
     ]
     weights, biases = layers[-1]
     layers[-1] = weights[:, : len(ACTIONS)].copy(), biases[: len(ACTIONS)].copy()
-    return Policy(layers, about)
+    return Policy(layers, about, temperature)
 
 
 def masked(scores: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:

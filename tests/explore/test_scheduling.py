@@ -273,19 +273,44 @@ def test_evolution_finds_good_episodes_of_ten_actions():
         episodes[0][0].action_to(episodes[0][-1])
 
 
-def random_policy(seed=0):
+def random_policy(seed=0, temperature=1.0):
     rng = np.random.default_rng(seed)
     shapes = [(INPUTS, 8), (8, len(ACTIONS))]
     layers = [
         (rng.standard_normal(s).astype("float32"), np.zeros(s[1], "float32")) for s in shapes
     ]
-    return Policy(layers, {"method": "random"})
+    return Policy(layers, {"method": "random"}, temperature)
 
 
 def test_a_policy_takes_ten_legal_actions_and_measures_nothing():
-    states = random_policy().episode(problem())
+    states = [step[0] for step in random_policy().episodes(problem())]
     assert len(states) == STEPS + 1
-    assert all(b.key in {s.key for s in a.successors if s} for a, b in itertools.pairwise(states))
+    for one, two in itertools.pairwise(states):
+        one.action_to(two)
+    assert random_policy().schedule(problem()).key == states[-1].key
+
+
+def test_with_a_model_a_policy_chooses_among_many_episodes():
+    policy, wide = random_policy(temperature=1e3), problem(64, 256, 64)
+    alone = policy.schedule(wide)
+    chosen = policy.schedule(wide, made_up())
+    assert np.subtract(*made_up().speeds([chosen, alone])) > 0
+    assert policy.schedule(wide, made_up()).key == chosen.key
+
+
+def test_a_model_is_kept_in_a_file(tmp_path):
+    states = walk(problem(), np.random.default_rng(0))
+    model = Modelled(50.0)
+    with pytest.raises(ModelError, match="learn"):
+        model.save(tmp_path / "m.json")
+    model.learn(states, made_up().speeds(states))
+    model.save(tmp_path / "m.json")
+    again = Modelled.load(tmp_path / "m.json")
+    assert again.peak == 50.0
+    np.testing.assert_allclose(again.speeds(states), model.speeds(states), rtol=1e-5)
+    random_policy().save(tmp_path / "p.json")
+    with pytest.raises(ModelError, match="kind"):
+        Modelled.load(tmp_path / "p.json")
 
 
 def test_a_policy_is_kept_in_a_file(tmp_path):
