@@ -284,8 +284,10 @@ def main(
         print("training:", (folder / "training.json").read_text())
     if rows := lines(folder / "test.jsonl"):
         report(rows, "test shapes")
-        most = max(max(r["seconds"].values()) for r in rows)
-        print(f"\na policy chooses in {most:.3f} s at most")
+        print("\n| policy | seconds of a choice, median | most |\n|---|---|---|")
+        for name in POLICIES:
+            taken = [row["seconds"][name] for row in rows]
+            print(f"| {name} | {statistics.median(taken):.3f} | {max(taken):.3f} |")
     for path in sorted(folder.glob("searches-*.jsonl")):
         rows = lines(path)
         report(rows, f"searches of {path.stem.partition('-')[2]} s")
