@@ -98,11 +98,17 @@ class Timer:
     """
 
     def __init__(
-        self, call: Repeatable, timing: Timing, flush: Callable[[], None] | None = None
+        self,
+        call: Repeatable,
+        timing: Timing,
+        flush: Callable[[], None] | None = None,
+        warm_up: Callable[[], object] | None = None,
     ) -> None:
-        """`flush` empties the caches; it is needed for cold ones only. Runs the call a few
-        times, to warm it up and to learn how often it fits into a sample."""
+        """`flush` empties the caches; it is needed for cold ones only. `warm_up` comes before a
+        sample with warm ones; by default it is a call. Runs the call a few times, to warm it up
+        and to learn how often it fits into a sample."""
         self._call, self._timing = call, timing
+        self._warm_up = warm_up or functools.partial(call.repeat, 1)
         self._flush = flush if timing.cache == "cold" else None
         self._cores = 1.0
         self.least = math.inf
@@ -167,7 +173,7 @@ class Timer:
         calls longer than the cap.
         """
         if self._flush is None and self.least < self._timing.cap:
-            self._call.repeat(1)
+            self._warm_up()
         length = max(length, self._timing.shortest)
         taken = []
         for _ in range(1 + self._timing.retries):

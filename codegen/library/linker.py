@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,20 +186,28 @@ def _sources() -> str:
 
 
 def _cached_object(compiler: Compiler, source: str) -> Path:
-    parts = (compiler.identity, *_COMPILE, source, _sources())
+    def make(path: Path) -> None:
+        compiler.run(*_COMPILE, "-c", RUNTIME / source, "-o", path)
+
+    return cached_file((compiler.identity, *_COMPILE, source, _sources()), ".o", make)
+
+
+def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
+    """What `make` writes to a path, kept in the user's cache by the hash of `parts`: see
+    `runtime_objects`. Raises `BuildError`."""
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     for folder in _cache_folders():
-        path = folder / f"{key}.o"
+        path = folder / f"{key}{suffix}"
         if path.is_file():
             return path
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=folder, suffix=".o")
+            descriptor, name = tempfile.mkstemp(dir=folder, suffix=suffix)
         except OSError:
             continue
         os.close(descriptor)
         try:
-            compiler.run(*_COMPILE, "-c", RUNTIME / source, "-o", name)
+            make(Path(name))
             os.replace(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
