@@ -129,9 +129,28 @@ def _host(kind: str, threads: int) -> Target:
     family = architecture()
     if platform.system() != "Linux" or family not in ("x86_64", "aarch64"):
         raise TargetError(f"this machine ({platform.system()}, {family}) is not supported yet")
-    flags = cpu_flags()
+    return described(family, cpu_flags(), _host_cpu(family), threads, _caches(), kind)
+
+
+def described(
+    family: str,
+    flags: frozenset[str],
+    mcpu: str,
+    threads: int,
+    caches: tuple[int, int],
+    kind: str = "llvm",
+) -> Target:
+    """A machine that runs Linux, as it says of itself.
+
+    Parameters
+    ----------
+    family: "x86_64" or "aarch64".
+    flags: its features, in the words of /proc/cpuinfo; none where they are not known.
+    mcpu: LLVM's name of its processor, empty for any of the family.
+    caches: bytes of one core's first- and second-level data caches.
+    """
     names, implied = (_X86, _IMPLIED) if family == "x86_64" else (_ARM, {})
-    triple, mcpu = f"{family}-unknown-linux-gnu", _host_cpu(family)
+    triple = f"{family}-unknown-linux-gnu"
     hidden = [llvm for llvm, word in (names | implied).items() if flags and word not in flags]
     unusable = _features_of(triple, mcpu, (), hidden)
     features = (
@@ -145,8 +164,13 @@ def _host(kind: str, threads: int) -> Target:
         features,
         *_vectors(family, set(features)),
         threads,
-        *_caches(),
+        *caches,
     )
+
+
+def this_cpu() -> str:
+    """LLVM's name of this machine's processor; empty where it has none of use."""
+    return _host_cpu(architecture())
 
 
 def _host_cpu(family: str) -> str:

@@ -29,7 +29,12 @@ def fingerprint() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
-    return found | {name: _version(name) for name in _PACKAGES}
+    return found | versions()
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide what is built."""
+    return {name: _version(name) for name in _PACKAGES}
 
 
 @functools.cache

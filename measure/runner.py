@@ -6,15 +6,16 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from loopwright.codegen.library.signature import Signature
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import Comparison, DeviceError, Failure, Stop, TimeUpError, never
+from loopwright.measure.lease import Lease, MachineLease
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timing, common_length, spread
 from loopwright.measure.workers.messages import Bytes, Message
-from loopwright.measure.workers.pool import Pool
-from loopwright.measure.workers.process import Job, Reply, Worker
+from loopwright.measure.workers.process import Job, Reply
 
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
@@ -24,6 +25,30 @@ _TOGETHER = 16  # candidates that are measured at a time, at most
 _HELD = 1 << 29  # bytes that these may have for themselves
 _ERASER = 64 << 20  # bytes, about, that empty a GPU's caches
 _LOSSES = 8  # workers
+
+
+class WorkerLike(Protocol):
+    """Process that runs; `answers` counts those that it gave, `pid` is known of one here."""
+
+    answers: int
+    pid: int | None
+
+
+class Workers(Protocol):
+    """What a runner asks: a `Pool` of one worker here, or of one on another machine."""
+
+    deadline: float
+
+    @property
+    def workers(self) -> Sequence[WorkerLike]: ...
+
+    def start(self) -> None: ...
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]: ...
+
+    def dismiss(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +124,13 @@ class Runner:
     """Runs in the worker of a pool of one, which holds the data of one workload at a time.
 
     Outputs of more than `most` elements are checked in that many places, unless asked otherwise.
+    The lease of the machine is held while anything runs; by default it is this one's.
     """
 
-    def __init__(self, pool: Pool, most: int = 1 << 18) -> None:
+    def __init__(self, pool: Workers, most: int = 1 << 18, lease: Lease | None = None) -> None:
         self._pool, self._most = pool, most
-        self._holds: tuple[Worker, Data] | None = None
+        self._lease = lease or MachineLease()
+        self._holds: tuple[WorkerLike, Data] | None = None
         self._loaded: set[int] = set()
         self._lost = 0
 
@@ -113,7 +140,7 @@ class Runner:
 
     def until(self, deadline: float) -> None:
         """Set when runs must be done: see `Device.until`."""
-        self._pool.deadline = deadline
+        self._pool.deadline = self._lease.deadline = deadline
 
     def run(
         self, data: Data, built: Built, timing: Timing, whole: bool = False, outputs: bool = False
@@ -133,10 +160,12 @@ class Runner:
             "error_growth": built.error_growth,
         }
         job = Job(Message(asked, (built.code,)), data.timeout)
-        reply, fresh = self._ask(data, job)
-        if fresh or reply.failure is None or reply.failure.kind not in _SUSPECT:
-            return reply
-        return self._ask(data, job)[0]
+        self._ready(data)
+        with self._lease:
+            reply, fresh = self._ask(data, job)
+            if fresh or reply.failure is None or reply.failure.kind not in _SUSPECT:
+                return reply
+            return self._ask(data, job)[0]
 
     def measure(
         self, data: Data, candidates: Sequence[Built], timing: Timing, stop: Stop = never
@@ -188,11 +217,13 @@ class Runner:
         )
 
     def _watch(self, data: Data) -> Neighbours | None:
-        """Watch of whether other programs want the processors; None for a GPU."""
+        """Watch of whether other programs want the processors; None for a GPU, and for another
+        machine."""
         if data.task.target.gpu is not None:
             return None
         self._ready(data)
-        return Neighbours(self._pool.workers[0].pid or 0)
+        pid = self._pool.workers[0].pid
+        return None if pid is None else Neighbours(pid)
 
     def _together(
         self, data: Data, candidates: Sequence[Built], timing: Timing, most: int = _TOGETHER
@@ -230,24 +261,11 @@ class Runner:
         are sampled to the deadline, equally long: see `timing.common_length`.
         """
         taken = [Sampled(built.failure) for built in candidates]
-        order = list(range(len(candidates)))
         try:
-            while order := [n for n in order if taken[n].goes_on(wanted)]:
-                length = 0.0 if stop else common_length((taken[n].least for n in order), timing)
-                for number in order:
-                    one, built = taken[number], candidates[number]
-                    if stop and number and one.first is None and stop():
-                        taken = taken[:number]
-                        order = order[: order.index(number)]
-                        break
-                    reply, fresh = self._sample(data, number, built, timing, one, length)
-                    failure = reply.failure
-                    if failure is not None and failure.kind in _SUSPECT and not fresh:
-                        reply, _ = self._sample(data, number, built, timing, one, length)
-                    one.add(reply)
-                order.reverse()
-            if self._loaded and self._pool.workers:
-                self._ask(data, Job(Message({"do": "clear"}), _DATA))
+            if any(one.goes_on(wanted) for one in taken):
+                self._ready(data)  # before others have to wait
+                with self._lease:
+                    taken = self._rounds(data, candidates, timing, wanted, stop, taken)
         except TimeUpError:
             self._pool.dismiss()
             if stop is None:
@@ -262,6 +280,35 @@ class Runner:
             raise
         finally:
             self._loaded.clear()
+        return taken
+
+    def _rounds(
+        self,
+        data: Data,
+        candidates: Sequence[Built],
+        timing: Timing,
+        wanted: Callable[[Sampled, float], bool],
+        stop: Stop | None,
+        taken: list[Sampled],
+    ) -> list[Sampled]:
+        """Those of `_in_rounds` that were begun with, sampled; `taken` is filled."""
+        order = list(range(len(candidates)))
+        while order := [n for n in order if taken[n].goes_on(wanted)]:
+            length = 0.0 if stop else common_length((taken[n].least for n in order), timing)
+            for number in order:
+                one, built = taken[number], candidates[number]
+                if stop and number and one.first is None and stop():
+                    taken = taken[:number]
+                    order = order[: order.index(number)]
+                    break
+                reply, fresh = self._sample(data, number, built, timing, one, length)
+                failure = reply.failure
+                if failure is not None and failure.kind in _SUSPECT and not fresh:
+                    reply, _ = self._sample(data, number, built, timing, one, length)
+                one.add(reply)
+            order.reverse()
+        if self._loaded and self._pool.workers:
+            self._ask(data, Job(Message({"do": "clear"}), _DATA))
         return taken
 
     def close(self) -> None:

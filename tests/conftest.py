@@ -4,6 +4,7 @@ import glob
 import importlib.util
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +25,13 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 _USUAL = "ci" if "CI" in os.environ else "default"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
+
+
+# Processes of one run do not wait for each other, nor for tuners outside of it.
+os.environ.setdefault(
+    "LOOPWRIGHT_LEASE",
+    os.path.join(tempfile.gettempdir(), f"loopwright-tests-{os.getpid()}.lease"),
+)
 
 
 def _modules(*names: str) -> bool:

@@ -1,0 +1,95 @@
+"""From a shell on another machine to the worker there, by the shell's own streams.
+
+The shell reads commands from the same stream that the worker's bytes come over. It would read on
+beyond a command; so nothing is sent before it has said that it is where that is wanted.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from loopwright.measure.device import DeviceError
+from loopwright.measure.remote.frames import MOST_BANNER, LinkError
+from loopwright.measure.remote.program import ARCHITECTURES, worker_program
+from loopwright.measure.remote.route import Route
+from loopwright.measure.remote.stream import STALL, Stream
+
+_MARK = b"LOOPWRIGHT "
+_SAY = "printf '\\n%s%s %s\\n' LOOP WRIGHT"  # not the mark itself, should a terminal echo it
+
+# A folder of the user's own, where programs may be kept: there may be no home.
+_FIND = """\
+for d in "$XDG_CACHE_HOME" "$HOME/.cache" "/data/local/tmp" "${{TMPDIR:-/tmp}}/$(id -u)"; do \
+case "$d" in /?*) ;; *) continue ;; esac; d="$d/loopwright"; \
+(umask 077; mkdir -p "$d") 2>/dev/null && [ -O "$d" ] && [ -w "$d" ] && break; d=; done; \
+f="$d/worker-{name}"; \
+if [ -z "$d" ]; then {say} NOWHERE; elif [ -x "$f" ]; then {say} THERE; else {say} MISSING; fi
+"""
+_KEEP = """\
+{say} READY; head -c {size} >"$f.$$" && [ "$(wc -c <"$f.$$")" -eq {size} ] && chmod 700 "$f.$$" \
+&& mv -f "$f.$$" "$f" && {say} KEPT || {{ rm -f "$f.$$"; {say} FAILED; }}
+"""
+
+
+def start(route: Route) -> Stream:
+    """A stream to a worker that waits for frames. It is copied there where it is missing.
+
+    Raises `DeviceError` where the machine cannot be reached or cannot run it, in one line with the
+    command to try.
+    """
+    try:
+        stream = Stream(route.command)
+    except LinkError as error:
+        raise _unreached(route, str(error)) from error
+    try:
+        _dialog(route, stream)
+    except LinkError as error:
+        stream.close()
+        raise _unreached(route, str(error)) from error
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _dialog(route: Route, stream: Stream) -> None:
+    system, _, architecture = _asked(stream, f'{_SAY} "$(uname -s) $(uname -m)"\n').partition(" ")
+    if system != "Linux" or architecture not in ARCHITECTURES:
+        raise DeviceError(
+            f"{route.name} is {system or 'a system without a name'} on {architecture or 'nothing'}; "
+            f"workers are made for Linux on {' and '.join(ARCHITECTURES)}"
+        )
+    program = worker_program(architecture)
+    found = _asked(stream, _FIND.format(name=program.sha256[:32], say=_SAY))
+    if found == "NOWHERE":
+        raise DeviceError(
+            f"{route.name}: no folder there can keep the worker; set XDG_CACHE_HOME there to one "
+            "that can be written and whose programs may run"
+        )
+    if found == "MISSING":
+        size = len(program.code)
+        _asked(stream, _KEEP.format(say=_SAY, size=size))
+        stream.write([program.code])
+        if _line(stream) != "KEPT":
+            words = stream.last_words().strip().splitlines()
+            raise DeviceError(
+                f"{route.name}: the worker, {size:,} bytes, could not be kept there"
+                f"{': ' + words[-1] if words else ''}; is the disk full?"
+            )
+    stream.write([f'exec {shlex.join(route.prefix)} "$f" "$d"\n'.encode()])
+
+
+def _asked(stream: Stream, script: str) -> str:
+    """Answer to a line of shell."""
+    stream.write([script.encode()])
+    return _line(stream)
+
+
+def _line(stream: Stream) -> str:
+    line = stream.read_line(_MARK, MOST_BANNER, time.monotonic() + STALL)
+    return line.decode(errors="replace")
+
+
+def _unreached(route: Route, why: str) -> DeviceError:
+    return DeviceError(f"{route.name} cannot be reached ({why}); try: {route.trial}")
