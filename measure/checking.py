@@ -28,8 +28,12 @@ def from_bytes(workload: Workload, blobs: Sequence[Any]) -> tuple[Array, ...]:
 
 def poison(array: Array) -> None:
     """Fill an array with what no program computes: NaN, or an odd pattern of bits."""
-    view = array.reshape(-1).view(np.uint8)
-    view[...] = 0xFF if _is_float(array.dtype) else 0xA5
+    array.reshape(-1).view(np.uint8)[...] = poison_byte(array.dtype)
+
+
+def poison_byte(dtype: np.dtype[Any]) -> int:
+    """The byte that `poison` fills an array of a type with."""
+    return 0xFF if _is_float(dtype) else 0xA5
 
 
 def difference(

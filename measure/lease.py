@@ -29,9 +29,9 @@ VARIABLE = "LOOPWRIGHT_LEASE"
 """Environment variable with the path of the lease; by default it is in /tmp."""
 
 BOUND = 900.0
-"""Seconds that a tuner waits for a machine at most. Others hold it for a few candidates at a time."""
+"""Seconds that a tuner waits for a machine at most: others hold it for a few candidates at once."""
 
-_PATH = "/tmp/loopwright.lease"  # noqa: S108 - the same for all users
+_PATH = "/tmp/loopwright.lease"
 _LOOK = 0.01  # seconds between two tries
 _TELL = 2.0  # seconds of waiting after which that is said
 _MOST_HOLDER = 200

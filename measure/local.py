@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.index import indices
-from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.tensor import tensor
-from loopwright.dsl.workload import Workload, tensor_bytes, workload
 from loopwright.measure import accelerator, machine
-from loopwright.measure.builder import Builder, Built, Task
-from loopwright.measure.device import (
-    Comparison,
-    Device,
-    DeviceError,
-    Failure,
-    Measurement,
-    Stop,
-    never,
-)
-from loopwright.measure.reference import Limits, References
+from loopwright.measure.builder import Builder
+from loopwright.measure.programs import ProgramDevice
+from loopwright.measure.reference import Limits
 from loopwright.measure.runner import Runner
-from loopwright.measure.timing import Timing, typical
+from loopwright.measure.timing import Timing
 from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.pool import Pool
-from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.space import find_sketch, space
 from loopwright.schedule.target import Target
 from loopwright.temporary import TemporaryFolder
 
-_BATCH = 64  # candidates that are built before the first of them runs
-_KEPT = 256  # candidates whose code is kept, so that checks and comparisons need no builds
 _ANSWERS = 20_000  # of a worker that runs: each sample is one
-_TOOLCHAIN = "a working TVM, a C compiler and a linker"
 _NEEDS = {
     "cuda": "a working TVM, NVIDIA's driver, and nvcc (on the PATH, or of CUDA_HOME) or nvrtc",
     "opencl": "a working TVM, pyopencl, and an OpenCL driver for the device",
 }
 
 
-class LocalDevice(Device):
-    """Measures on this machine: on its processor, or on its GPU by CUDA or OpenCL.
-
-    Candidates are built in parallel while nothing is timed, and run in rounds, one at a time, in a
-    worker process that may crash, hang or run out of memory. All that ran is checked against the
-    reference: the oracle's outputs, or those of the default schedule where the oracle is too slow.
-
-    For a target of kind "direct" they are direct code where that covers them. A comparison builds
-    them by LLVM too, and of each the faster code counts (`target_of`).
-    """
+class LocalDevice(ProgramDevice):
+    """Measures on this machine: on its processor, or on its GPU by CUDA or OpenCL."""
 
     def __init__(
         self,
@@ -83,145 +55,25 @@ class LocalDevice(Device):
         """
         from loopwright.codegen.target import resolve
 
-        self.target = resolve(target, threads)
-        self.name = f"{machine.processor()}, {self.target.threads} threads"
-        if self.target.gpu is not None:
-            self.name = accelerator.name(self.target)
-        self._timing = timing or Timing()
-        self.cache = self._timing.cache
+        target = resolve(target, threads)
+        name = f"{machine.processor()}, {target.threads} threads"
+        if target.gpu is not None:
+            name = accelerator.name(target)
+            self.needs = _NEEDS[target.kind]
         limits = limits or Limits()
         self._folder = TemporaryFolder()
         folder = Path(self._folder.name)
         count, each = machine.builders(build_workers)
-        pool = Pool(Kind("build", memory or each, folder), count)
-        self._builder = Builder(pool, limits.build) if builder is None else builder
-        self._memory = memory or machine.memory_share()
-        most = 0 if self.target.gpu is not None else self._memory
-        self._runner = Runner(Pool(Kind("run", most, folder, _ANSWERS), 1))
-        self._references = References(self.target, self._builder, self._runner, limits, seed)
-        self._built: dict[tuple[str, str, Config], Built] = {}
-        self._faster: dict[tuple[str, Config], str] = {}
+        if builder is None:
+            builder = Builder(Pool(Kind("build", memory or each, folder), count), limits.build)
+        memory = memory or machine.memory_share()
+        most = 0 if target.gpu is not None else memory
+        runner = Runner(Pool(Kind("run", most, folder, _ANSWERS), 1))
+        super().__init__(name, target, builder, runner, timing, limits, memory, seed)
 
     def fingerprint(self) -> dict[str, str]:
         return machine.fingerprint() | accelerator.facts(self.target)
 
-    def check(self) -> None:
-        trivial = _trivial()
-        config = space(trivial, self.target).default
-        (measured,) = self.measure(trivial, [config])
-        failure = measured.failure or self.verify(trivial, config)
-        if failure is not None:
-            raise DeviceError(
-                f"{self.name} cannot build and run a trivial program; it needs "
-                f"{_NEEDS.get(self.target.kind, _TOOLCHAIN)}\n{failure}\n{failure.traceback}"
-            )
-
-    def admit(self, workload: Workload) -> None:
-        # The outputs are there three times: a candidate's, those expected, and these on their way.
-        outputs = sum(tensor_bytes(t) for t in workload.outputs)
-        needed = workload.min_bytes + 2 * outputs
-        if needed > self._memory:
-            raise DeviceError(
-                f"{', '.join(t.name for t in workload.outputs)} is too large to be measured here: "
-                f"its inputs and outputs, and what these are compared with, need {needed:,} bytes "
-                f"of memory, and {self._memory:,} may be used; tune a smaller workload of the "
-                "same form"
-            )
-
-    def until(self, deadline: float) -> None:
-        self._builder.until(deadline)
-        self._runner.until(deadline)
-        self._references.until(deadline)
-
-    def prepare(self) -> None:
-        with ThreadPoolExecutor(1) as beside:
-            running = beside.submit(self._runner.start)
-            self._builder.start(_BATCH)
-            running.result()
-
-    def measure(
-        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
-    ) -> Iterator[Measurement]:
-        for start in range(0, len(configs), _BATCH):
-            if start and stop():
-                return
-            batch = configs[start : start + _BATCH]
-            data, found = self._references.beside(workload, batch)
-            self._remember(workload, batch, found)
-            timed = self._runner.measure(data, found, self._timing, stop)
-            for config, built, one in zip(batch, found, timed, strict=False):
-                yield Measurement(
-                    config=config,
-                    seconds=one.times,
-                    failure=one.failure,
-                    build_seconds=built.seconds,
-                    run_seconds=one.spent,
-                    cache=self.cache,
-                    threads=self.target.threads,
-                    started=one.started,
-                    codegen=built.codegen if self.target.kind == "direct" else None,
-                )
-
-    def verify(self, workload: Workload, config: Config) -> Failure | None:
-        try:
-            sketch = find_sketch(workload, self.target, config.sketch)
-        except ConfigError as error:
-            return Failure("illegal", str(error))
-        # "fast" promises nothing of features that are small beside others.
-        data = self._references.fresh(workload, scaled=sketch.numerics < Numerics.FAST)
-        task = replace(data.task, target=self.target_of(workload, config))
-        built = self._code(task, [config])[0]
-        if built.failure is not None:
-            return built.failure
-        return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
-
-    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
-        data = self._references.of(workload)
-        built = self._code(data.task, configs)
-        timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
-        if self.target.kind != "direct":
-            return self._runner.compare(data, built, timing, rounds)
-        # The same programs by LLVM, but those that are its work already.
-        twins = {c: n for n, c in enumerate(configs) if built[n].codegen == "direct"}
-        task = replace(data.task, target=replace(self.target, kind="llvm"))
-        found = self._runner.compare(data, [*built, *self._code(task, [*twins])], timing, rounds)
-        samples, sizes = list(found.samples), list(found.sizes)
-        for place, (config, n) in enumerate(twins.items(), len(configs)):
-            by_llvm = typical(samples[place]) < typical(samples[n])
-            self._faster[workload.key, config] = "llvm" if by_llvm else "direct"
-            if by_llvm:
-                samples[n], sizes[n] = samples[place], sizes[place]
-        count = len(configs)
-        return Comparison(tuple(samples[:count]), tuple(sizes[:count]), found.others)
-
-    def target_of(self, workload: Workload, config: Config) -> Target:
-        kind = self._faster.get((workload.key, config), self.target.kind)
-        return replace(self.target, kind=kind)
-
-    def _code(self, task: Task, configs: Sequence[Config]) -> list[Built]:
-        """Candidates, of which those that are not known are built."""
-        key = (task.workload.key, task.target.kind)
-        missing = [c for c in configs if (*key, c) not in self._built]
-        built = self._builder.build(task, missing) if missing else []
-        new = dict(zip(missing, built, strict=True))
-        return [new.get(c) or self._built[(*key, c)] for c in configs]
-
-    def _remember(
-        self, workload: Workload, configs: Sequence[Config], built: Sequence[Built]
-    ) -> None:
-        key = (workload.key, self.target.kind)
-        self._built |= {(*key, c): b for c, b in zip(configs, built, strict=True)}
-        for old in list(self._built)[:-_KEPT]:
-            del self._built[old]
-
     def close(self) -> None:
-        self._runner.close()
-        self._builder.close()
+        super().close()
         self._folder.cleanup()
-
-
-def _trivial() -> Workload:
-    i, j, k = indices("i j k")
-    A, B, C = tensor("A", (8, 8)), tensor("B", (8, 8)), tensor("C")
-    C[i, j] += A[i, k] * B[k, j]
-    return workload(C)

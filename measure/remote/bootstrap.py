@@ -57,7 +57,7 @@ def _dialog(route: Route, stream: Stream) -> None:
     system, _, architecture = _asked(stream, f'{_SAY} "$(uname -s) $(uname -m)"\n').partition(" ")
     if system != "Linux" or architecture not in ARCHITECTURES:
         raise DeviceError(
-            f"{route.name} is {system or 'a system without a name'} on {architecture or 'nothing'}; "
+            f"{route.name} is {system or 'nothing known'} on {architecture or 'nothing known'}; "
             f"workers are made for Linux on {' and '.join(ARCHITECTURES)}"
         )
     program = worker_program(architecture)

@@ -68,7 +68,9 @@ class Facts:
     def processor(self) -> str:
         """The processor's name, or the board's."""
         names = (self.words.get(name, "") for name in ("processor", "hardware", "board"))
-        return next((n.strip("\0 ") for n in names if n.strip("\0 ")), self.architecture)[:_LONGEST]
+        return next((n.strip("\0 ") for n in names if n.strip("\0 ")), self.architecture)[
+            :_LONGEST
+        ]
 
     @property
     def model(self) -> tuple[str, str, str]:

@@ -30,12 +30,11 @@ HEADER_BYTES = _HEADER.size + _CRC.size
 class Kind(IntEnum):
     """Kinds of frames: requests to the worker, to the process that runs candidates, answers."""
 
-    HELLO = 1
-    PUT = 2
-    DROP = 3
-    LOCK = 4
-    UNLOCK = 5
-    RESTART = 6
+    PUT = 1
+    DROP = 2
+    LOCK = 3
+    UNLOCK = 4
+    RESTART = 5
     PLACE = 16
     LOAD = 17
     CALL = 18
@@ -76,7 +75,9 @@ class Frame:
         return "".join(c if c.isprintable() or c == "\n" else "?" for c in shown)
 
 
-def encode(kind: Kind, payload: Bytes, value: int = 0, limit: float = 0.0, lead: bytes = b"") -> bytes:
+def encode(
+    kind: Kind, payload: Bytes, value: int = 0, limit: float = 0.0, lead: bytes = b""
+) -> bytes:
     """The header of a frame, and `lead`: `payload` comes after these. `limit` is in seconds."""
     size = len(lead) + memoryview(payload).nbytes
     ms = min(round(1000 * limit), 2**31 - 1)

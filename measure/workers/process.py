@@ -123,7 +123,7 @@ class Worker:
             status = None if self.pid is None else self.fork_server.status(self.pid)
             if status is not None:
                 self._known.clear()  # its number may be another's
-            return self._dead(_failure(status, self._last_words()))
+            return self._dead(failure_of(status, self._last_words()))
         if time.monotonic() >= self.deadline:
             reason = f"no answer within {self._timeout:g} s"
             return self._dead(Failure("timeout", reason, self._last_words()))
@@ -206,8 +206,9 @@ def _end(
     printed.close()
 
 
-def _failure(status: int | None, words: str) -> Failure:
-    """Failure of the candidate that a worker was at when it ended."""
+def failure_of(status: int | None, words: str) -> Failure:
+    """Failure of the candidate that a worker was at when it ended with a status, as
+    `os.waitstatus_to_exitcode` says it."""
     if status is None:
         return Failure("crash", "the worker closed its pipe", words)
     if status >= 0:

@@ -17,7 +17,7 @@
 #define MOST_ASKED (64 << 10) /* bytes of a frame that asks for something, but for PUT */
 #define CHUNK (64 << 10)
 
-enum { HELLO = 1, PUT, DROP, LOCK, UNLOCK, RESTART };             /* for the worker itself */
+enum { PUT = 1, DROP, LOCK, UNLOCK, RESTART };                     /* for the worker itself */
 enum { PLACE = 16, LOAD, CALL, OUTPUT, CLEAR, FLUSH, LAST_ASKED }; /* for the process that runs */
 enum { FACTS = 32, DONE, BEAT, DIED, LATE, FAULT, BAD, BYE };
 

@@ -62,7 +62,7 @@ static void end_child(void) {
   child.pid = 0;
 }
 
-static void end(int status) {
+static void finish(int status) {
   end_child();
   remove_folder(folder);
   exit(status);
@@ -70,11 +70,11 @@ static void end(int status) {
 
 static void on_signal(int number) {
   (void)number;
-  end(1);
+  finish(1);
 }
 
 static void say(uint32_t kind, uint32_t value, const void *data, size_t length) {
-  if (!write_frame(1, kind, value, data, length, WRITING_MS)) end(1);
+  if (!write_frame(1, kind, value, data, length, WRITING_MS)) finish(1);
 }
 
 static void say_text(uint32_t kind, uint32_t value, const char *text) {
@@ -83,7 +83,13 @@ static void say_text(uint32_t kind, uint32_t value, const char *text) {
 
 static void leave(const char *why) {
   say_text(BYE, 0, why);
-  end(1);
+  finish(1);
+}
+
+/* Ends while the tuner is at something else, or gone; the next request starts another worker. */
+static void leave_idle(void) {
+  say_text(BYE, 1, "nothing was asked for long");
+  finish(0);
 }
 
 static void fault(const char *what) {
@@ -165,7 +171,7 @@ static int lock_by(int fd, int shown, int64_t end, int64_t *beat) {
   while (flock(fd, LOCK_EX | LOCK_NB)) {
     if (errno != EWOULDBLOCK && errno != EINTR) return fault("the lease cannot be locked"), -1;
     if (now_ms() >= end) return 0;
-    if (tuner_is_gone()) end(1);
+    if (tuner_is_gone()) finish(1);
     if (now_ms() >= *beat) {
       read_holder(shown, text);
       say_text(BEAT, 1, text);
@@ -276,11 +282,11 @@ static void relay(void) {
     kill(child.pid, SIGKILL);
     return tell_end(DIED);
   }
-  if (!write_whole(1, &h, sizeof h, WRITING_MS)) end(1);
+  if (!write_whole(1, &h, sizeof h, WRITING_MS)) finish(1);
   for (uint64_t left = h.length; left;) {
     ssize_t n = read(child.replies, chunk, left < CHUNK ? (size_t)left : CHUNK);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0 || !write_whole(1, chunk, (size_t)n, WRITING_MS)) end(1);
+    if (n <= 0 || !write_whole(1, chunk, (size_t)n, WRITING_MS)) finish(1);
     left -= (uint64_t)n;
   }
 }
@@ -297,7 +303,7 @@ static void ask(const header *h, const char *data) {
     struct pollfd files[2] = {{child.replies, POLLIN, 0}, {0, POLLRDHUP, 0}};
     int n = poll(files, 2, left > 0 ? (int)left : 0);
     if (n > 0 && files[0].revents) return relay();
-    if (n > 0 && files[1].revents) end(1);
+    if (n > 0 && files[1].revents) finish(1);
     if (now_ms() >= limit) return kill(child.pid, SIGKILL), tell_end(LATE);
     if (now_ms() >= beat) {
       say(BEAT, 0, NULL, 0);
@@ -315,7 +321,6 @@ static void answer_frame(const header *h) {
   if (!read_whole(0, data, (size_t)h->length, IDLE_MS)) leave("a cut frame");
   if (crc_of(0, data, (size_t)h->length) != h->payload_crc) leave("a frame whose checksum is wrong");
   switch (h->kind) {
-    case HELLO: tell_facts(), say(FACTS, PROTOCOL, facts, facts_length); break;
     case DROP: drop(data, (size_t)h->length); break;
     case LOCK: lock(h, data, (size_t)h->length); break;
     case UNLOCK: unlock(); break;
@@ -337,9 +342,12 @@ int main(int count, char **words) {
             strerror(errno));
     return 1;
   }
+  /* It speaks first: nothing is sent before the shell that started it has gone. */
+  tell_facts();
+  say(FACTS, PROTOCOL, facts, facts_length);
   for (;;) {
-    if (!await_file(0, POLLIN, lease >= 0 ? HOLDING_MS : IDLE_MS)) leave("nothing was asked for long");
-    if (!read_whole(0, &h, sizeof h, IDLE_MS)) end(0);
+    if (!await_file(0, POLLIN, lease >= 0 ? HOLDING_MS : IDLE_MS)) leave_idle();
+    if (!read_whole(0, &h, sizeof h, IDLE_MS)) finish(0);
     if (!is_header(&h)) leave("bytes that are no frame");
     answer_frame(&h);
   }

@@ -1,0 +1,200 @@
+"""A link to another machine: what a `Runner` asks in place of a pool of workers here.
+
+A stream that breaks is one failure of what was being done. The link connects again, a bounded
+number of times in a row, and the candidate gets its second try as after any crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loopwright.measure.device import DeviceError, Failure, TimeUpError
+from loopwright.measure.remote.facts import Facts
+from loopwright.measure.remote.frames import Kind, LinkError
+from loopwright.measure.remote.processor import LostError, RemoteProcessor
+from loopwright.measure.remote.route import Route
+from loopwright.measure.remote.session import Session
+from loopwright.measure.workers.bench import Bench
+from loopwright.measure.workers.messages import CandidateError, Message
+from loopwright.measure.workers.process import Job, Reply
+
+_BREAKS = 4  # in a row, without an answer between
+_PAUSE = 0.5  # seconds before a second try to connect; each later one takes twice as long
+_ANSWERS = 20_000  # of the process that runs candidates, before it is replaced
+_AGAIN = ("data", "clear")  # operations that no candidate has a part in
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Hand:
+    """The process there that runs candidates, as a `Runner` knows its worker."""
+
+    answers: int = 0
+    pid: int | None = None
+
+
+class Link:
+    """One worker on another machine, and the lease of that machine.
+
+    Attributes
+    ----------
+    deadline: see `Pool.deadline`.
+    breaks: how often the stream broke in all.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self.deadline = math.inf
+        self.breaks = 0
+        self.workers: list[Hand] = []
+        self._route = route
+        self._session: Session | None = None
+        self._in_a_row = 0
+        self._held = False
+        self._processor = RemoteProcessor(self)
+        self._operations = Bench(self._processor).operations()
+
+    @property
+    def session(self) -> Session:
+        """The session that is open; a new one only where there is none."""
+        if self._session is None:
+            self._session = self._connected()
+        return self._session
+
+    @property
+    def facts(self) -> Facts:
+        """What the machine says of itself."""
+        return self.session.facts
+
+    def start(self) -> None:
+        """Make ready for running. Raises `DeviceError`."""
+        if self._session is not None and not self._session.alive():
+            self._drop()
+        while not self.workers:
+            session = self.session
+            try:
+                if self._held:
+                    session.lock(self.deadline)
+            except LinkError as error:
+                self._broke(error)
+                continue
+            self.workers.append(Hand())
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]:
+        """The replies to jobs, in their order: see `Pool.map`."""
+        return [self._reply(job) for job in jobs]
+
+    def _reply(self, job: Job) -> Reply:
+        began = time.monotonic()
+        while True:
+            self.start()
+            hand = self.workers[0]
+            try:
+                message, failure = self._carried_out(job)
+            except LinkError as error:
+                self._broke(error)
+                if job.message.header["do"] in _AGAIN:
+                    continue
+                reason = f"the link to {self._route.name} broke: {error}"
+                message, failure = Message({}), Failure("crash", reason)
+            else:
+                self._in_a_row = 0
+            hand.answers += 1
+            if hand.answers >= _ANSWERS:
+                self.dismiss()
+            return Reply(message, failure, time.monotonic() - began)
+
+    def _carried_out(self, job: Job) -> tuple[Message, Failure | None]:
+        self._processor.start_job(job.timeout)
+        try:
+            return self._operations[job.message.header["do"]](job.message), None
+        except LostError as lost:
+            self.workers.clear()
+            return Message({}), lost.failure
+        except CandidateError as error:
+            return Message({}), Failure(error.kind, str(error))
+        except MemoryError as error:
+            return Message({}), Failure("memory", f"out of memory: {error}")
+
+    def dismiss(self) -> None:
+        """End the process there that runs candidates; another one can be had at once."""
+        self.workers.clear()
+        if self._session is None:
+            return
+        if self._session.busy:
+            self._drop()
+            return
+        try:
+            self._session.ask(Kind.RESTART)
+        except LinkError as error:
+            self._broke(error)
+
+    def close(self) -> None:
+        """End the worker there."""
+        self._drop()
+
+    def __enter__(self) -> None:
+        """Hold the machine's lease."""
+        self._held = True
+        try:
+            while True:
+                self.start()
+                try:
+                    self.session.lock(self.deadline)
+                    return
+                except LinkError as error:
+                    self._broke(error)
+        except BaseException:
+            self._held = False
+            raise
+
+    def __exit__(self, *_error: object) -> None:
+        self._held = False
+        if self._session is None:
+            return
+        if self._session.busy:
+            self._drop()
+            return
+        try:
+            self._session.unlock()
+        except LinkError as error:
+            self._broke(error)
+
+    def _connected(self) -> Session:
+        """A new session; after a break, tried again as often as that is allowed."""
+        while True:
+            try:
+                return Session(self._route)
+            except DeviceError as error:
+                if not self._in_a_row:
+                    raise
+                self._count(str(error))
+            pause = _PAUSE * 2**self._in_a_row
+            if time.monotonic() + pause >= self.deadline:
+                raise TimeUpError(f"time was up before {self._route.name} was there again")
+            time.sleep(pause)
+
+    def _broke(self, error: LinkError) -> None:
+        """Go on without the session. Raises `DeviceError` where that was too often."""
+        self._drop()
+        if not error.idle:
+            self.breaks += 1
+            self._count(str(error))
+            _log.warning("the link to %s broke (%s): connecting again", self._route.name, error)
+
+    def _count(self, why: str) -> None:
+        self._in_a_row += 1
+        if self._in_a_row >= _BREAKS:
+            raise DeviceError(
+                f"the link to {self._route.name} broke {self._in_a_row} times in a row, the last "
+                f"time: {why}; try: {self._route.trial}"
+            )
+
+    def _drop(self) -> None:
+        self.workers.clear()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
