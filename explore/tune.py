@@ -22,7 +22,7 @@ from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike
 from loopwright.measure.device import Device
-from loopwright.measure.timing import Timing
+from loopwright.measure.opening import open_device
 from loopwright.paths import new_file
 from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.base import AUTO, Transfer
@@ -39,7 +39,7 @@ def tune(  # noqa: PLR0913 - what users choose
     records: str | os.PathLike[str] | None = "tuning.db",
     seed: int = 0,
     threads: int | None = None,
-    device: Device | None = None,
+    device: Device | str | None = None,
     strategy: StrategyLike = "annealing",
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
@@ -69,7 +69,7 @@ def tune(  # noqa: PLR0913 - what users choose
     Parameters
     ----------
     workload: or one defined tensor.
-    target, threads: as for `codegen.build.build`; ignored if a device is given.
+    target, threads: as for `codegen.build.build`; ignored if a `Device` is given.
     trials, minutes: the budget; either, both (whichever ends first), or the preset `effort`:
         "quick" (256 trials or 2 minutes), "normal" (1000 or 15) or "thorough" (4000 or 120).
         "instant" measures what a global model thinks the best few, in seconds; with trials=0
@@ -77,7 +77,9 @@ def tune(  # noqa: PLR0913 - what users choose
         model's choice.
     records: path of the record store, None to keep nothing.
     seed: decides everything random; on a tabular device, the whole search.
-    device: what measures, by default this machine. One that is given is not closed.
+    device: what measures, by default this machine. One that is given is not closed. A URL names
+        another machine, which is a device for this call: "ssh://user@host[:port]",
+        "docker://container" or "adb://serial"; `target` and `threads` are then of that machine.
     strategy, model: see `Tuner`; "transfer" begins with the best config of the workload on another
         machine, if the store has records of one. "sampled" measures what a sequence model
         proposes, and so does model="policy"; with trials=0, it takes the model's first choice.
@@ -127,7 +129,8 @@ def tune(  # noqa: PLR0913 - what users choose
     )
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
-        device = device or stack.enter_context(_local(target, threads, timing, codegen))
+        if device is None or isinstance(device, str):
+            device = stack.enter_context(open_device(device, target, threads, timing, codegen))
         if workload.dims:
             if device.target.kind == "direct":
                 raise TuningError('codegen="direct" is for fixed sizes: tune workload.at(…)')
@@ -144,7 +147,7 @@ _OF_ONE = ("workload", "target", "device", "targets", "minutes")
 def _tune_both(
     workload: Workload,
     target: str | Mapping[str, Any] | Target,
-    device: Device | None,
+    device: Device | str | None,
     targets: Sequence[str],
     minutes: float | None,
     same: Mapping[str, Any],
@@ -165,16 +168,3 @@ def _tune_both(
         assert isinstance(found, Tuned)
         parts[name] = found
     return EitherTuned(parts)
-
-
-def _local(
-    target: str | Mapping[str, Any] | Target,
-    threads: int | None,
-    timing: Timing | None,
-    codegen: str,
-) -> Device:
-    from loopwright.codegen.build import by_codegen
-    from loopwright.codegen.target import resolve
-    from loopwright.measure.local import LocalDevice
-
-    return LocalDevice(by_codegen(resolve(target, threads), codegen), timing=timing)

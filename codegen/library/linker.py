@@ -64,6 +64,11 @@ class Compiler:
             return None
         return shutil.which(self.run("-print-prog-name=ld").strip())
 
+    @functools.cached_property
+    def helpers(self) -> str:
+        """The archive of functions that compiled code may call, such as AArch64's atomics."""
+        return self.run("-print-libgcc-file-name").strip()
+
 
 def _run(command: Sequence[str]) -> str:
     try:
@@ -282,6 +287,12 @@ def link(
             options += ["-z", "defs", "--as-needed"]
             compiler.run(f"-Wl,{','.join(options)}", *target, "-lm", "-pthread")
         elif compiler.linker:
-            _run([compiler.linker, *options, *target])
+            _run([compiler.linker, *options, *target, *_helpers(compiler, triple)])
         else:
-            compiler.run("-nostdlib", f"-Wl,{','.join(options)}", *target)
+            helpers = _helpers(compiler, triple)
+            compiler.run("-nostdlib", f"-Wl,{','.join(options)}", *target, *helpers)
+
+
+def _helpers(compiler: Compiler, triple: str | None) -> list[str]:
+    """Files that a fast link takes beside its objects: on x86-64 the run-time calls no helpers."""
+    return [] if architecture(triple) == "x86_64" else [compiler.helpers]

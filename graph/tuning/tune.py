@@ -41,6 +41,8 @@ from loopwright.graph.tuning.live_table import Tell, shown
 from loopwright.graph.tuning.summary import summary
 from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
 from loopwright.measure.device import Device, DeviceError, TimeUpError
+from loopwright.measure.machine import fingerprint
+from loopwright.measure.opening import open_device
 from loopwright.paths import new_file
 from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
@@ -96,7 +98,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     sparse: bool = False,
     numerics: str | Numerics = "standard",
     check: bool = True,
-    device: Device | None = None,
+    device: Device | str | None = None,
     tell: Tell | None = None,
     progress: bool | None = None,
     dims: Dims = None,
@@ -126,7 +128,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
     numerics: as for `lw.build_model`.
     check: as for `lw.build_model`, before anything is measured, and again of what is returned.
     device: what measures, by default this machine. One that is given is not closed, and the best
-        candidates are then not compared inside of the network.
+        candidates are then not compared inside of the network. A URL names another machine, as for
+        `lw.tune`; `target` and `threads` are then of that machine.
     tell: is given lines of text: one for every batch, and at the end the estimate beside a
         measured call.
     progress: whether to show on standard error how it goes; by default in a terminal and in a
@@ -137,6 +140,10 @@ def tune_model(  # noqa: PLR0913 - what users choose
     Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
     was measured, and once more at Ctrl-C while the model is compiled.
     """
+    if isinstance(device, str):
+        given = dict(locals())
+        with open_device(device, target, threads) as opened:
+            return tune_model(**given | {"device": opened})
     began = time.monotonic()  # reading counts, and so do building and checking
     budget = Budget.of_model(trials, minutes, effort)
     if progress is None:
@@ -163,7 +170,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
     built = build_work(work, machine, records, machine=measured_on, besides=unstored(found.states))
     if check:
         built = check_results(built, machine, tuned=True)
-    if say is not None and isinstance(built, TunedModel) and runs_here(machine):
+    local = measured_on in (None, fingerprint()) and runs_here(machine)
+    if say is not None and isinstance(built, TunedModel) and local:
         for line in summary(built):
             say(line)
     built = without_source(built)
@@ -230,9 +238,7 @@ def search(
     with ExitStack() as stack:
         inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
         if device is None:
-            from loopwright.measure.local import LocalDevice
-
-            device = stack.enter_context(LocalDevice(target))
+            device = stack.enter_context(open_device(None, target))
         store = stack.enter_context(RecordStore(records))
         for task in tasks:
             device.admit(task.workload)

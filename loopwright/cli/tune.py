@@ -19,6 +19,7 @@ from loopwright.cli.common.command import (
 )
 from loopwright.cli.common.options import (
     CODEGEN,
+    DEVICE,
     MINUTES,
     NUMERICS,
     RECORDS,
@@ -60,6 +61,7 @@ class _Options:
     codegen: str
     target: str
     threads: int | None
+    device: str | None
     records: Path
     output: Path | None
     plot: Path | None
@@ -124,6 +126,7 @@ class _Options:
 @CODEGEN
 @TARGET
 @THREADS
+@DEVICE
 @RECORDS
 @click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
 @click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
@@ -138,6 +141,8 @@ def tune(options: _Options) -> None:
       loopwright tune "ij,jk->ik" i=512 j=512 k=512
       loopwright tune my.py:workload
 
+    With --device another machine measures, and the library is for that one.
+
     A workload of a file may have dims (lw.dim); all its sizes then go into one library.
 
     Ctrl-C ends it with what was found, and the same command again goes on from there; when all
@@ -151,18 +156,15 @@ def tune(options: _Options) -> None:
     request = read_workload(options.what, options.settings)
     output = _output(options, request.workload.outputs[0].name)
 
-    from loopwright.codegen.build import by_codegen
-    from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget, Interrupted, TuningError
     from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
     from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
     from loopwright.explore.strategies.annealing import Schedule
-    from loopwright.measure.local import LocalDevice
+    from loopwright.measure.opening import open_device
     from loopwright.packages import optional
 
     workload = request.workload
-    machine = by_codegen(resolve(options.target, options.threads), options.codegen)
     if options.plot is not None:
         check_format(options.plot)
     elif options.report is not None:
@@ -175,29 +177,31 @@ def tune(options: _Options) -> None:
     if options.trials != 0:
         check_store(options.records)
     budget = Budget.of(options.trials, options.minutes, options.effort)
-    with watch.part("roofline"):
-        known = budget.zero_shot or bool(workload.dims)
-        peak = None if known else _peak_flops(machine)  # which takes seconds
-    how = TuneOptions(
-        records=options.records,
-        seed=options.seed,
-        strategy=options.strategy,
-        model=options.model,
-        callbacks=[display(peak)],
-        transfer=options.transfer,
-        numerics=Numerics.of(options.numerics),
-        schedule=Schedule(acquisition=options.acquisition),
-    )
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
-    if workload.dims:
-        with LocalDevice(machine, timing=timing) as device:
+    where = (options.device, options.target, options.threads)
+    with open_device(*where, timing, options.codegen) as device:
+        with watch.part("roofline"):
+            known = budget.zero_shot or bool(workload.dims) or options.device is not None
+            peak = None if known else _peak_flops(device.target)  # which takes seconds
+        how = TuneOptions(
+            records=options.records,
+            seed=options.seed,
+            strategy=options.strategy,
+            model=options.model,
+            callbacks=[display(peak)],
+            transfer=options.transfer,
+            numerics=Numerics.of(options.numerics),
+            schedule=Schedule(acquisition=options.acquisition),
+        )
+        if options.device is not None:
+            click.echo(f"on {device.name}", err=True)
+        if workload.dims:
             _tune_all_sizes(workload, device, budget, how, watch, output, options.plot)
-        return
-    try:
-        with LocalDevice(machine, timing=timing) as device:
+            return
+        try:
             tuned = search(workload, device, budget, how, watch)
-    except Interrupted as interrupted:
-        tuned = interrupted.tuned
+        except Interrupted as interrupted:
+            tuned = interrupted.tuned
     _show_result(tuned, peak, options.records)
     with watch.part("writing"):
         written = [_written(tuned, output)]
@@ -205,7 +209,7 @@ def tune(options: _Options) -> None:
         if options.plot or options.report:
             click.echo("nothing was measured, so nothing is drawn")
         options = replace(options, plot=None, report=None)
-    elif options.target == "cpu" and not budget.zero_shot:
+    elif options.target == "cpu" and options.device is None and not budget.zero_shot:
         with watch.part("other library"):
             peer = compare_peer(request, tuned)
         if peer is not None:

@@ -11,7 +11,7 @@ import click
 from loopwright.cli.common.command import Command, NewFile, check_store, library_path
 from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
-from loopwright.cli.common.options import MINUTES, SEED, TRANSFER, collect
+from loopwright.cli.common.options import DEVICE, MINUTES, SEED, TRANSFER, collect
 from loopwright.dsl.words import counted
 
 
@@ -26,6 +26,7 @@ class _Options:
     share: float | None
     seed: int
     transfer: str | None
+    device: str | None
     output: Path | None
 
 
@@ -45,6 +46,7 @@ class _Options:
 @click.option("--share", type=click.FloatRange(0, 1), help="The share of the time to tune.")
 @SEED
 @TRANSFER
+@DEVICE
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
 def tune_model(network: Network, options: _Options) -> None:
     """Find the fastest programs for NET.onnx on this machine, and export it.
@@ -56,7 +58,8 @@ def tune_model(network: Network, options: _Options) -> None:
       loopwright tune-model net.onnx --shape x=1,3,224,224 --share 0.9
       loopwright tune-model net.onnx --dim seq=1:512
 
-    Ctrl-C ends it with what was found, and the same command again goes on from there.
+    With --device another machine measures, and the library is for that one. Ctrl-C ends it with
+    what was found, and the same command again goes on from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     if options.tasks is not None and options.share is not None:
         raise click.UsageError("--tasks and --share both choose tasks: give one of them")
@@ -65,47 +68,49 @@ def tune_model(network: Network, options: _Options) -> None:
 
     began = time.monotonic()  # all counts, from here on
 
-    from loopwright.codegen.target import resolve
     from loopwright.explore.budget import Budget
-    from loopwright.graph.compile.build import check_results
+    from loopwright.graph.compile.build import check_results, runs_here
     from loopwright.graph.compile.model import TunedModel
     from loopwright.graph.tuning.live_table import shown
     from loopwright.graph.tuning.summary import summary
     from loopwright.graph.tuning.tune import SearchOptions, search, unstored
+    from loopwright.measure.opening import open_device
 
     if network.dims:
         _tune_open(network, options, output)
         return
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
-    target = resolve("cpu", network.threads)
-    work = network.imported(target)
-    count = len(work.tasks)
-    only = list(range(count))
-    if options.tasks is not None:
-        only = _chosen(options.tasks, count)
-    elif options.share is not None:
-        only = largest(network.compiled(work, target), options.share)
-    for note in work.notes():
-        click.echo(note, err=True)
-    click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
-    with shown() as (tell, watch):
-        how = SearchOptions(
-            seed=options.seed,
-            only=only,
-            transfer=options.transfer,
-            tell=tell,
-            watch=watch,
-            began=began,
-        )
-        found = search(work, target, budget, network.records, how)
-    built = network.compiled(work, target, unstored(found.states))
+    with open_device(options.device, "cpu", network.threads) as device:
+        target, machine = device.target, device.fingerprint()
+        work = network.imported(target)
+        count = len(work.tasks)
+        only = list(range(count))
+        if options.tasks is not None:
+            only = _chosen(options.tasks, count)
+        elif options.share is not None:
+            only = largest(network.compiled(work, target, machine=machine), options.share)
+        for note in work.notes():
+            click.echo(note, err=True)
+        click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
+        with shown() as (tell, watch):
+            how = SearchOptions(
+                seed=options.seed,
+                only=only,
+                transfer=options.transfer,
+                device=None if options.device is None else device,
+                tell=tell,
+                watch=watch,
+                began=began,
+            )
+            found = search(work, target, budget, network.records, how)
+    built = network.compiled(work, target, unstored(found.states), machine)
     if network.check:
         checked = check_results(built, target, tuned=True)
         assert isinstance(checked, TunedModel)
         built = checked
     path = built.export(output)
     show_tasks(built)
-    for line in summary(built):
+    for line in summary(built) if options.device is None and runs_here(target) else ():
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 
@@ -133,6 +138,7 @@ def _tune_open(network: Network, options: _Options, output: Path) -> None:
         numerics=network.numerics,
         check=network.check,
         progress=True,
+        device=options.device,
         dims=network.bounds,
     )
     assert isinstance(built, OpenModel), "there are dims"

@@ -143,13 +143,20 @@ class Network:
         return work
 
     def compiled(
-        self, work: Work, target: Target, besides: Mapping[str, Record] | None = None
+        self,
+        work: Work,
+        target: Target,
+        besides: Mapping[str, Record] | None = None,
+        machine: Mapping[str, str] | None = None,
     ) -> TunedModel:
-        """The tasks compiled by the records there are, and those `besides`."""
+        """The tasks compiled by the records there are, and those `besides`, for a machine of that
+        fingerprint or, by default, this one."""
         from loopwright.graph.compile.build import build_work
         from loopwright.graph.compile.model import TunedModel
 
-        made = build_work(work, target, self.store, name=self.path.stem, besides=besides)
+        made = build_work(
+            work, target, self.store, name=self.path.stem, besides=besides, machine=machine
+        )
         assert isinstance(made, TunedModel)  # as of all ONNX files
         return made
 

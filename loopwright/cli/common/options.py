@@ -41,6 +41,11 @@ TARGET = click.option(
     show_default=True,
     help="What programs run on: this machine's processor, or its GPU.",
 )
+DEVICE = click.option(
+    "--device",
+    metavar="URL",
+    help="Another machine to measure on: ssh://user@host[:port], docker://container, adb://serial.",
+)
 MINUTES = click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), help="Time to take at most."
 )

@@ -1,0 +1,32 @@
+"""`open_device`: from what a user gives to the device that measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loopwright.measure.device import Device, DeviceError
+from loopwright.measure.timing import Timing
+from loopwright.schedule.target import Target
+
+
+def open_device(
+    url: str | None,
+    target: str | Mapping[str, Any] | Target = "cpu",
+    threads: int | None = None,
+    timing: Timing | None = None,
+    codegen: str = "llvm",
+) -> Device:
+    """The machine that a URL names, or this one if None. See `RemoteDevice` and `LocalDevice`,
+    also for what they raise. Direct code is measured here alone: `DeviceError` elsewhere."""
+    if url is None:
+        from loopwright.codegen.build import by_codegen
+        from loopwright.codegen.target import resolve
+        from loopwright.measure.local import LocalDevice
+
+        return LocalDevice(by_codegen(resolve(target, threads), codegen), timing=timing)
+    if codegen != "llvm":
+        raise DeviceError(f'codegen="{codegen}" is measured on this machine: leave out the device')
+    from loopwright.measure.remote.device import RemoteDevice
+
+    return RemoteDevice(url, target, threads, timing=timing)
