@@ -29,7 +29,7 @@ VARIABLE = "LOOPWRIGHT_LEASE"
 """Environment variable with the path of the lease; by default it is in /tmp."""
 
 BOUND = 900.0
-"""Seconds that a tuner waits for a machine at most: others hold it for a few candidates at once."""
+"""Seconds that a tuner waits for a machine at most: others hold it for moments."""
 
 _PATH = "/tmp/loopwright.lease"
 _LOOK = 0.01  # seconds between two tries

@@ -20,15 +20,19 @@ _SAY = "printf '\\n%s%s %s\\n' LOOP WRIGHT"  # not the mark itself, should a ter
 
 # A folder of the user's own, where programs may be kept: there may be no home.
 _FIND = """\
-for d in "$XDG_CACHE_HOME" "$HOME/.cache" "/data/local/tmp" "${{TMPDIR:-/tmp}}/$(id -u)"; do \
-case "$d" in /?*) ;; *) continue ;; esac; d="$d/loopwright"; \
+for d in "${{XDG_CACHE_HOME:+$XDG_CACHE_HOME/loopwright}}" "${{HOME:+$HOME/.cache/loopwright}}" \
+/data/local/tmp/loopwright "${{TMPDIR:-/tmp}}/loopwright-$(id -u)"; do \
+case "$d" in /?*) ;; *) continue ;; esac; \
 (umask 077; mkdir -p "$d") 2>/dev/null && [ -O "$d" ] && [ -w "$d" ] && break; d=; done; \
 f="$d/worker-{name}"; \
 if [ -z "$d" ]; then {say} NOWHERE; elif [ -x "$f" ]; then {say} THERE; else {say} MISSING; fi
 """
+# Workers of other versions go when they were not renewed for a month.
 _KEEP = """\
-{say} READY; head -c {size} >"$f.$$" && [ "$(wc -c <"$f.$$")" -eq {size} ] && chmod 700 "$f.$$" \
-&& mv -f "$f.$$" "$f" && {say} KEPT || {{ rm -f "$f.$$"; {say} FAILED; }}
+{say} READY; if head -c {size} >"$f.$$" && [ "$(wc -c <"$f.$$")" -eq {size} ] && \
+chmod 700 "$f.$$" && mv -f "$f.$$" "$f"; then {say} KEPT; \
+find "$d" -name 'worker-*' -mtime +30 -exec rm -f {{}} + 2>/dev/null; \
+else rm -f "$f.$$"; {say} FAILED; fi
 """
 
 

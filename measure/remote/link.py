@@ -101,7 +101,8 @@ class Link:
                 reason = f"the link to {self._route.name} broke: {error}"
                 message, failure = Message({}), Failure("crash", reason)
             else:
-                self._in_a_row = 0
+                if job.message.header["do"] not in _AGAIN:
+                    self._in_a_row = 0
             hand.answers += 1
             if hand.answers >= _ANSWERS:
                 self.dismiss()

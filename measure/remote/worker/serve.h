@@ -184,7 +184,7 @@ static void load(uint32_t slot, const char *data, size_t length) {
   c->pointers = calloc(arguments + 1, sizeof *c->pointers);
   if (!c->buffers || !c->memory || !c->parameters || !c->pointers ||
       !make_buffers(c, data + sizeof asked))
-    return answer(DONE, LW_OUT_OF_MEMORY, NULL, 0);
+    return answer(DONE, LW_OUT_OF_MEMORY, NULL, 0); /* an input may be too large, too */
   if (!open_library(c, &asked)) return;
   static argument given[2 * LW_MAX_ARGUMENTS];
   memcpy(given, data + sizeof asked + asked.buffers * sizeof(buffer), arguments * sizeof *given);

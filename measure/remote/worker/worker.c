@@ -231,7 +231,8 @@ static void become_child(int requests, int replies) {
   limit_to(RLIMIT_AS, memory_bytes() / 4 * 3);
   limit_to(RLIMIT_FSIZE, MOST_WRITTEN);
   limit_to(RLIMIT_CORE, 0);
-  signal(SIGTERM, SIG_DFL), signal(SIGHUP, SIG_DFL), signal(SIGINT, SIG_DFL);
+  static const int caught[] = {SIGTERM, SIGHUP, SIGINT, SIGPIPE, SIGXFSZ};
+  for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) signal(caught[i], SIG_DFL);
   serve(folder, requests, replies);
   _exit(0);
 }
@@ -334,7 +335,7 @@ static void answer_frame(const header *h) {
 int main(int count, char **words) {
   header h;
   make_crc_table();
-  signal(SIGPIPE, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN), signal(SIGXFSZ, SIG_IGN);
   signal(SIGTERM, on_signal), signal(SIGHUP, on_signal), signal(SIGINT, on_signal);
   fcntl(1, F_SETFL, fcntl(1, F_GETFL) | O_NONBLOCK);
   if (count != 2 || !make_folder(words[1])) {
