@@ -10,7 +10,6 @@ before those who wait.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import getpass
 import logging
@@ -134,19 +133,21 @@ def _opened(path: str) -> int:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     for _ in range(3):  # another process may make it meanwhile
         try:
-            return os.open(path, flags)  # a file of another user's in /tmp must be there already
-        except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):
-                file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-                os.fchmod(file, 0o666)
-                return file
+            # One of another user's in /tmp may be opened, but not with O_CREAT.
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(path, flags)
+            file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(file, 0o666)
+            return file
+        except FileExistsError:
+            continue
         except OSError as error:
-            raise _unopened(path, error) from error
-    raise _unopened(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+            raise _unopened(path, error.strerror) from error
+    raise _unopened(path, "it comes and goes")
 
 
-def _unopened(path: str, error: OSError) -> DeviceError:
+def _unopened(path: str, why: str) -> DeviceError:
     return DeviceError(
-        f"{path}: the lease of this machine cannot be opened ({error.strerror}); set {VARIABLE} "
-        "to a file that can be written"
+        f"{path}: the lease of this machine cannot be opened ({why}); set {VARIABLE} to a file "
+        "that can be written"
     )

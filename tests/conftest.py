@@ -47,6 +47,7 @@ _PRESENT: dict[str, Callable[[], bool]] = {
     "nvcc": lambda: _programs("nvcc"),
     "opencl": lambda: _modules("pyopencl") and bool(glob.glob("/etc/OpenCL/vendors/*.icd")),
     "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+    "sshd": lambda: _programs("ssh", "ssh-keygen") and os.path.exists("/usr/sbin/sshd"),
     "torch": lambda: _modules("torch"),
     "onnx": lambda: _modules("onnx", "onnxruntime"),
 }

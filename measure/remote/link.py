@@ -1,7 +1,7 @@
 """A link to another machine: what a `Runner` asks in place of a pool of workers here.
 
-A stream that breaks is one failure of what was being done. The link connects again, a bounded
-number of times in a row, and the candidate gets its second try as after any crash.
+A stream that breaks is one failure of what was being done. The link connects again, and the
+candidate gets its second try as after any crash. Too many breaks among few answers are an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from loopwright.measure.workers.bench import Bench
 from loopwright.measure.workers.messages import CandidateError, Message
 from loopwright.measure.workers.process import Job, Reply
 
-_BREAKS = 4  # in a row, without an answer between
+_BREAKS = 4  # that end it, among so many answers:
+_AMONG = 200  # about what ten candidates take
 _PAUSE = 0.5  # seconds before a second try to connect; each later one takes twice as long
 _ANSWERS = 20_000  # of the process that runs candidates, before it is replaced
 _AGAIN = ("data", "clear")  # operations that no candidate has a part in
@@ -52,8 +53,9 @@ class Link:
         self.workers: list[Hand] = []
         self._route = route
         self._session: Session | None = None
-        self._in_a_row = 0
-        self._held = False
+        self._answers = 0
+        self._recent: list[int] = []  # after how many answers the last breaks came
+        self._held = self._reached = False
         self._processor = RemoteProcessor(self)
         self._operations = Bench(self._processor).operations()
 
@@ -101,8 +103,7 @@ class Link:
                 reason = f"the link to {self._route.name} broke: {error}"
                 message, failure = Message({}), Failure("crash", reason)
             else:
-                if job.message.header["do"] not in _AGAIN:
-                    self._in_a_row = 0
+                self._answers += 1
             hand.answers += 1
             if hand.answers >= _ANSWERS:
                 self.dismiss()
@@ -165,15 +166,18 @@ class Link:
             self._broke(error)
 
     def _connected(self) -> Session:
-        """A new session; after a break, tried again as often as that is allowed."""
+        """A new session; where there was one before, tried as often as that is allowed."""
         while True:
             try:
-                return Session(self._route)
+                session = Session(self._route)
             except DeviceError as error:
-                if not self._in_a_row:
+                if not self._reached:
                     raise
                 self._count(str(error))
-            pause = _PAUSE * 2**self._in_a_row
+            else:
+                self._reached = True
+                return session
+            pause = _PAUSE * 2 ** len(self._recent)
             if time.monotonic() + pause >= self.deadline:
                 raise TimeUpError(f"time was up before {self._route.name} was there again")
             time.sleep(pause)
@@ -187,11 +191,11 @@ class Link:
             _log.warning("the link to %s broke (%s): connecting again", self._route.name, error)
 
     def _count(self, why: str) -> None:
-        self._in_a_row += 1
-        if self._in_a_row >= _BREAKS:
+        self._recent = [n for n in self._recent if n > self._answers - _AMONG] + [self._answers]
+        if len(self._recent) >= _BREAKS:
             raise DeviceError(
-                f"the link to {self._route.name} broke {self._in_a_row} times in a row, the last "
-                f"time: {why}; try: {self._route.trial}"
+                f"the link to {self._route.name} broke {_BREAKS} times within {_AMONG} answers, "
+                f"the last time: {why}; try: {self._route.trial}"
             )
 
     def _drop(self) -> None:

@@ -22,6 +22,7 @@ _SSH_OPTIONS = (
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
 _FORMS = '"ssh://user@host[:port]", "docker://container" or "adb://serial"'
+_SSH_HOST = re.compile(r"(?:([^@:]+)@)?(\[[0-9A-Za-z:.%]+\]|[^@:\[-][^@:]*)(?::(\d{1,5}))?")
 _WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:@%+-]*")
 
 
@@ -59,7 +60,7 @@ def route(url: str) -> Route:
 
 
 def _ssh(url: str, rest: str) -> tuple[str, ...]:
-    found = re.fullmatch(r"(?:([^@:]+)@)?(\[[0-9A-Fa-f:.%]+\]|[^@:]+)(?::(\d{1,5}))?", rest)
+    found = _SSH_HOST.fullmatch(rest)
     if found is None:
         raise DeviceError(f"device {url!r}: give ssh://user@host or ssh://user@host:port")
     user, host, port = found.groups()

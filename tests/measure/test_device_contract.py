@@ -15,12 +15,14 @@ from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
 from loopwright.measure.device import Device, Failure, Measurement
 from loopwright.measure.local import LocalDevice
+from loopwright.measure.remote.device import RemoteDevice
 from loopwright.measure.tabular import load_brute_forced
 from loopwright.measure.timing import Timing
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.tree.verifier import legal
+from tests.measure.remote import links
 from tests.sketches import direct
 
 TABLE = """tile,unroll,time_ms
@@ -35,6 +37,13 @@ TABLE = """tile,unroll,time_ms
 def local(folder) -> tuple[Device, Space]:
     product = workload(ops.matmul(tensor("A", (24, 17)), tensor("B", (17, 40), constant=True)))
     device = LocalDevice("cpu", 2, timing=Timing(cap=0.02), build_workers=1)
+    return device, space(product, device.target)
+
+
+def remote(folder) -> tuple[Device, Space]:
+    product = workload(ops.matmul(tensor("A", (24, 17)), tensor("B", (17, 40), constant=True)))
+    way = links.loopback(folder)
+    device = RemoteDevice(way, "cpu", 2, timing=Timing(cap=0.02), build_workers=1)
     return device, space(product, device.target)
 
 
@@ -54,6 +63,7 @@ def replayed(folder) -> tuple[Device, Space]:
 opencl, cuda = functools.partial(gpu, "opencl"), functools.partial(gpu, "cuda")
 DEVICES = [
     local,
+    remote,
     replayed,
     pytest.param(opencl, marks=pytest.mark.opencl, id="opencl"),
     pytest.param(cuda, marks=pytest.mark.cuda, id="cuda"),
@@ -176,7 +186,7 @@ def test_a_failure_survives_the_way_through_json():
 
 
 def test_a_closed_device_can_be_closed_again(tmp_path):
-    for make in (local, replayed):
+    for make in (local, remote, replayed):
         device, _ = make(tmp_path)
         device.close()
         device.close()
