@@ -142,7 +142,7 @@ def _opened(path: str) -> int:
         except FileExistsError:
             continue
         except OSError as error:
-            raise _unopened(path, error.strerror) from error
+            raise _unopened(path, str(error.strerror)) from error
     raise _unopened(path, "it comes and goes")
 
 

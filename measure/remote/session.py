@@ -74,7 +74,7 @@ class Session:
     def ask(
         self,
         kind: Kind,
-        payload: Bytes = b"",
+        payload: bytes = b"",
         *,
         value: int = 0,
         limit: float = 0.0,
@@ -85,7 +85,7 @@ class Session:
         Raises `LinkError`, and `DeviceError` where the other machine cannot go on, as with a full
         disk.
         """
-        return self._answered([encode(kind, payload, value, limit), payload], limit, most)
+        return self._answered([encode(kind, payload, value, limit) + payload], limit, most)
 
     def has(self, name: bytes) -> bool:
         """Return whether what has that name is there."""

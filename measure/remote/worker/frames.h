@@ -92,12 +92,22 @@ static int write_whole(int fd, const void *data, size_t length, int ms) {
   return 1;
 }
 
+/* A header with its payload, in one go where that is short: so whoever reads wakes once. */
+static int write_both(int fd, const header *h, const void *data, size_t length, int ms) {
+  char both[sizeof *h + 1024];
+  if (length > 1024)
+    return write_whole(fd, h, sizeof *h, ms) && write_whole(fd, data, length, ms);
+  memcpy(both, h, sizeof *h);
+  if (length) memcpy(both + sizeof *h, data, length);
+  return write_whole(fd, both, sizeof *h + length, ms);
+}
+
 static int write_frame(int fd, uint32_t kind, uint32_t value, const void *data, size_t length,
                        int ms) {
   header h = {.magic = MAGIC, .kind = kind, .value = value, .length = length};
   h.payload_crc = crc_of(0, data, length);
   h.crc = crc_of(0, &h, offsetof(header, crc));
-  return write_whole(fd, &h, sizeof h, ms) && write_whole(fd, data, length, ms);
+  return write_both(fd, &h, data, length, ms);
 }
 
 static int is_header(const header *h) {

@@ -283,21 +283,21 @@ static void relay(void) {
     kill(child.pid, SIGKILL);
     return tell_end(DIED);
   }
-  if (!write_whole(1, &h, sizeof h, WRITING_MS)) finish(1);
-  for (uint64_t left = h.length; left;) {
-    ssize_t n = read(child.replies, chunk, left < CHUNK ? (size_t)left : CHUNK);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0 || !write_whole(1, chunk, (size_t)n, WRITING_MS)) finish(1);
-    left -= (uint64_t)n;
+  size_t n = h.length < CHUNK ? (size_t)h.length : CHUNK;
+  if (!read_whole(child.replies, chunk, n, LATER)) return tell_end(DIED);
+  if (!write_both(1, &h, chunk, n, WRITING_MS)) finish(1);
+  for (uint64_t left = h.length - n; left; left -= n) {
+    n = left < CHUNK ? (size_t)left : CHUNK;
+    /* A frame that is begun cannot be taken back. */
+    if (!read_whole(child.replies, chunk, n, LATER) || !write_whole(1, chunk, n, WRITING_MS))
+      finish(1);
   }
 }
 
 static void ask(const header *h, const char *data) {
   if (!child.pid && !start_child()) return fault("no process can be started");
   if (lseek(child.printed, 0, SEEK_END) > CHUNK && ftruncate(child.printed, 0)) errno = 0;
-  if (!write_whole(child.requests, h, sizeof *h, -1) ||
-      !write_whole(child.requests, data, (size_t)h->length, -1))
-    return tell_end(DIED);
+  if (!write_both(child.requests, h, data, (size_t)h->length, -1)) return tell_end(DIED);
   int64_t limit = now_ms() + h->limit, beat = now_ms() + BEAT_MS;
   for (;;) {
     int64_t first = limit < beat ? limit : beat, left = first - now_ms();
