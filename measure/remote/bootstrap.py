@@ -18,6 +18,11 @@ from loopwright.measure.remote.stream import STALL, Stream
 _MARK = b"LOOPWRIGHT "
 _SAY = "printf '\\n%s%s %s\\n' LOOP WRIGHT"  # not the mark itself, should a terminal echo it
 
+# Android is Linux with another C library.
+_WHAT = (
+    f'case "$(uname -o 2>/dev/null)" in Android) s=Android ;; *) s=$(uname -s) ;; esac; '
+    f'{_SAY} "$s $(uname -m)"\n'
+)
 # A folder of the user's own, where programs may be kept: there may be no home.
 _FIND = """\
 for d in "${{XDG_CACHE_HOME:+$XDG_CACHE_HOME/loopwright}}" "${{HOME:+$HOME/.cache/loopwright}}" \
@@ -58,11 +63,11 @@ def start(route: Route) -> Stream:
 
 
 def _dialog(route: Route, stream: Stream) -> None:
-    system, _, architecture = _asked(stream, f'{_SAY} "$(uname -s) $(uname -m)"\n').partition(" ")
+    system, _, architecture = _asked(stream, _WHAT).partition(" ")
     if system != "Linux" or architecture not in ARCHITECTURES:
         raise DeviceError(
             f"{route.name} is {system or 'nothing known'} on {architecture or 'nothing known'}; "
-            f"workers are made for Linux on {' and '.join(ARCHITECTURES)}"
+            f"workers are made for Linux with glibc, on {' and '.join(ARCHITECTURES)}"
         )
     program = worker_program(architecture)
     found = _asked(stream, _FIND.format(name=program.sha256[:32], say=_SAY))

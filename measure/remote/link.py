@@ -26,7 +26,6 @@ _BREAKS = 4  # that end it, among so many answers:
 _AMONG = 200  # about what ten candidates take
 _PAUSE = 0.5  # seconds before a second try to connect; each later one takes twice as long
 _ANSWERS = 20_000  # of the process that runs candidates, before it is replaced
-_AGAIN = ("data", "clear")  # operations that no candidate has a part in
 _log = logging.getLogger(__name__)
 
 
@@ -90,26 +89,31 @@ class Link:
         return [self._reply(job) for job in jobs]
 
     def _reply(self, job: Job) -> Reply:
-        began = time.monotonic()
+        began, what = time.monotonic(), job.message.header["do"]
         while True:
-            self.start()
-            hand = self.workers[0]
+            if what == "data":  # all else is asked of the worker that has the data
+                self.start()
             try:
                 message, failure = self._carried_out(job)
+                self._answers += 1
             except LinkError as error:
                 self._broke(error)
-                if job.message.header["do"] in _AGAIN:
+                if what == "data":
                     continue
-                reason = f"the link to {self._route.name} broke: {error}"
-                message, failure = Message({}), Failure("crash", reason)
-            else:
-                self._answers += 1
-            hand.answers += 1
-            if hand.answers >= _ANSWERS:
-                self.dismiss()
+                message, failure = Message({}), None
+                if what != "clear":  # which no candidate has a part in
+                    reason = f"the link to {self._route.name} broke: {error}"
+                    failure = Failure("crash", reason)
+            for hand in self.workers:
+                hand.answers += 1
+                if hand.answers >= _ANSWERS:
+                    self.dismiss()
+                    break
             return Reply(message, failure, time.monotonic() - began)
 
     def _carried_out(self, job: Job) -> tuple[Message, Failure | None]:
+        if not self.workers or self._session is None:
+            raise LinkError("it broke before")
         self._processor.start_job(job.timeout)
         try:
             return self._operations[job.message.header["do"]](job.message), None

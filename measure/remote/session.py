@@ -45,7 +45,8 @@ class Session:
         except LinkError as error:
             self.close()
             raise DeviceError(
-                f"{route.name}: the worker there does not answer ({error}); try: {route.trial}"
+                f"{route.name}: the worker does not answer there ({error}); it needs glibc of "
+                f"version 2.17 or newer; try: {route.trial}"
             ) from error
         except BaseException:
             self.close()

@@ -17,6 +17,7 @@
 #include "facts.h"
 #include "lease.h"
 #include "serve.h"
+#include "start.h"
 
 #define IDLE_MS 120000    /* silence of the tuner after which the worker ends … */
 #define HOLDING_MS 60000  /* … while it holds the lease */
@@ -332,7 +333,7 @@ static void answer_frame(const header *h) {
   }
 }
 
-int main(int count, char **words) {
+__attribute__((used)) int main(int count, char **words) {
   header h;
   make_crc_table();
   signal(SIGPIPE, SIG_IGN), signal(SIGXFSZ, SIG_IGN);

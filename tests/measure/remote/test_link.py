@@ -216,6 +216,8 @@ def test_a_machine_of_another_kind_is_refused(folder):
     uname.chmod(0o755)
     said = refused(folder, f"PATH={folder}:$PATH exec sh")
     assert "Linux on riscv64" in said
+    uname.write_text("#!/bin/sh\ncase $1 in -m) echo aarch64;; -o) echo Android;; esac\n")
+    assert "is Android on aarch64" in refused(folder, f"PATH={folder}:$PATH exec sh")
     assert "x86_64 and aarch64" in said
 
 
