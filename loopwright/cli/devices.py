@@ -8,18 +8,22 @@ from loopwright.cli.common.command import Command, show_details
 
 
 @click.command(cls=Command)
+@click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--check", is_flag=True, help="Build, run and verify a trivial program on each.")
-def devices(check: bool) -> None:
-    """List the devices that can measure here, GPUs among them."""
+def devices(urls: tuple[str, ...], check: bool) -> None:
+    """List the devices that can measure here, GPUs among them, or the machines at URLs:
+    ssh://user@host[:port], docker://container, adb://serial."""
     from loopwright.dsl.errors import LoopwrightError
-    from loopwright.measure.local import LocalDevice
+    from loopwright.measure.opening import open_device
 
     failed = False
-    for target in ("cpu", "cuda", "opencl"):
+    here = [(target, None, target) for target in ("cpu", "cuda", "opencl")]
+    for name, url, target in [(url, url, "cpu") for url in urls] or here:
         try:
-            device = LocalDevice(target)
+            device = open_device(url, target)
         except LoopwrightError as error:
-            show_details((f"no {target}", str(error)))
+            show_details((f"no {name}", str(error)))
+            failed |= url is not None
             continue
         with device:
             details = {"target": str(device.target), "threads": str(device.target.threads)}
