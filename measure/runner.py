@@ -327,8 +327,10 @@ class Runner:
         """A sample of `length` seconds of a candidate, or its first call, and whether the worker
         had served no other one; it is loaded first where it is not, and checked if it never was.
         """
-        fresh = self._ready(data)
-        if number not in self._loaded:
+        while True:  # a worker that is worn may be replaced as soon as it has loaded this
+            fresh = self._ready(data)
+            if number in self._loaded:
+                break
             if one.first is None:
                 one.started = time.time()
             asked = {

@@ -72,8 +72,6 @@ class Link:
 
     def start(self) -> None:
         """Make ready for running. Raises `DeviceError`."""
-        if self._session is not None and not self._session.alive():
-            self._drop()
         while not self.workers:
             session = self.session
             try:

@@ -65,13 +65,6 @@ class Session:
         """Return whether a question was left before its answer: then no other can be asked."""
         return self._busy
 
-    def alive(self) -> bool:
-        """Return whether the stream is open, and nothing came that nobody asked for."""
-        try:
-            return not self._stream.read(1, 0.0)
-        except LinkError:
-            return False
-
     def ask(
         self,
         kind: Kind,
