@@ -54,6 +54,7 @@ class Workers:
 
     def __init__(self):
         self.workers, self.hired, self.sampled, self.lengths = [], 0, [], set()
+        self.most = math.inf  # answers of one worker
 
     def start(self):
         if not self.workers:
@@ -64,7 +65,11 @@ class Workers:
         asked = [job.message.header for job in jobs]
         self.sampled += [a["slot"] for a in asked if a["do"] == "sample"]
         self.lengths |= {a["length"] for a in asked if a["do"] == "sample"}
-        return [self.workers[0].answer(job.message) for job in jobs]
+        replies = [self.workers[0].answer(job.message) for job in jobs]
+        if self.workers[0].answers >= self.most:
+            self.dismiss()
+            self.start()
+        return replies
 
     def dismiss(self):
         self.workers.clear()
@@ -111,6 +116,14 @@ def test_workers_that_are_lost_again_and_again_end_the_sampling(workers, data):
     assert [one.failure for one in taken] == [None, None, None]
     assert all(one.times for one in taken)
     assert workers.hired < 30
+
+
+@pytest.mark.parametrize("most", [4, 5, 7])
+def test_workers_that_are_worn_are_replaced_at_any_moment(workers, data, most):
+    workers.most = most
+    candidates = [Built(b"one", faults.SIGNATURE.to_json(), None, 0.0)] * 3
+    samples = Runner(workers).compare(data, candidates, Timing(), 5).samples
+    assert samples == ((1e-3,) * 5,) * 3
 
 
 def test_samples_are_taken_in_turns_back_and_forth(workers, data):
