@@ -59,6 +59,11 @@ def tune_open(
     each as often as it matters; what the watch shows is used of the budget already."""
     if isinstance(device, TabularDevice) or device.target.gpu is not None:
         raise TuningError("a workload with dims is tuned on this machine's processor")
+    if not device.here:
+        raise TuningError(
+            f"the programs of a workload with dims are timed as one library, which {device.name} "
+            "cannot do: tune workload.at(…) there, or all of it on this machine"
+        )
     return _OpenTuning(workload, device, budget, options, sizes, watch or Stopwatch()).run()
 
 

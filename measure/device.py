@@ -122,6 +122,8 @@ class Device(ABC):
     name: str
     cache: str = "warm"
     """Cache state of its measurements."""
+    here = True
+    """Whether it is this machine, so that whole libraries can be timed in this process, too."""
 
     def target_of(self, workload: Workload, config: Config) -> Target:
         """Target to build a config for: that of the faster code where `compare` measured two."""

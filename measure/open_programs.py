@@ -11,7 +11,8 @@ import numpy as np
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.workload import Workload
-from loopwright.measure.timing import Timer, Timing, in_rounds, typical
+from loopwright.measure.lease import MachineLease
+from loopwright.measure.timing import Repeatable, Timer, Timing, in_rounds, typical
 
 _NEAR = 1.25  # times the least: programs that are slower at a size are not measured again there
 _ROUNDS = 3
@@ -37,16 +38,22 @@ def program_seconds(
         ]
         fixed = workload.at(**each)
         data = dict(zip((t.name for t in fixed.inputs), random_inputs(fixed, rng), strict=True))
-        timers = []
+        calls = []
         for k in able:
             one = library._at(each, k)
             one = one.bind(**{name: data[name] for name in library.signature.constants})
-            call = one.prepare_call(*(data[p.name] for p in one.inputs))
-            timers.append(Timer(call, _TIMING))
-            seconds[k, n] = timers[-1].least
-        if not able:
-            continue
-        near = [t for t in timers if t.least < _NEAR * min(t.least for t in timers)]
-        for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
-            seconds[able[timers.index(timer)], n] = typical(samples)
+            calls.append(one.prepare_call(*(data[p.name] for p in one.inputs)))
+        if able:
+            with MachineLease():
+                seconds[able, n] = _seconds(calls)
     return seconds
+
+
+def _seconds(calls: Sequence[Repeatable]) -> list[float]:
+    """Seconds of each of some calls, beside each other."""
+    timers = [Timer(call, _TIMING) for call in calls]
+    found = [timer.least for timer in timers]
+    near = [t for t in timers if t.least < _NEAR * min(found)]
+    for timer, samples in zip(near, in_rounds(near, _ROUNDS, _TIMING), strict=True):
+        found[timers.index(timer)] = typical(samples)
+    return found

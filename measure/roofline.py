@@ -20,6 +20,7 @@ from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
+from loopwright.measure.lease import MachineLease
 from loopwright.measure.machine import last_level_caches, memory_share, one_per_core
 from loopwright.measure.timing import Timer, Timing
 from loopwright.schedule.target import Target
@@ -140,4 +141,5 @@ def on_ones(library: Library) -> Call:
 def best_seconds(call: Call) -> float:
     """Seconds of the fastest sample."""
     call()  # the pages of new arrays come with their first use
-    return min(Timer(call, _TIMING).run())
+    with MachineLease():
+        return min(Timer(call, _TIMING).run())

@@ -20,6 +20,7 @@ from loopwright.graph.tasks import Work
 from loopwright.graph.tuning.candidates import Compared, Samples, chosen, expected
 from loopwright.graph.tuning.network_ab import SPARED, compare_networks, rounds, too_large
 from loopwright.measure.device import Measurement
+from loopwright.measure.lease import MachineLease
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.record import NETWORK
@@ -65,7 +66,8 @@ def compare_in_situ(
     for number in rounds(begin + seconds / 2, all_of_it) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
-            times = model.step_seconds(calls)
+            with MachineLease():
+                times = model.step_seconds(calls)
             for t in tasks:
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 taken[t.key].setdefault(configs[t.key], []).append(mean)

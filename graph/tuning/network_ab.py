@@ -35,6 +35,7 @@ from loopwright.graph.tuning.candidates import (
     thread_local,
     weights,
 )
+from loopwright.measure.lease import MachineLease
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
@@ -158,8 +159,9 @@ def _compare(
             built.append(change)
     calls: list[list[float]] = [[] for _ in models]
     for _ in rounds(end, all_of_it):
-        for model, taken in zip(models, calls):
-            taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
+        with MachineLease():
+            for model, taken in zip(models, calls):
+                taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))
     before = calls[0][SPARED:]
     gains: list[tuple[float, Change]] = []
     for change, taken in zip(built[1:], calls[1:], strict=True):

@@ -34,6 +34,7 @@ class RemoteDevice(ProgramDevice):
     """
 
     needs = "a working TVM and the C compiler of its target here"
+    here = False
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.dsl.errors import TargetError
 from loopwright.dsl.oracle import tolerance
+from loopwright.explore.budget import TuningError
 from loopwright.measure.builder import Task
 from loopwright.measure.device import DeviceError
 from loopwright.measure.machine import fingerprint
@@ -223,6 +224,10 @@ def test_a_board_of_another_architecture_end_to_end(tmp_path):
         assert tuned.target == device.target
         assert not tuned.failures
         assert device.verify(product(), tuned.config) is None
+        n = lw.dim("n", 1, 64)
+        many = lw.workload(lw.ops.relu(lw.tensor("x", (n,))))
+        with pytest.raises(TuningError, match=r"cannot do: tune workload.at"):
+            lw.tune(many, device=device, records=None)
     path = tuned.library.export(tmp_path / "product.so")
     assert path.read_bytes()[18:20] == b"\xb7\x00", "ELF's number of AArch64"
 

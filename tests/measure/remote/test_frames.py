@@ -105,12 +105,15 @@ def test_the_worker_is_small_and_needs_an_old_c_library_alone(family, tmp_path):
     path = tmp_path / "worker"
     path.write_bytes(program.code)
     readelf = compiler.run("-print-prog-name=readelf").strip()
-    said = subprocess.run([readelf, "-d", path], capture_output=True, text=True, check=True).stdout
-    needed = {line.split("[")[1].rstrip("]") for line in said.splitlines() if "NEEDED" in line}
-    assert needed <= {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
-    said = subprocess.run([readelf, "-V", path], capture_output=True, text=True, check=True).stdout
+    command = [readelf, "-W", "-d", "-V", "--dyn-syms", path]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", said))
+    assert needed == {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
     versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", said)}
     assert max(versions) <= (2, 17), "boards have old systems"
+    asked = set(re.findall(r" UND (\w+)", said))
+    assert "dlopen" in asked
+    assert not asked & {"socket", "bind", "listen", "accept", "connect"}, "no port is opened"
 
 
 class Fuzzed:
