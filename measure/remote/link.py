@@ -55,6 +55,7 @@ class Link:
         self._answers = 0
         self._recent: list[int] = []  # after how many answers the last breaks came
         self._held = self._reached = False
+        self._data: Job | None = None  # the last one that was given
         self._processor = RemoteProcessor(self)
         self._operations = Bench(self._processor).operations()
 
@@ -87,27 +88,52 @@ class Link:
         return [self._reply(job) for job in jobs]
 
     def _reply(self, job: Job) -> Reply:
-        began, what = time.monotonic(), job.message.header["do"]
+        began = time.monotonic()
+        if job.message.header["do"] == "data":
+            message, failure = self._with_data(job)
+        else:
+            message, failure = self._with_candidate(job)
+        for hand in self.workers:
+            hand.answers += 1
+            if hand.answers >= _ANSWERS:
+                self.dismiss()
+                break
+        return Reply(message, failure, time.monotonic() - began)
+
+    def _with_data(self, job: Job) -> tuple[Message, Failure | None]:
+        """The outcome of what no candidate has a part in: done again until it is done."""
+        self._data = job
         while True:
-            if what == "data":  # all else is asked of the worker that has the data
-                self.start()
+            self.start()
             try:
-                message, failure = self._carried_out(job)
-                self._answers += 1
+                return self._carried_out(job)
             except LinkError as error:
                 self._broke(error)
-                if what == "data":
-                    continue
-                message, failure = Message({}), None
-                if what != "clear":  # which no candidate has a part in
+            except LostError as lost:
+                self.workers.clear()
+                self._count(str(lost.failure))
+
+    def _with_candidate(self, job: Job) -> tuple[Message, Failure | None]:
+        """The outcome of what a candidate has a part in. A break is a failure, but where it met
+        the first candidate of a process: a `Runner` tries others again by itself."""
+        first = bool(self.workers) and self.workers[0].answers == 1
+        while True:
+            try:
+                outcome = self._carried_out(job)
+                self._answers += 1
+                return outcome
+            except LostError as lost:
+                self.workers.clear()
+                return Message({}), lost.failure
+            except LinkError as error:
+                self._broke(error)
+                if job.message.header["do"] == "clear":
+                    return Message({}), None
+                if not first or self._data is None:
                     reason = f"the link to {self._route.name} broke: {error}"
-                    failure = Failure("crash", reason)
-            for hand in self.workers:
-                hand.answers += 1
-                if hand.answers >= _ANSWERS:
-                    self.dismiss()
-                    break
-            return Reply(message, failure, time.monotonic() - began)
+                    return Message({}), Failure("crash", reason)
+            first = False
+            self._with_data(self._data)
 
     def _carried_out(self, job: Job) -> tuple[Message, Failure | None]:
         if not self.workers or self._session is None:
@@ -115,9 +141,6 @@ class Link:
         self._processor.start_job(job.timeout)
         try:
             return self._operations[job.message.header["do"]](job.message), None
-        except LostError as lost:
-            self.workers.clear()
-            return Message({}), lost.failure
         except CandidateError as error:
             return Message({}), Failure(error.kind, str(error))
         except MemoryError as error:

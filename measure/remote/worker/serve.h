@@ -18,6 +18,7 @@
 #define SLOTS 512
 #define NAME_BYTES 32
 #define MOST_INPUTS 4096
+#define GONE 99 /* status of the process where what was shipped is not there any more */
 #define HUGE_PAGES (4 << 20) /* bytes from which NumPy asks for huge pages, too */
 
 typedef struct {
@@ -99,6 +100,7 @@ static void *input(const buffer *b) {
     if (!memcmp(run.inputs[i].name, b->name, NAME_BYTES)) return run.inputs[i].memory;
   blob_path(path, sizeof path, run.folder, b->name);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) _exit(GONE);
   char *memory = fd < 0 ? NULL : reserve(b->bytes);
   if (memory && !read_whole(fd, memory, (size_t)b->bytes, -1)) {
     munmap(memory, (size_t)(b->bytes ? b->bytes : 1));
@@ -141,6 +143,7 @@ static int bind_arguments(candidate *c, const argument *given, uint32_t count, l
 static int open_library(candidate *c, const load_request *asked) {
   char path[512];
   blob_path(path, sizeof path, run.folder, asked->name);
+  if (access(path, R_OK) && errno == ENOENT) _exit(GONE);
   c->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!c->library) return bad("the system cannot load it: ", dlerror()), 0;
   const lw_table *table = dlsym(c->library, "loopwright_runtime");

@@ -146,6 +146,7 @@ static void put(const header *h) {
   if (!failed && rename(part, path)) failed = errno;
   if (failed) unlink(part);
   errno = failed;
+  if (failed == ENOENT) leave("its files were removed");
   if (failed) return fault("what was shipped cannot be kept");
   say(DONE, 0, NULL, 0);
 }
@@ -269,6 +270,7 @@ static void tell_end(uint32_t kind) {
   int status = 0;
   for (int tries = 0; tries < LATER && !waitpid(child.pid, &status, WNOHANG); tries++)
     poll(NULL, 0, 1);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == GONE) leave("its files were removed");
   uint32_t how = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 256u + WEXITSTATUS(status);
   size_t n = last_words(words, sizeof words);
   end_child();

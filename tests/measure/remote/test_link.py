@@ -147,6 +147,25 @@ def test_what_a_killed_worker_left_goes_with_the_next_one(link, runner, data, fo
     assert links.worker(folder) != first
 
 
+def test_files_that_were_removed_there_are_shipped_again(link, runner, data, folder):
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    for path in (folder / "loopwright").glob("loopwright-run-*/*"):
+        path.unlink()
+    taken = list(runner.measure(data, [faults.built("good")] * 3, FAST))
+    assert [one.failure for one in taken] == [None] * 3
+
+
+def test_a_break_under_the_first_candidate_of_a_worker_is_not_its_failure(link, data, folder):
+    runner = Runner(link, lease=link)
+    timer = threading.Timer(0.6, links.kill, [folder])
+    slow = replace(data, timeout=10.0)
+    runner._ready(slow)
+    timer.start()
+    assert runner.run(slow, faults.built("slow"), FAST).failure is None
+    timer.join()
+    assert link.breaks == 1
+
+
 @pytest.mark.parametrize("passed", [20, 3000])
 def test_a_link_that_drops_again_and_again_ends_the_device_soon(
     link, runner, folder, data, monkeypatch, passed
