@@ -15,6 +15,7 @@ import pytest
 from loopwright.dsl.oracle import tolerance
 from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure, TimeUpError
+from loopwright.measure.lease import MachineLease
 from loopwright.measure.remote import link as links_module
 from loopwright.measure.remote import session as sessions
 from loopwright.measure.remote import stream as streams
@@ -200,6 +201,33 @@ def test_time_that_is_up_ends_a_run_there(runner, link, data):
     runner.until(float("inf"))
     assert runner.run(data, faults.built("good"), FAST).failure is None
     assert link.breaks == 0
+
+
+def test_whoever_holds_the_machine_is_named_and_waited_for_a_bounded_time(
+    link, runner, data, monkeypatch
+):
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    with MachineLease():
+        monkeypatch.setattr(sessions, "BOUND", 0.2)
+        with pytest.raises(DeviceError, match=rf"held by .*process {os.getpid()} .* for 0.2 s"):
+            runner.run(data, faults.built("good"), FAST)
+        monkeypatch.setattr(sessions, "BOUND", 60.0)
+        runner.until(time.monotonic() + 0.2)
+        with pytest.raises(TimeUpError, match="while others measured on loopback"):
+            runner.run(data, faults.built("good"), FAST)
+        runner.until(float("inf"))
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    assert link.breaks == 0
+
+
+def test_a_lease_ends_with_its_worker(link, runner, data, folder):
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    with link:
+        with pytest.raises(DeviceError, match="was held by"):
+            MachineLease(bound=0.1).__enter__()
+        links.kill(folder)
+        with MachineLease(bound=5.0):
+            pass
 
 
 def test_a_login_banner_is_skipped(folder, data):
