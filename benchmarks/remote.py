@@ -126,7 +126,7 @@ def overhead(
         for size in sizes:
             began = time.perf_counter()
             link = Link(way)
-            target = target_of(link.facts, "cpu", 2)
+            target = target_of(link.facts, "cpu", 1)
             connected = time.perf_counter() - began
             there = Runner(link, lease=link)
             here = Runner(Pool(Kind("run", 0, folder), 1))
