@@ -115,11 +115,16 @@ static int make_folder(const char *root) {
   if (entries) closedir(entries);
   for (int tries = 0; tries < 100; tries++) {
     snprintf(folder, sizeof folder, "%s/" PREFIX "%ld-%d", root, (long)getpid(), tries);
-    if (!mkdir(folder, 0700)) break;
-    if (errno != EEXIST) return 0;
+    if (mkdir(folder, 0700)) {
+      if (errno != EEXIST) return 0;
+      continue;
+    }
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Another worker that starts now may have found it before it was locked. */
+    if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB) && !access(folder, W_OK)) return 1;
+    if (fd >= 0) close(fd);
   }
-  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB);
+  return 0;
 }
 
 /* Takes a blob from the stream straight to its file, so that no length costs memory. */
