@@ -24,7 +24,9 @@ def open_device(
         from loopwright.codegen.target import resolve
         from loopwright.measure.local import LocalDevice
 
-        return LocalDevice(by_codegen(resolve(target, threads), codegen), timing=timing)
+        if codegen != "llvm":
+            target = by_codegen(resolve(target, threads), codegen)
+        return LocalDevice(target, threads, timing=timing)
     if codegen != "llvm":
         raise DeviceError(f'codegen="{codegen}" is measured on this machine: leave out the device')
     from loopwright.measure.remote.device import RemoteDevice

@@ -41,7 +41,7 @@ BODIES = {
     "abort": "abort();",
     "exit": "exit(0);",
     "hang": "for (volatile int i = 0;; i++) { }",
-    "greedy": "for (char *p; (p = malloc(1 << 24)); ) *p = 1; return 1;",
+    "greedy": "for (char *p; (p = malloc(1 << 24)); ) *p = 1; return -1;",
     "wrong": "good(x, y); y[5] += 1;",
     "idle": "",
     "parent": "if (!fork()) { for (int f = 0; f < 100; f++) close(f); sleep(600); _exit(0); }"

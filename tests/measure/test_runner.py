@@ -254,16 +254,24 @@ def test_killed_workers_leave_neither_zombies_nor_files(pool, runner, data):
     assert not any(os.path.exists(f"/proc/{process}") for process in processes)
 
 
-def test_an_interrupt_ends_the_busy_worker_and_leaves_the_pool_usable(pool, runner, data):
+def test_an_interrupt_ends_the_busy_worker_and_leaves_the_pool_usable(
+    pool, runner, data, monkeypatch
+):
     slow = Data(data.task, data.seed, data.expected, data.tolerance, 60.0)
     runner.run(slow, faults.built("good"), FAST)
     worker = pool.workers[0]
-    main = threading.main_thread().ident
-    timer = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
-    timer.start()
+    main, send, timers = threading.main_thread().ident, worker.send, []
+
+    def sent(job):  # the last job is what hangs
+        for timer in timers:
+            timer.cancel()
+        timers.append(threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT]))
+        send(job)
+        timers[-1].start()
+
+    monkeypatch.setattr(worker, "send", sent)
     with pytest.raises(KeyboardInterrupt):
         runner.run(slow, faults.built("hang"), FAST)
-    timer.join()
     assert not worker.alive
     assert pool.workers == []
     assert runner.run(slow, faults.built("good"), FAST).failure is None
