@@ -321,9 +321,7 @@ def overlap(console: Console, count: int) -> None:
             process.start()
         for process in tuners:
             process.join()
-        held = sorted(
-            (*map(int, line.split()), log.name) for log in logs for line in log.open()
-        )
+        held = sorted((*map(int, line.split()), log.name) for log in logs for line in log.open())
     pairs = list(itertools.pairwise(held))
     console.print(
         f"{count} measurements by a local and a remote tuner, machine held {len(held)} times: "

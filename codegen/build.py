@@ -148,7 +148,7 @@ def build(
     threads: int | None = None,
     name: str = "kernel",
     numerics: str | Numerics | None = None,
-    codegen: str = "llvm",
+    codegen: str | None = None,
 ) -> Library:
     """Compile a workload.
 
@@ -168,17 +168,23 @@ def build(
     numerics: what the program may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`; "standard" if None, but for a config, whose own program it is.
     codegen: "llvm", or "direct" for machine code without LLVM, in milliseconds, where that covers
-        the program: `library.codegen` says what made it, and why.
+        the program: `library.codegen` says what made it, and why. If None, what the target says.
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
-    given, machine = any_workload(workload), by_codegen(resolve(target, threads), codegen)
+    given, machine = any_workload(workload), resolve(target, threads)
+    if codegen is not None:
+        machine = by_codegen(machine, codegen)
     if not given.dims:
         return build_fixed(given, config, machine, name, numerics)
     if config is not None:
         sizes = ", ".join(f"{d.name}=…" for d in given.dims)
         raise ConfigError(f"a config is of fixed sizes: give none, or build workload.at({sizes})")
-    return build_open(given, by_codegen(machine, "llvm"), name, numerics or Numerics.STANDARD)
+    if machine.kind == "direct":
+        raise TargetError(
+            'codegen="direct" is for fixed sizes: build workload.at(…), or leave it out'
+        )
+    return build_open(given, machine, name, numerics or Numerics.STANDARD)
 
 
 def build_fixed(
@@ -261,7 +267,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
 
 def compile_by(made: Program, draft: bool = False) -> Compiled:
     """`compile_program`, with what made the code: LLVM, where direct code does not cover it."""
-    kind, reason = made.target.kind, ""
+    kind, reason, maker = made.target.kind, "", "TVM"
     try:
         if made.target.gpu is not None:
             return Compiled((compile_gpu(made.tree, made.target, draft).to_bytes(),), kind)
@@ -269,14 +275,16 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
             source = _c_source(made) + glue(made.tree)
             return Compiled((compile_source(source, made.target),), kind)
         if kind == "direct":
+            maker = "the emitter of direct code"
             code, reason = compile_direct(made.tree, made.target)
             if code is not None:
                 return Compiled((code,), kind)
+            maker = "TVM"
         return Compiled(tuple(_modules(made, draft, object_file)), "llvm", reason)
     except LoopwrightError:
         raise
     except Exception as error:  # TVM's errors have no root of their own
-        raise BuildError(f"TVM could not compile {made.config}: {error}") from error
+        raise BuildError(f"{maker} could not compile {made.config}: {error}") from error
 
 
 def by_codegen(target: Target, codegen: str) -> Target:

@@ -288,7 +288,7 @@ def _in_time(
 ) -> tuple[list[Config], int]:
     """Configs, the best first, and rounds, as many as fit the seconds that are left; two at least
     where the budget allows it. Raises `TimeUpError` where it does not."""
-    costs = (session.cost(c) + ONCE for c in configs)
+    costs = (session.device.codes * (session.cost(c) + ONCE) for c in configs)
     round_of = list(itertools.accumulate(costs))  # seconds of a round of the first ones
     if not configs or rounds * round_of[-1] <= left:
         return configs, rounds

@@ -20,6 +20,7 @@ from loopwright.explore.stopwatch import Stopwatch
 from loopwright.measure.device import Device, Failure, Measurement, TimeUpError
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
+from loopwright.schedule.target import Target
 from loopwright.transfer.records.lookup import hardware
 from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import Record, RecordStore
@@ -109,8 +110,11 @@ class Session:
         threads."""
         if self.store is None:
             return []
-        target = self.device.target
-        found = self.store.query(self.workload.key, str(target), threads=target.threads)
+        found = [
+            record
+            for target in self._targets()
+            for record in self.store.query(self.workload.key, str(target), threads=target.threads)
+        ]
         here = hardware(self._machine)
         like = [
             r
@@ -211,6 +215,12 @@ class Session:
         if self.chosen is not None or not (ranked := self.ranked()):
             return self.chosen
         return self.record(next(m for m in self.history if m.config == ranked[0]))
+
+    def _targets(self) -> list[Target]:
+        """What measurements are stored under: what direct code does not cover is LLVM's."""
+        target = self.device.target
+        kinds = ("direct", "llvm") if target.kind == "direct" else (target.kind,)
+        return [replace(target, kind=kind) for kind in kinds]
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:
         target, machine = self.device.target, self._machine
@@ -328,11 +338,12 @@ class Session:
         """Config of a space that the store would choose for this machine."""
         if self.store is None:
             return None
-        target = self.device.target
-        found = self.store.best(
-            self.workload, target, machine=self._machine, cache=cache, among=among
-        )
-        return found.config if found else None
+        found = [
+            self.store.best(self.workload, target, machine=self._machine, cache=cache, among=among)
+            for target in self._targets()
+        ]
+        known = [record for record in found if record is not None]
+        return min(known, key=lambda record: record.cost).config if known else None
 
     def _saw_best(self) -> bool:
         """Return whether the space has what the store would choose, whatever its numerics."""

@@ -164,7 +164,8 @@ def _tune_both(
     half = None if minutes is None else minutes / 2
     parts = {}
     for name in sorted(targets, key=lambda name: name != "cpu"):
-        found = tune(workload, name, minutes=half, **same)
+        own = same if name == "cpu" else {**same, "codegen": "llvm"}
+        found = tune(workload, name, minutes=half, **own)
         assert isinstance(found, Tuned)
         parts[name] = found
     return EitherTuned(parts)

@@ -122,6 +122,8 @@ class Device(ABC):
     name: str
     cache: str = "warm"
     """Cache state of its measurements."""
+    codes = 1
+    """Codes of a candidate that `compare` runs, and of which the faster one counts."""
     here = True
     """Whether it is this machine, so that whole libraries can be timed in this process, too."""
 

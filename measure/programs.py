@@ -63,6 +63,7 @@ class ProgramDevice(Device):
         self.name, self.target = name, target
         self._timing = timing or Timing()
         self.cache = self._timing.cache
+        self.codes = 2 if target.kind == "direct" else 1
         self._builder, self._runner, self._memory = builder, runner, memory
         self._references = References(target, builder, runner, limits, seed)
         self._built: dict[tuple[str, str, Config], Built] = {}
@@ -110,7 +111,7 @@ class ProgramDevice(Device):
                 return
             batch = configs[start : start + BATCH]
             data, found = self._references.beside(workload, batch)
-            self._remember(workload, batch, found)
+            self._remember(data.task, batch, found)
             timed = self._runner.measure(data, found, self._timing, stop)
             for config, built, one in zip(batch, found, timed, strict=False):
                 yield Measurement(
@@ -144,15 +145,24 @@ class ProgramDevice(Device):
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
         if self.target.kind != "direct":
             return self._runner.compare(data, built, timing, rounds)
-        # The same programs by LLVM, but those that are its work already.
-        twins = {c: n for n, c in enumerate(configs) if built[n].codegen == "direct"}
-        task = replace(data.task, target=replace(self.target, kind="llvm"))
-        found = self._runner.compare(data, [*built, *self._code(task, [*twins])], timing, rounds)
+        # What LLVM was found to be faster at is its own; the rest is built by it too, once.
+        by_llvm = replace(data.task, target=replace(self.target, kind="llvm"))
+        settled = {c: self._faster.get((workload.key, c)) for c in configs}
+        theirs = [c for c in configs if settled[c] == "llvm"]
+        replaced = dict(zip(theirs, self._code(by_llvm, theirs), strict=True))
+        built = [replaced.get(c, own) for c, own in zip(configs, built, strict=True)]
+        twins = {
+            c: n
+            for n, c in enumerate(configs)
+            if built[n].codegen == "direct" and settled[c] is None
+        }
+        every = [*built, *self._code(by_llvm, [*twins])]
+        found = self._runner.compare(data, every, timing, rounds)
         samples, sizes = list(found.samples), list(found.sizes)
         for place, (config, n) in enumerate(twins.items(), len(configs)):
-            by_llvm = typical(samples[place]) < typical(samples[n])
-            self._faster[workload.key, config] = "llvm" if by_llvm else "direct"
-            if by_llvm:
+            faster = typical(samples[place]) < typical(samples[n])
+            self._faster[workload.key, config] = "llvm" if faster else "direct"
+            if faster:
                 samples[n], sizes[n] = samples[place], sizes[place]
         count = len(configs)
         return Comparison(tuple(samples[:count]), tuple(sizes[:count]), found.others)
@@ -165,14 +175,15 @@ class ProgramDevice(Device):
         """Candidates, of which those that are not known are built."""
         key = (task.workload.key, task.target.kind)
         missing = [c for c in configs if (*key, c) not in self._built]
-        built = self._builder.build(task, missing) if missing else []
-        new = dict(zip(missing, built, strict=True))
-        return [new.get(c) or self._built[(*key, c)] for c in configs]
+        found = {c: self._built[(*key, c)] for c in configs if (*key, c) in self._built}
+        if missing:
+            built = self._builder.build(task, missing)
+            found |= zip(missing, built, strict=True)
+            self._remember(task, missing, built)
+        return [found[c] for c in configs]
 
-    def _remember(
-        self, workload: Workload, configs: Sequence[Config], built: Sequence[Built]
-    ) -> None:
-        key = (workload.key, self.target.kind)
+    def _remember(self, task: Task, configs: Sequence[Config], built: Sequence[Built]) -> None:
+        key = (task.workload.key, task.target.kind)
         self._built |= {(*key, c): b for c, b in zip(configs, built, strict=True)}
         for old in list(self._built)[:-_KEPT]:
             del self._built[old]

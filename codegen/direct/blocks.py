@@ -253,9 +253,9 @@ class _Assignment:
                 if self.uses.get(made):
                     emit(("spread", name, wide, self._take(made)))
             elif kind == "store":
+                self._settle()
                 register = self._read(made)
                 self._done([made])
-                self._settle()
                 self.stores[operation[5]] = self.stores.get(operation[5], 0) + 1
                 emit(("vector", name, wide, register, 0, operation[4], None))
             elif kind == "move":

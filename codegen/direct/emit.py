@@ -7,6 +7,7 @@ written out. A parallel loop is a function of its own, whose chunks the run-time
 from __future__ import annotations
 
 import math
+import struct
 
 from loopwright.codegen.direct import encode as x86
 from loopwright.codegen.direct.code import FRAME, Block, Code, Crowded, Label, Uncovered
@@ -46,9 +47,9 @@ def emit_tree(tree: Tree, threads: int) -> Code:
             return _emitted(tree, threads, homes)
         except Crowded:
             continue
-        except OverflowError:
+        except (OverflowError, struct.error):
             raise Uncovered("a number too large for an instruction") from None
-    raise AssertionError
+    raise Uncovered("an expression that needs more vector registers than there are")
 
 
 def _emitted(tree: Tree, threads: int, homes: int) -> Code:
@@ -302,7 +303,8 @@ class Emitter(Lanes):
     ) -> None:
         """A loop of `extent` iterations, or of as many as `counter` says, from `start` on."""
         function = self.function
-        made = self._hoist(var, vector.body if body is None and vector else body or ())
+        inside: tuple[Stmt, ...] = (vector,) if vector is not None else body or ()
+        made = self._hoist(var, inside)
         self.vectors.flush()
         end, label = Label(), Label()
         if counter is None:

@@ -54,8 +54,7 @@ class Lanes(Places, ABC):
         if loop.var not in self.fixed:
             self._scope += 1
         self.fixed[loop.var] = at
-        lane = (loop.var, width) if width > 1 else None
-        self.lane = lane
+        self.lane = (loop.var, width)  # of one lane too: what is kept of an access has its step
         self.store(store)  # type: ignore[arg-type]
         self.lane = None
 

@@ -146,23 +146,18 @@ int __tvm_ffi_main(void *self, const lw_any *arguments, int32_t count, lw_any *r
 def host_library() -> Path:
     """A library that has the run-time and a function that does nothing; from the same cache."""
     compiler = find_compiler()
-    objects = runtime_objects(compiler)
-    path = objects[0].with_suffix(".so")
-    if not path.is_file():
+
+    def make(path: Path) -> None:
         with scratch() as folder:
-            made = folder / path.name
-            source, built = folder / "host.c", folder / "host.o"
+            source, built, script = (folder / name for name in ("host.c", "host.o", "symbols.map"))
             source.write_text(_HOST)
             compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
-            script = folder / "symbols.map"
             script.write_text(f"{{ global: {TABLE}; local: *; }};\n")
             options = f"-Wl,-S,--version-script={script}"
-            compiler.run("-shared", options, built, *objects, "-o", made, "-pthread")
-            descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".so")
-            os.close(descriptor)
-            shutil.copyfile(made, name)
-            os.replace(name, path)
-    return path
+            objects = runtime_objects(compiler)
+            compiler.run("-shared", options, built, *objects, "-o", path, "-pthread")
+
+    return cached_file((compiler.identity, *_COMPILE, _HOST, _sources()), ".so", make)
 
 
 def launcher(output: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.mapped import MappedBinary, is_direct
 from loopwright.codegen.library.signature import Parameter
-from loopwright.dsl.errors import LibraryError
+from loopwright.dsl.errors import BuildError, LibraryError
 
 
 def load_objects(
@@ -16,10 +17,12 @@ def load_objects(
 ) -> Binary:
     """Links object files for this machine and loads the result; leaves no file behind.
 
-    Direct code needs no linker. Raises `BuildError`.
+    Direct code needs no linker, where the system lets pages that were written be executed. Raises
+    `BuildError`.
     """
     if len(objects) == 1 and is_direct(objects[0]):
-        return MappedBinary(objects[0], functions)
+        with contextlib.suppress(BuildError):
+            return MappedBinary(objects[0], functions)
     with scratch() as folder:
         path = folder / f"{name}.so"
         link(objects, path)

@@ -15,6 +15,7 @@ from loopwright.cli.common.options import RECORDS
 @RECORDS
 def replay(number: int, records: Path) -> None:
     """Build, run and check the config of one record again, alone."""
+    from loopwright.codegen.build import by_codegen
     from loopwright.codegen.target import resolve
     from loopwright.explore.result import speed
     from loopwright.measure.local import LocalDevice
@@ -27,6 +28,8 @@ def replay(number: int, records: Path) -> None:
     workload = record.computation()
     kind = record.target.partition(" ")[0]
     target = resolve(kind if kind in ("cuda", "opencl") else "cpu", record.threads)
+    if kind == "direct":
+        target = by_codegen(target, kind)
     if str(target) != record.target:
         click.echo(f"note: the record is of another target, {record.target}", err=True)
     click.echo(f"{workload}\n{record.config}")

@@ -14,7 +14,8 @@ from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import scratch
-from loopwright.codegen.library.mapped import MappedBinary, is_direct
+from loopwright.codegen.library.loading import load_objects
+from loopwright.codegen.library.mapped import is_direct
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError
 from loopwright.measure.checking import poison
@@ -92,13 +93,13 @@ def _calling() -> Iterator[None]:
 def _load(signature: Signature, code: Bytes, kind: str) -> Any:
     if kind in ("cuda", "opencl"):
         return _load_gpu(signature, bytes(code))
-    functions = functions_of(signature)
-    if is_direct(bytes(code)):
-        binary: Binary = MappedBinary(bytes(code), functions)
+    given, functions = bytes(code), functions_of(signature)
+    if is_direct(given):
+        binary = load_objects([given], "kernel", functions)
     else:
         with scratch() as folder:
             path = folder / "kernel.so"
-            path.write_bytes(code)
+            path.write_bytes(given)
             binary = Binary(path, functions)
     binary.threads = signature.threads
     return Library(signature, binary, Origin())

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,7 @@ def test_nan_goes_through_minima_and_maxima():
     (i,) = lw.indices("i")
     z = lw.tensor("z")
     z[i] = lw.max(lw.min(x[i], y[i]), 0.5)
-    library = lw.build(lw.workload(z), codegen="direct", threads=1)
+    library = lw.build(lw.workload(z), target=narrow(1), codegen="direct")
     a, b = np.ones(19, np.float32), np.ones(19, np.float32)
     a[3] = b[5] = np.nan
     assert library.codegen == "direct"
@@ -153,7 +154,7 @@ def test_elementary_functions_equal_numpy_at_the_ends_of_the_type_too(name):
     a, y = t("a", len(x)), lw.tensor("y")
     y[i] = getattr(lw, name)(a[i])
     workload = lw.workload(y)
-    library = lw.build(workload, codegen="direct", threads=1)
+    library = lw.build(workload, target=narrow(1), codegen="direct")
     with np.errstate(all="ignore"):
         (expected,) = evaluate(workload, [x])
     assert library.codegen == "direct"
@@ -171,11 +172,53 @@ def test_every_byte_of_a_kernel_disassembles():
         )
         last = max(n for n, i in enumerate(found) if i.mnemonic == "ret")
         assert end - (found[last].address + 1) < 64 + 4 * 64  # constants, and what aligns them
-        assert "(bad)" not in {i.mnemonic for i in found[: last + 1]}
+        ends = [i.address + i.size for i in found[:last]]
+        assert [0, *ends] == [i.address for i in found[: last + 1]]  # it stops at what is none
+
+
+@pytest.mark.parametrize("extent", [16, 17, 64, 96])
+def test_neighbours_that_may_be_outside_are_read_by_vectors_and_one_by_one(extent):
+    (i,) = lw.indices(i=extent)
+    x, y = t("x", extent), lw.tensor("y")
+    y[i] = x[i] - lw.where(i >= 1, x[i - 1], 0.0)
+    library = lw.build(lw.workload(y), target=narrow(1), codegen="direct")
+    assert library.codegen == "direct"
+    given = np.arange(extent, dtype=np.float32) ** 2
+    np.testing.assert_array_equal(library(given), np.diff(given, prepend=0))
+
+
+@pytest.mark.parametrize("extent", [16, 17, 64])
+@pytest.mark.parametrize("function", [lambda x, z: x / z, lambda x, z: lw.exp(x) * z])
+def test_a_schedule_by_hand_works_out_every_element(extent, function):
+    (i,) = lw.indices(i=extent)
+    x, z, y = t("x", extent), t("z", extent), lw.tensor("y")
+    y[i] = function(x[i], z[i])
+    nest = lw.nest(lw.workload(y), narrow(1))
+    library = lw.build(nest.workload, nest.config, target=narrow(1), codegen="direct")
+    a, b = np.random.default_rng(0).uniform(0.5, 2, (2, extent)).astype(np.float32)
+    (expected,) = evaluate(nest.workload, [a, b])
+    assert library.codegen == "direct"
+    np.testing.assert_allclose(library(a, b), expected, rtol=1e-6)
+
+
+def test_programs_of_wider_vectors_are_llvms():
+    wide = replace(narrow(1), vector_bytes=64, vector_registers=32)
+    library = lw.build(OPERATORS["matmul"](), target=wide, codegen="direct")
+    assert library.codegen.startswith(
+        "llvm, since direct code does not cover vectors of more than"
+    )
+
+
+def test_a_target_of_direct_code_is_built_as_it_says():
+    target = replace(narrow(1), kind="direct")
+    assert lw.build(OPERATORS["matmul"](), target=target).codegen == "direct"
+    x = lw.tensor("x", (lw.dim("n", 1, 9), 8))
+    with pytest.raises(TargetError, match="fixed sizes"):
+        lw.build(lw.ops.relu(x), target=target)
 
 
 def test_what_is_not_covered_is_llvms_and_says_so():
-    library = lw.build(lw.ops.matmul(*halves()), codegen="direct", threads=1)
+    library = lw.build(lw.ops.matmul(*halves()), target=narrow(1), codegen="direct")
     assert library.codegen == "llvm, since direct code does not cover elements of float16"
     assert "elements of float16" in repr(library)
 
@@ -199,7 +242,7 @@ def test_a_wrong_codegen_is_refused(wrong):
 
 def test_an_export_and_a_pickle_compute_the_same(tmp_path):
     workload = lw.workload(OPERATORS["conv2d"]())
-    library = lw.build(workload, codegen="direct", threads=2)
+    library = lw.build(workload, target=narrow(2), codegen="direct")
     inputs = random_inputs(workload, np.random.default_rng(0))
     expected = library(*inputs)
     loaded = lw.load(library.export(tmp_path / "conv.so"))
@@ -212,7 +255,7 @@ def test_an_export_and_a_pickle_compute_the_same(tmp_path):
 
 def test_libraries_have_threads_of_their_own_and_may_be_called_at_once():
     workload = lw.workload(OPERATORS["matmul"]())
-    one, two = (lw.build(workload, codegen="direct", threads=n) for n in (1, 2))
+    one, two = (lw.build(workload, target=narrow(n), codegen="direct") for n in (1, 2))
     two.threads = 2
     one.threads = 1
     assert (one.threads, two.threads) == (1, 2)
@@ -233,7 +276,7 @@ def test_libraries_have_threads_of_their_own_and_may_be_called_at_once():
 
 
 def test_no_page_is_writable_and_executable():
-    library = lw.build(OPERATORS["matmul"](), codegen="direct", threads=1)
+    library = lw.build(OPERATORS["matmul"](), target=narrow(1), codegen="direct")
     binary = library._binary
     assert isinstance(binary, MappedBinary)
     assert permissions(binary._kernels["main"]) == "r-xp"
