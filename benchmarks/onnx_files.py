@@ -44,28 +44,41 @@ def main() -> None:
     print("|---" * (3 + len(sides) + len(ratios)) + "|")
     every: list[list[float]] = []
     for each in split(words):
-        name, path, inputs = each[0], each[0], each[1:]
-        with tempfile.TemporaryDirectory() as folder:
-            if ":" in name:
-                path = f"{folder}/net.onnx"
-                child("export", path, folder, [name])
-            built = json.loads(child("build", path, folder, inputs))
-            if options.minutes:
-                options.records.mkdir(parents=True, exist_ok=True)
-                store = options.records / f"{Path(name).stem.replace(':', '_')}.db"
-                tune = ("tune", path, folder, [str(options.minutes), str(store), *inputs])
-                built["error"] = max(built["error"], json.loads(child(*tune))["error"])
-            rounds: dict[str, list[float]] = {side: [] for side in sides}
-            for _ in range(ROUNDS):
-                for side, times in rounds.items():
-                    times.append(json.loads(child(side, path, folder, inputs))["seconds"])
-        seconds = [statistics.median(times) for times in rounds.values()]
+        try:
+            built, seconds = row(each, sides, options.minutes, options.records)
+        except subprocess.CalledProcessError as error:
+            print(f"| {Path(each[0]).name} | failed: {error.stderr.strip().splitlines()[-1]} |")
+            continue
         every.append([seconds[-1] / own for own in seconds[:-1]])
         shown = [f"{s * 1e3:.3f} ms" for s in seconds] + [f"{r:.2f}" for r in every[-1]]
-        cells = [Path(name).name, f"{built['seconds']:.1f} s", *shown, f"{built['error']:.1e}"]
+        cells = [Path(each[0]).name, f"{built['seconds']:.1f} s", *shown, f"{built['error']:.1e}"]
         print("|", " | ".join(cells), "|", flush=True)
+    if not every:
+        return
     means = np.exp(np.log(every).mean(0))
     print("\nGeometric means:", ", ".join(f"{r} {m:.2f}" for r, m in zip(ratios, means)))
+
+
+def row(
+    words: list[str], sides: list[str], minutes: float, records: Path
+) -> tuple[dict[str, float], list[float]]:
+    """What building told, and the median seconds of a call of each side."""
+    name, path, inputs = words[0], words[0], words[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        if ":" in name:
+            path = f"{folder}/net.onnx"
+            child("export", path, folder, [name])
+        built = json.loads(child("build", path, folder, inputs))
+        if minutes:
+            records.mkdir(parents=True, exist_ok=True)
+            store = records / f"{Path(name).stem.replace(':', '_')}.db"
+            tune = ("tune", path, folder, [str(minutes), str(store), *inputs])
+            built["error"] = max(built["error"], json.loads(child(*tune))["error"])
+        rounds: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(ROUNDS):
+            for side, times in rounds.items():
+                times.append(json.loads(child(side, path, folder, inputs))["seconds"])
+    return built, [statistics.median(times) for times in rounds.values()]
 
 
 def split(words: list[str]) -> list[list[str]]:
