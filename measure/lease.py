@@ -3,8 +3,7 @@
 A lease is a lock on a file, which the system undoes at the end of the process that holds it. The
 worker of a remote device (`measure/remote/worker/lease.h`) locks the same files, so that local and
 remote tuners exclude each other. It is held while something runs, not while candidates are built.
-Whoever waits holds a second lock, so that he who had the machine last does not take it again
-before those who wait.
+Waiters hold a second lock, so the last holder cannot overtake them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ VARIABLE = "LOOPWRIGHT_LEASE"
 """Environment variable with the path of the lease; by default it is in /tmp."""
 
 BOUND = 900.0
-"""Seconds that a tuner waits for a machine at most: others hold it for moments."""
+"""Seconds that a tuner waits for one holder of a machine: others hold it for moments."""
 
 _PATH = "/tmp/loopwright.lease"
 _LOOK = 0.01  # seconds between two tries
@@ -38,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Lease(Protocol):
-    """What a runner holds while it runs candidates; `deadline` is by the monotonic clock."""
+    """The right to run candidates on a machine; `deadline` is by the monotonic clock."""
 
     deadline: float
 
@@ -63,7 +62,7 @@ def holder() -> str:
 
 
 def readable(text: bytes) -> str:
-    """What another process wrote, without anything that a terminal could take for a command."""
+    """Text of another process, without anything that a terminal could take for a command."""
     shown = text[:_MOST_HOLDER].decode(errors="replace")
     return "".join(c if c.isprintable() else " " for c in shown).strip()
 
@@ -82,22 +81,32 @@ class MachineLease:
 
     def __enter__(self) -> None:
         path = os.environ.get(VARIABLE) or _PATH
-        machine, following = _opened(path), _opened(f"{path}.next")
-        began = time.monotonic()
+        machine = _opened(path)
         try:
-            for file in (following, machine):
-                self._wait(file, machine, began)
+            self._take(machine, _opened(f"{path}.next"))
+        except OSError as error:
+            os.close(machine)
+            raise _unopened(path, str(error.strerror)) from error
         except BaseException:
             os.close(machine)
             raise
+
+    def _take(self, machine: int, following: int) -> None:
+        """Lock the machine; `following` is closed, whatever happens."""
+        try:
+            name = holder().encode()
+            self._wait(following, machine)
+            _write(following, name)
+            self._wait(machine, machine)
         finally:
             os.close(following)
+        _write(machine, name)
         self._file = machine
-        os.ftruncate(machine, 0)
-        os.pwrite(machine, holder().encode(), 0)
 
-    def _wait(self, file: int, machine: int, began: float) -> None:
-        told = False
+    def _wait(self, file: int, machine: int) -> None:
+        """Lock a file. The bound is that of one holder: many may take turns."""
+        began = since = time.monotonic()
+        told, last = False, ""
         while True:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,8 +114,11 @@ class MachineLease:
             now = time.monotonic()
             if now >= self.deadline:
                 raise TimeUpError("time was up while another process measured on this machine")
-            whom = readable(os.pread(machine, _MOST_HOLDER, 0)) or "another process"
-            if now - began >= self._bound:
+            # Where the machine is free, whoever waits for it and was stopped is in the way.
+            whom = _read(machine) or _read(file) or "another process"
+            if whom != last:
+                since, last = now, whom
+            if now - since >= self._bound:
                 raise DeviceError(
                     f"this machine was held by {whom} for {self._bound:g} s: nothing can be "
                     f"measured beside that; end it, or set {VARIABLE} to another file where the "
@@ -123,9 +135,22 @@ class MachineLease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.ftruncate(self._file, 0)
-        os.close(self._file)
-        self._file = -1
+        file, self._file = self._file, -1
+        _write(file, b"")
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # a fork of this process may have the file, too
+        os.close(file)
+
+
+def _write(file: int, name: bytes) -> None:
+    """Say who holds a file, if that is possible: on a full disk nobody learns it."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(file, 0)
+        os.pwrite(file, name, 0)
+
+
+def _read(file: int) -> str:
+    return readable(os.pread(file, _MOST_HOLDER, 0))
 
 
 def _opened(path: str) -> int:

@@ -6,10 +6,12 @@ beyond a command; so nothing is sent before it has said that it is where that is
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 
 from loopwright.measure.device import DeviceError
+from loopwright.measure.lease import readable
 from loopwright.measure.remote.frames import MOST_BANNER, LinkError
 from loopwright.measure.remote.program import ARCHITECTURES, worker_program
 from loopwright.measure.remote.route import Route
@@ -23,21 +25,24 @@ _WHAT = (
     f'case "$(uname -o 2>/dev/null)" in Android) s=Android ;; *) s=$(uname -s) ;; esac; '
     f'{_SAY} "$s $(uname -m)"\n'
 )
-# A folder of the user's own, where programs may be kept: there may be no home.
+# A folder of the user's own, where programs may be kept: there may be no home. Nobody else may
+# write there, since what has the worker's name is run. A power cut may leave an empty file.
 _FIND = """\
 for d in "${{XDG_CACHE_HOME:+$XDG_CACHE_HOME/loopwright}}" "${{HOME:+$HOME/.cache/loopwright}}" \
-/data/local/tmp/loopwright "${{TMPDIR:-/tmp}}/loopwright-$(id -u)"; do \
+"${{TMPDIR:-/tmp}}/loopwright-$(id -u)"; do \
 case "$d" in /?*) ;; *) continue ;; esac; \
-(umask 077; mkdir -p "$d") 2>/dev/null && [ -O "$d" ] && [ -w "$d" ] && break; d=; done; \
-f="$d/worker-{name}"; \
-if [ -z "$d" ]; then {say} NOWHERE; elif [ -x "$f" ]; then {say} THERE; else {say} MISSING; fi
+(umask 077; mkdir -p "$d") 2>/dev/null && [ ! -L "$d" ] && [ -O "$d" ] && [ -w "$d" ] && \
+chmod go-w "$d" && break; d=; done; f="$d/worker-{name}"; \
+if [ -z "$d" ]; then {say} NOWHERE; \
+elif [ -x "$f" ] && [ "$(wc -c <"$f")" -eq {size} ]; then {say} THERE; else {say} MISSING; fi
 """
-# Workers of other versions go when they were not renewed for a month.
+# Workers of other versions go when they were not renewed for a month. A shell that does not keep
+# the program ends: it would run what is left of that in the stream as commands.
 _KEEP = """\
 {say} READY; if head -c {size} >"$f.$$" && [ "$(wc -c <"$f.$$")" -eq {size} ] && \
 chmod 700 "$f.$$" && mv -f "$f.$$" "$f"; then {say} KEPT; \
 find "$d" -name 'worker-*' -mtime +30 -exec rm -f {{}} + 2>/dev/null; \
-else rm -f "$f.$$"; {say} FAILED; fi
+else rm -f "$f.$$"; {say} FAILED; exit 1; fi
 """
 
 
@@ -70,21 +75,22 @@ def _dialog(route: Route, stream: Stream) -> None:
             f"workers are made for Linux with glibc, on {' and '.join(ARCHITECTURES)}"
         )
     program = worker_program(architecture)
-    found = _asked(stream, _FIND.format(name=program.sha256[:32], say=_SAY))
+    size = len(program.code)
+    found = _asked(stream, _FIND.format(name=program.sha256[:32], say=_SAY, size=size))
     if found == "NOWHERE":
         raise DeviceError(
             f"{route.name}: no folder there can keep the worker; set XDG_CACHE_HOME there to one "
             "that can be written and whose programs may run"
         )
     if found == "MISSING":
-        size = len(program.code)
         _asked(stream, _KEEP.format(say=_SAY, size=size))
-        stream.write([program.code])
+        with contextlib.suppress(LinkError):  # it tells why it does not take it
+            stream.write([program.code])
         if _line(stream) != "KEPT":
-            words = stream.last_words().strip().splitlines()
+            words = stream.last_line()
             raise DeviceError(
                 f"{route.name}: the worker, {size:,} bytes, could not be kept there"
-                f"{': ' + words[-1] if words else ''}; is the disk full?"
+                f"{': ' + words if words else ''}; is the disk full?"
             )
     stream.write([f'exec {shlex.join(route.prefix)} "$f" "$d"\n'.encode()])
 
@@ -96,8 +102,7 @@ def _asked(stream: Stream, script: str) -> str:
 
 
 def _line(stream: Stream) -> str:
-    line = stream.read_line(_MARK, MOST_BANNER, time.monotonic() + STALL)
-    return line.decode(errors="replace")
+    return readable(stream.read_line(_MARK, MOST_BANNER, time.monotonic() + STALL))
 
 
 def _unreached(route: Route, why: str) -> DeviceError:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import IO
 
+from loopwright.measure.lease import readable
 from loopwright.measure.remote.frames import LinkError
 from loopwright.measure.workers.fork_server import last_words
 from loopwright.measure.workers.messages import Bytes
@@ -48,6 +49,7 @@ class Stream:
         self._in, self._out = self._process.stdin, self._process.stdout
         for file in (self._in, self._out):
             os.set_blocking(file.fileno(), False)
+        self._rest = b""  # of what was read with a line
         self._end = weakref.finalize(self, _end, self._process, self._said, os.getpid())
 
     def write(self, pieces: Iterable[Bytes]) -> None:
@@ -66,6 +68,9 @@ class Stream:
     def read(self, most: int, timeout: float) -> bytes:
         """What has come, of at most so many bytes; nothing if nothing does within `timeout`
         seconds. Raises `LinkError` at the end."""
+        if self._rest:
+            data, self._rest = self._rest[:most], self._rest[most:]
+            return data
         try:
             data = os.read(self._out.fileno(), min(most, _CHUNK))
         except BlockingIOError:
@@ -79,15 +84,18 @@ class Stream:
     def read_line(self, mark: bytes, most: int, end: float) -> bytes:
         """The rest of the line that begins with a mark; what comes before it is skipped. Raises
         `LinkError` at the end, after `most` bytes, or at `end` by the monotonic clock."""
-        data = b""
+        skipped, data, self._rest = 0, self._rest, b""
         while True:
-            for line in data.split(b"\n")[:-1]:
+            while b"\n" in data:
+                line, _, data = data.partition(b"\n")
                 if line.startswith(mark):
+                    self._rest = data
                     return line.removeprefix(mark).strip()
+                skipped += len(line) + 1
             left = end - time.monotonic()
             if left <= 0:
                 raise LinkError("it did not answer in time")
-            if len(data) > most:
+            if skipped + len(data) > most:
                 raise LinkError(f"it said more than {most >> 10} KiB, and nothing that was asked")
             data += self.read(_LINE, left)
 
@@ -95,14 +103,14 @@ class Stream:
         """How the command ended, with what it said last."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDS)
-        lines = self.last_words().strip().splitlines()
-        status = self._process.returncode
+        line, status = self.last_line(), self._process.returncode
         how = "its output ended" if status is None else f"it ended with status {status}"
-        return f"{how}: {lines[-1].strip()}" if lines else how
+        return f"{how}: {line}" if line else how
 
-    def last_words(self) -> str:
-        """End of what it printed on standard error."""
-        return "" if self._said.closed else last_words(self._said, 0)
+    def last_line(self) -> str:
+        """Last line that it printed on standard error, as a terminal may show it."""
+        words = "" if self._said.closed else last_words(self._said, 0)
+        return readable("".join(words.strip().splitlines()[-1:]).encode())
 
     def close(self) -> None:
         """End the command. Twice is fine."""
