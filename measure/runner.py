@@ -35,7 +35,7 @@ class WorkerLike(Protocol):
 
 
 class Workers(Protocol):
-    """What a runner asks: a `Pool` of one worker here, or of one on another machine."""
+    """Workers that a runner asks: a `Pool` of one here, or of one on another machine."""
 
     deadline: float
 
@@ -162,10 +162,10 @@ class Runner:
         job = Job(Message(asked, (built.code,)), data.timeout)
         self._ready(data)
         with self._lease:
-            reply, fresh = self._ask(data, job)
+            reply, fresh = self._answered(data, job)
             if fresh or reply.failure is None or reply.failure.kind not in _SUSPECT:
                 return reply
-            return self._ask(data, job)[0]
+            return self._answered(data, job)[0]
 
     def measure(
         self, data: Data, candidates: Sequence[Built], timing: Timing, stop: Stop = never
@@ -291,7 +291,7 @@ class Runner:
         stop: Stop | None,
         taken: list[Sampled],
     ) -> list[Sampled]:
-        """Those of `_in_rounds` that were begun with, sampled; `taken` is filled."""
+        """Sample those of `_in_rounds` that are begun with; `taken` is filled."""
         order = list(range(len(candidates)))
         while order := [n for n in order if taken[n].goes_on(wanted)]:
             length = 0.0 if stop else common_length((taken[n].least for n in order), timing)
@@ -330,7 +330,12 @@ class Runner:
         while True:  # a worker that is worn may be replaced as soon as it has loaded this
             fresh = self._ready(data)
             if number in self._loaded:
-                break
+                sample = Message({"do": "sample", "slot": number, "length": length})
+                reply, _ = self._ask(data, Job(sample, data.timeout))
+                one.spent += reply.seconds
+                if reply.broke:
+                    continue
+                return reply, fresh
             if one.first is None:
                 one.started = time.time()
             asked = {
@@ -344,22 +349,27 @@ class Runner:
             }
             reply, _ = self._ask(data, Job(Message(asked, (built.code,)), data.timeout))
             one.spent += reply.seconds
+            if reply.broke:
+                continue
             if reply.failure is not None:
                 return reply, fresh
             self._loaded.add(number)
             if one.first is None:
                 return reply, fresh
-        sample = Message({"do": "sample", "slot": number, "length": length})
-        reply, _ = self._ask(data, Job(sample, data.timeout))
-        one.spent += reply.seconds
-        return reply, fresh
+
+    def _answered(self, data: Data, job: Job) -> tuple[Reply, bool]:
+        """As `_ask`, by as many links as it takes: the pool bounds how often these break."""
+        while True:
+            reply, fresh = self._ask(data, job)
+            if not reply.broke:
+                return reply, fresh
 
     def _ask(self, data: Data, job: Job) -> tuple[Reply, bool]:
         """The reply, and whether the worker had served no other candidate. It serves none after
         one that may have harmed it: a fault in a GPU's kernel leaves nothing of it usable."""
         fresh = self._ready(data)
         reply = self._pool.map([job])[0]
-        if reply.failure is not None and reply.failure.kind in _SUSPECT:
+        if reply.failure is not None and reply.failure.kind in _SUSPECT and not reply.broke:
             self._lost += 1
             self._pool.dismiss()
         return reply, fresh

@@ -1,4 +1,4 @@
-"""What another machine says of itself: its target, its fingerprint, where threads are placed."""
+"""Facts of another machine: its target, its fingerprint, where threads are placed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Facts:
         for line in text.splitlines():
             name, _, value = line.partition(" ")
             parts = value.split()
-            if name == "cpu" and parts and parts[0].isdecimal():
+            if name == "cpu" and parts and _is_small(parts[0]):
                 siblings[int(parts[0])] = parts[1] if len(parts) > 1 else parts[0]
             elif name == "cache" and (cache := _cache(parts)) is not None:
                 cpu = int(parts[0])
@@ -77,6 +77,13 @@ class Facts:
         """Vendor, family and model of an x86 processor, by which two are known to be alike."""
         vendor, family, model = (self.words.get(n, "") for n in ("vendor", "family", "model"))
         return vendor, family, model
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Facts by which a machine is known to be the same one after a link broke."""
+        host = self.words.get("host", "")
+        words = host, self.architecture, self.processor, self.threads
+        return (*words, self.flags, self.siblings, self.caches)
 
     @property
     def memory(self) -> int:
@@ -141,12 +148,16 @@ class Facts:
 def _cache(parts: list[str]) -> Cache | None:
     """A cache of "cpu level type size shared"; None of instructions alone, or where a part is
     missing."""
-    if len(parts) != 5 or parts[2] == "Instruction" or not (parts[0] + parts[1]).isdecimal():
+    if len(parts) != 5 or parts[2] == "Instruction" or not _is_small(parts[0] + parts[1]):
         return None
     size, unit = parts[3][:-1], parts[3][-1]
-    if not size.isdecimal() or unit not in _UNITS:
+    if not _is_small(size) or unit not in _UNITS:
         return None
     return Cache(int(parts[1]), int(size) << _UNITS[unit], parts[4])
+
+
+def _is_small(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
 
 
 def _number(text: str) -> int:

@@ -4,8 +4,9 @@
     of all that | payload
 
 All numbers are little-endian, of 4 bytes unless said. `limit` is the milliseconds that the answer
-may take. `measure/remote/worker/frames.h` has the same for the other side. Payloads are numbers,
-bytes of arrays and text: nothing is unpickled.
+may take; in an answer, those that the process which runs candidates took.
+`measure/remote/worker/frames.h` has the same for the other side. Payloads are numbers, bytes of
+arrays and text: nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ class LinkError(Exception):
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame that was received."""
+    """One frame that was received; `took` is the milliseconds that running took for an answer."""
 
     kind: Kind
     value: int
     payload: bytes
+    took: int = 0
 
     @property
     def text(self) -> str:
@@ -114,7 +116,7 @@ class Decoder:
         header = self._header()
         if header is None:
             return None
-        _, kind, value, length, _, crc, _ = header
+        _, kind, value, length, took, crc, _ = header
         if length > self.most:
             raise LinkError(f"a frame of {length:,} bytes came where {self.most:,} are allowed")
         end = HEADER_BYTES + length
@@ -125,7 +127,7 @@ class Decoder:
         if zlib.crc32(payload) != crc:
             raise LinkError("the checksum of a frame is wrong")
         try:
-            return Frame(Kind(kind), value, payload)
+            return Frame(Kind(kind), value, payload, took)
         except ValueError as error:
             raise LinkError(f"a frame of an unknown kind came: {kind}") from error
 

@@ -1,7 +1,7 @@
 """A link to another machine: what a `Runner` asks in place of a pool of workers here.
 
-A stream that breaks is one failure of what was being done. The link connects again, and the
-candidate gets its second try as after any crash. Too many breaks among few answers are an error.
+A stream that breaks is no failure of the candidate that was being run: the link connects again,
+and the `Runner` asks again. Too many breaks among few answers are an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Hand:
+class RemoteWorker:
     """The process there that runs candidates, as a `Runner` knows its worker."""
 
     answers: int = 0
@@ -49,13 +49,14 @@ class Link:
     def __init__(self, route: Route) -> None:
         self.deadline = math.inf
         self.breaks = 0
-        self.workers: list[Hand] = []
+        self.workers: list[RemoteWorker] = []
         self._route = route
         self._session: Session | None = None
         self._answers = 0
         self._recent: list[int] = []  # after how many answers the last breaks came
-        self._held = self._reached = False
-        self._data: Job | None = None  # the last one that was given
+        self._idle_at = -1  # answers when the worker left last since nothing was asked
+        self._held = False
+        self._identity: tuple[object, ...] | None = None  # of the machine, once it was reached
         self._processor = RemoteProcessor(self)
         self._operations = Bench(self._processor).operations()
 
@@ -68,7 +69,7 @@ class Link:
 
     @property
     def facts(self) -> Facts:
-        """What the machine says of itself."""
+        """Facts that the machine tells of itself."""
         return self.session.facts
 
     def start(self) -> None:
@@ -81,7 +82,7 @@ class Link:
             except LinkError as error:
                 self._broke(error)
                 continue
-            self.workers.append(Hand())
+            self.workers.append(RemoteWorker())
 
     def map(self, jobs: Sequence[Job]) -> list[Reply]:
         """The replies to jobs, in their order: see `Pool.map`."""
@@ -90,19 +91,18 @@ class Link:
     def _reply(self, job: Job) -> Reply:
         began = time.monotonic()
         if job.message.header["do"] == "data":
-            message, failure = self._with_data(job)
+            message, failure, broke = *self._with_data(job), False
         else:
-            message, failure = self._with_candidate(job)
-        for hand in self.workers:
-            hand.answers += 1
-            if hand.answers >= _ANSWERS:
+            message, failure, broke = self._with_candidate(job)
+        for worker in self.workers:
+            worker.answers += 1
+            if worker.answers >= _ANSWERS:
                 self.dismiss()
                 break
-        return Reply(message, failure, time.monotonic() - began)
+        return Reply(message, failure, time.monotonic() - began, broke)
 
     def _with_data(self, job: Job) -> tuple[Message, Failure | None]:
         """The outcome of what no candidate has a part in: done again until it is done."""
-        self._data = job
         while True:
             self.start()
             try:
@@ -113,27 +113,19 @@ class Link:
                 self.workers.clear()
                 self._count(str(lost.failure))
 
-    def _with_candidate(self, job: Job) -> tuple[Message, Failure | None]:
-        """The outcome of what a candidate has a part in. A break is a failure, but where it met
-        the first candidate of a process: a `Runner` tries others again by itself."""
-        first = bool(self.workers) and self.workers[0].answers == 1
-        while True:
-            try:
-                outcome = self._carried_out(job)
-                self._answers += 1
-                return outcome
-            except LostError as lost:
-                self.workers.clear()
-                return Message({}), lost.failure
-            except LinkError as error:
-                self._broke(error)
-                if job.message.header["do"] == "clear":
-                    return Message({}), None
-                if not first or self._data is None:
-                    reason = f"the link to {self._route.name} broke: {error}"
-                    return Message({}), Failure("crash", reason)
-            first = False
-            self._with_data(self._data)
+    def _with_candidate(self, job: Job) -> tuple[Message, Failure | None, bool]:
+        """The outcome of what a candidate has a part in, and whether the link broke under it."""
+        try:
+            outcome = self._carried_out(job)
+        except LostError as lost:
+            self.workers.clear()
+            return Message({}), lost.failure, False
+        except LinkError as error:
+            self._broke(error)
+            reason = f"the link to {self._route.name} broke: {error}"
+            return Message({}), Failure("crash", reason), True
+        self._answers += 1
+        return *outcome, False
 
     def _carried_out(self, job: Job) -> tuple[Message, Failure | None]:
         if not self.workers or self._session is None:
@@ -157,7 +149,7 @@ class Link:
         try:
             self._session.ask(Kind.RESTART)
         except LinkError as error:
-            self._broke(error)
+            self._gone(error)
 
     def close(self) -> None:
         """End the worker there."""
@@ -188,7 +180,7 @@ class Link:
         try:
             self._session.unlock()
         except LinkError as error:
-            self._broke(error)
+            self._gone(error)
 
     def _connected(self) -> Session:
         """A new session; where there was one before, tried as often as that is allowed."""
@@ -196,23 +188,41 @@ class Link:
             try:
                 session = Session(self._route)
             except DeviceError as error:
-                if not self._reached:
+                if self._identity is None:
                     raise
                 self._count(str(error))
             else:
-                self._reached = True
+                self._check(session)
                 return session
             pause = _PAUSE * 2 ** len(self._recent)
             if time.monotonic() + pause >= self.deadline:
                 raise TimeUpError(f"time was up before {self._route.name} was there again")
             time.sleep(pause)
 
+    def _check(self, session: Session) -> None:
+        """Refuse another machine: records would be kept as those of the first one."""
+        known, self._identity = self._identity, self._identity or session.facts.identity
+        if known not in (None, session.facts.identity):
+            session.close()
+            raise DeviceError(
+                f"{self._route.name} is not the machine any more that it was, but "
+                f"{session.facts.processor}: open the device again"
+            )
+
     def _broke(self, error: LinkError) -> None:
         """Go on without the session. Raises `DeviceError` where that was too often."""
+        again = error.idle and self._idle_at == self._answers
+        if error.idle:
+            self._idle_at = self._answers
+        self._gone(error)
+        if not error.idle or again:
+            self._count(str(error))
+
+    def _gone(self, error: LinkError) -> None:
+        """Go on without a session that is not needed now: a lease ends with its worker."""
         self._drop()
         if not error.idle:
             self.breaks += 1
-            self._count(str(error))
             _log.warning("the link to %s broke (%s): connecting again", self._route.name, error)
 
     def _count(self, why: str) -> None:

@@ -22,7 +22,7 @@ from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.dsl.errors import LibraryError
 from loopwright.measure.checking import poison_byte, to_bytes
 from loopwright.measure.device import Failure, TimeUpError
-from loopwright.measure.remote.frames import Frame, Kind
+from loopwright.measure.remote.frames import Frame, Kind, LinkError
 from loopwright.measure.remote.session import Session
 from loopwright.measure.workers.messages import Bytes, CandidateError
 from loopwright.measure.workers.process import failure_of
@@ -61,7 +61,7 @@ class RemoteProcessor:
     Attributes
     ----------
     given, left: seconds that the present job may run on the other machine: in all, and now. What
-        is shipped, or waits for the lease, does not count.
+        is shipped, is on its way, or waits for the lease does not count.
     """
 
     def __init__(self, link: Connected) -> None:
@@ -129,10 +129,9 @@ class RemoteProcessor:
         left = self._link.deadline - time.monotonic()
         if left <= 0:
             raise TimeUpError("time was up before it was done")
-        began = time.monotonic()
         limit = min(self.left, left, 86400.0)
         answer = self._link.session.ask(kind, payload, value=slot, limit=limit, most=most)
-        self.left = max(self.left - (time.monotonic() - began), 0.0)
+        self.left = max(self.left - answer.took / 1000, 0.0)
         if answer.kind is Kind.DONE:
             return answer
         if answer.kind is Kind.DIED:
@@ -174,6 +173,8 @@ class RemoteCall:
         self._warm = False
         answer = self._processor.ask(Kind.CALL, asked, self._slot)
         _raise_for(answer.value)
+        if len(answer.payload) != _TIMES.size:
+            raise LinkError(f"times came as {len(answer.payload):,} bytes")
         elapsed, cpu = _TIMES.unpack(answer.payload)
         return elapsed * 1e-9, cpu * 1e-9
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
@@ -37,6 +38,7 @@ class Session:
         self._stream: Stream = start(route)
         self._decoder = Decoder()
         self._busy = False
+        self._holders: set[bytes] = set()  # of the lease, while this waits for it
         self._shipped: OrderedDict[bytes, int] = OrderedDict()
         try:
             self._decoder.most = _MOST_FACTS
@@ -104,7 +106,7 @@ class Session:
                     raise TimeUpError("time was up before all was shipped")
                 yield view[at : at + _CHUNK]
 
-        self._answered(pieces(), 0.0, _SMALL)
+        self._answered(pieces(), math.inf, _SMALL)  # beats tell that it comes
         self._shipped[name] = view.nbytes
         self._drop(needed)
         return name
@@ -122,21 +124,29 @@ class Session:
     def lock(self, deadline: float) -> None:
         """Take the machine's lease. Raises `TimeUpError`, and `DeviceError` where somebody else
         had it for too long."""
-        limit = min(BOUND, max(deadline - time.monotonic(), 0.0))
-        answer = self.ask(Kind.LOCK, holder().encode(), limit=limit)
-        if answer.kind is Kind.LATE:
+        while True:
+            self._holders.clear()
+            limit = min(BOUND, max(deadline - time.monotonic(), 0.0))
+            answer = self.ask(Kind.LOCK, holder().encode(), limit=limit)
+            if answer.kind is not Kind.LATE:
+                return
             if limit < BOUND:
                 raise TimeUpError(f"time was up while others measured on {self._route.name}")
-            raise DeviceError(
-                f"{self._route.name} was held by {readable(answer.payload) or 'another process'} "
-                f"for {BOUND:g} s: nothing can be measured beside that"
-            )
+            if len(self._holders | {answer.payload}) == 1:  # else many took turns
+                break
+        whom = readable(answer.payload) or "another process"
+        raise DeviceError(
+            f"{self._route.name} was held by {whom} for {BOUND:g} s: nothing can be measured "
+            "beside that"
+        )
 
     def unlock(self) -> None:
         """Give the lease back."""
         self.ask(Kind.UNLOCK)
 
     def _answered(self, pieces: Iterator[Bytes] | list[Bytes], limit: float, most: int) -> Frame:
+        if self._busy:  # Ctrl-C, or the end of the time, came between a question and its answer
+            raise LinkError("a question was left before its answer", idle=True)
         self._busy = True
         self._decoder.most = max(most, _SMALL)
         try:
@@ -161,7 +171,10 @@ class Session:
                 return frame
             if time.monotonic() >= end:
                 raise LinkError(f"no answer within {limit:g} s")
-            if frame.value and not told:
+            if not frame.value:
+                continue
+            self._holders.add(frame.payload)
+            if not told:
                 whom = readable(frame.payload) or "another process"
                 _log.warning("waiting for %s, on which %s measures", self._route.name, whom)
                 told = True

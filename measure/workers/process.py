@@ -36,11 +36,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Reply:
-    """Reply to a job: an answer or a failure, and the seconds until then."""
+    """Reply to a job: an answer or a failure, and the seconds until then.
+
+    `broke` where the way to the worker did, in which a candidate has no part; a `Workers` bounds
+    how often.
+    """
 
     message: Message
     failure: Failure | None
     seconds: float
+    broke: bool = False
 
 
 class Worker:

@@ -25,7 +25,7 @@ typedef struct {
   char magic[8];
   uint32_t kind, value;
   uint64_t length;
-  uint32_t limit; /* milliseconds that the answer may take */
+  uint32_t limit; /* milliseconds that the answer may take; that it took, in an answer */
   uint32_t payload_crc;
   uint32_t reserved;
   uint32_t crc; /* of all that stands before it */

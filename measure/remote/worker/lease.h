@@ -1,7 +1,7 @@
 /* The lease of a machine: a lock on a file, which ends with the process that holds it.
  *
- * `measure.lease` does the same in Python: both lock the same two files. Whoever waits holds the
- * second one, so that he who had the machine last does not take it again before those who wait.
+ * `measure.lease` does the same in Python: both lock the same two files. Waiters hold the
+ * second one, so the last holder cannot overtake them.
  */
 #ifndef LOOPWRIGHT_LEASE_H_
 #define LOOPWRIGHT_LEASE_H_
@@ -21,11 +21,7 @@ static int lease = -1;
 static int open_lease(const char *end) {
   char path[512];
   const char *set = getenv(LEASE_VARIABLE);
-  const char *folder = access("/tmp", W_OK) == 0 ? "/tmp" : "/data/local/tmp";
-  if (set && *set)
-    snprintf(path, sizeof path, "%s%s", set, end);
-  else
-    snprintf(path, sizeof path, "%s/loopwright.lease%s", folder, end);
+  snprintf(path, sizeof path, "%s%s", set && *set ? set : "/tmp/loopwright.lease", end);
   for (int tries = 0; tries < 3; tries++) {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 || errno != ENOENT) return fd;
@@ -38,9 +34,16 @@ static int open_lease(const char *end) {
   return -1;
 }
 
-static void read_holder(int fd, char *text) {
+/* Returns whether there is a name. */
+static int read_holder(int fd, char *text) {
   ssize_t n = pread(fd, text, MOST_HOLDER, 0);
   text[n > 0 ? n : 0] = 0;
+  return n > 0;
+}
+
+/* On a full disk nobody learns the name. */
+static void write_holder(int fd, const char *name, size_t length) {
+  if (ftruncate(fd, 0) || pwrite(fd, name, length, 0) < 0) errno = 0;
 }
 
 #endif

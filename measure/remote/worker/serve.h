@@ -64,6 +64,7 @@ static struct {
   struct {
     unsigned char name[NAME_BYTES];
     void *memory;
+    size_t size;
   } inputs[MOST_INPUTS];
   int input_count;
 } run;
@@ -98,17 +99,20 @@ static void *input(const buffer *b) {
   char path[512];
   for (int i = 0; i < run.input_count; i++)
     if (!memcmp(run.inputs[i].name, b->name, NAME_BYTES)) return run.inputs[i].memory;
+  if (run.input_count == MOST_INPUTS) return NULL;
   blob_path(path, sizeof path, run.folder, b->name);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0 && errno == ENOENT) _exit(GONE);
+  size_t size = (size_t)(b->bytes ? b->bytes : 1);
   char *memory = fd < 0 ? NULL : reserve(b->bytes);
   if (memory && !read_whole(fd, memory, (size_t)b->bytes, -1)) {
-    munmap(memory, (size_t)(b->bytes ? b->bytes : 1));
+    munmap(memory, size);
     memory = NULL;
   }
   if (fd >= 0) close(fd);
-  if (memory && run.input_count < MOST_INPUTS) {
+  if (memory) {
     memcpy(run.inputs[run.input_count].name, b->name, NAME_BYTES);
+    run.inputs[run.input_count].size = size;
     run.inputs[run.input_count++].memory = memory;
   }
   return memory;
@@ -125,6 +129,13 @@ static void forget(candidate *c) {
 
 static void clear(void) {
   for (int i = 0; i < SLOTS; i++) forget(&run.slots[i]);
+}
+
+/* For other data: no candidate stays, and no input. */
+static void forget_all(void) {
+  clear();
+  for (; run.input_count; run.input_count--)
+    munmap(run.inputs[run.input_count - 1].memory, run.inputs[run.input_count - 1].size);
 }
 
 /* A function's parameters and pointers, from place `at` of the candidate's arrays on. */
@@ -240,17 +251,18 @@ static void flush(const char *data, size_t length) {
     uint64_t bytes;
   } piece;
   cpu_set_t before;
-  int known = !sched_getaffinity(0, sizeof before, &before);
+  int status = LW_OK, known = !sched_getaffinity(0, sizeof before, &before);
   for (; length >= sizeof piece; data += sizeof piece, length -= sizeof piece) {
     memcpy(&piece, data, sizeof piece);
     if (piece.cpu >= CPU_SETSIZE) continue;
     if (!pieces[piece.cpu]) pieces[piece.cpu] = reserve(piece.bytes);
+    if (!pieces[piece.cpu]) status = LW_OUT_OF_MEMORY;
     set_affinity(&piece.cpu, 1);
     volatile unsigned char *line = pieces[piece.cpu];
     for (uint64_t i = 0; line && i < piece.bytes; i += 64) line[i]++;
   }
   if (known) sched_setaffinity(0, sizeof before, &before);
-  answer(DONE, LW_OK, NULL, 0);
+  answer(DONE, (uint32_t)status, NULL, 0);
 }
 
 /* Serves until the pipe of requests ends. */
@@ -262,7 +274,11 @@ static void serve(const char *folder, int requests, int replies) {
   while (read_whole(requests, &h, sizeof h, -1) && read_whole(requests, data, (size_t)h.length, -1)) {
     size_t length = (size_t)h.length;
     switch (h.kind) {
-      case PLACE: set_affinity((uint32_t *)data, length / 4), answer(DONE, LW_OK, NULL, 0); break;
+      case PLACE:
+        forget_all();
+        set_affinity((uint32_t *)data, length / 4);
+        answer(DONE, LW_OK, NULL, 0);
+        break;
       case LOAD: load(h.value, data, length); break;
       case CALL: call(h.value, data, length); break;
       case OUTPUT: output(h.value, data, length); break;

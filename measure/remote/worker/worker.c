@@ -26,6 +26,7 @@
 #define LOOK_MS 10 /* between two tries to get the lease */
 #define LATER 1000 /* milliseconds that a candidate which is late may take to be gone */
 #define MOST_WRITTEN (1l << 30) /* bytes that a candidate may print */
+#define STATUS 256 /* from it on an end is a status, below it a signal */
 #define PREFIX "loopwright-run-"
 
 static char folder[400];
@@ -69,9 +70,11 @@ static void finish(int status) {
   exit(status);
 }
 
+/* Nothing that may wait for a lock of what it interrupts; the folder goes with the next worker. */
 static void on_signal(int number) {
   (void)number;
-  finish(1);
+  if (child.pid) kill(-child.pid, SIGKILL);
+  _exit(1);
 }
 
 static void say(uint32_t kind, uint32_t value, const void *data, size_t length) {
@@ -101,12 +104,17 @@ static void fault(const char *what) {
 
 /* ---- its folder ---- */
 
-/* A folder that is locked while its worker lives; those of others that were killed go. */
+/* A folder that is locked while its worker lives; those of others that were killed go. Machines may
+ * share the root, and a network file system need not tell them of each other's locks. */
 static int make_folder(const char *root) {
+  struct utsname system;
+  if (uname(&system)) return 0;
   DIR *entries = opendir(root);
   char path[900];
   for (struct dirent *e; entries && (e = readdir(entries));) {
-    if (strncmp(e->d_name, PREFIX, strlen(PREFIX))) continue;
+    const char *host = strchr(e->d_name, '@');
+    if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) || !host || strcmp(host + 1, system.nodename))
+      continue;
     snprintf(path, sizeof path, "%s/%s", root, e->d_name);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_folder(path);
@@ -114,7 +122,8 @@ static int make_folder(const char *root) {
   }
   if (entries) closedir(entries);
   for (int tries = 0; tries < 100; tries++) {
-    snprintf(folder, sizeof folder, "%s/" PREFIX "%ld-%d", root, (long)getpid(), tries);
+    snprintf(folder, sizeof folder, "%s/" PREFIX "%ld-%d@%s", root, (long)getpid(), tries,
+             system.nodename);
     if (mkdir(folder, 0700)) {
       if (errno != EEXIST) return 0;
       continue;
@@ -123,11 +132,13 @@ static int make_folder(const char *root) {
     /* Another worker that starts now may have found it before it was locked. */
     if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB) && !access(folder, W_OK)) return 1;
     if (fd >= 0) close(fd);
+    rmdir(folder);
   }
   return 0;
 }
 
-/* Takes a blob from the stream straight to its file, so that no length costs memory. */
+/* Takes a blob from the stream straight to its file, so that no length costs memory. Beats tell
+ * that it comes, however slowly. */
 static void put(const header *h) {
   static char chunk[CHUNK];
   unsigned char name[NAME_BYTES];
@@ -135,6 +146,7 @@ static void put(const header *h) {
   if (h->length > memory_bytes()) leave("a blob that is larger than this machine's memory");
   if (h->length < NAME_BYTES || !read_whole(0, name, NAME_BYTES, IDLE_MS)) leave("a cut frame");
   uint32_t crc = crc_of(0, name, NAME_BYTES);
+  int64_t beat = now_ms() + BEAT_MS;
   blob_path(path, sizeof path, folder, name);
   snprintf(part, sizeof part, "%s/part", folder);
   int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700), failed = fd < 0 ? errno : 0;
@@ -145,6 +157,10 @@ static void put(const header *h) {
     /* What cannot be kept is read on, so that the next frame is found. */
     if (!failed && !write_whole(fd, chunk, n, -1)) failed = errno ? errno : EIO;
     left -= n;
+    if (now_ms() >= beat) {
+      say(BEAT, 0, NULL, 0);
+      beat = now_ms() + BEAT_MS;
+    }
   }
   if (fd >= 0 && close(fd) && !failed) failed = errno;
   if (crc != h->payload_crc) leave("a frame whose checksum is wrong");
@@ -180,7 +196,7 @@ static int lock_by(int fd, int shown, int64_t end, int64_t *beat) {
     if (now_ms() >= end) return 0;
     if (tuner_is_gone()) finish(1);
     if (now_ms() >= *beat) {
-      read_holder(shown, text);
+      if (!read_holder(shown, text)) read_holder(fd, text);
       say_text(BEAT, 1, text);
       *beat = now_ms() + BEAT_MS;
     }
@@ -192,15 +208,24 @@ static int lock_by(int fd, int shown, int64_t end, int64_t *beat) {
 static void lock(const header *h, const char *holder, size_t length) {
   if (lease >= 0) return say(DONE, 0, NULL, 0);
   int machine = open_lease(""), next = open_lease(".next");
-  if (machine < 0 || next < 0) return fault("the lease cannot be opened");
+  if (machine < 0 || next < 0) {
+    fault("the lease of this machine cannot be opened; set " LEASE_VARIABLE
+          " there to a file that can be written");
+    if (machine >= 0) close(machine);
+    if (next >= 0) close(next);
+    return;
+  }
+  if (length > MOST_HOLDER) length = MOST_HOLDER;
   int64_t limit = now_ms() + h->limit, beat = now_ms() + BEAT_MS;
   int got = lock_by(next, machine, limit, &beat);
-  if (got > 0) got = lock_by(machine, machine, limit, &beat);
+  if (got > 0) {
+    write_holder(next, holder, length);
+    got = lock_by(machine, machine, limit, &beat);
+  }
   close(next);
   if (got > 0) {
     lease = machine;
-    if (length > MOST_HOLDER) length = MOST_HOLDER;
-    if (ftruncate(machine, 0) || pwrite(machine, holder, length, 0) < 0) length = 0;
+    write_holder(machine, holder, length);
     return say(DONE, 0, NULL, 0);
   }
   char text[MOST_HOLDER + 1];
@@ -211,7 +236,7 @@ static void lock(const header *h, const char *holder, size_t length) {
 
 static void unlock(void) {
   if (lease >= 0) {
-    if (ftruncate(lease, 0)) errno = 0;
+    write_holder(lease, "", 0);
     close(lease);
   }
   lease = -1;
@@ -269,30 +294,38 @@ static size_t last_words(char *text, size_t most) {
   return n > 0 ? (size_t)n : 0;
 }
 
-/* Tells how it ended: by a signal, or 256 more than its status; the next request starts another. */
-static void tell_end(uint32_t kind) {
+/* Tells how it ended, `how` if that is known: by a signal, or STATUS more than its status. The next
+ * request starts another. */
+static void tell_end(uint32_t kind, uint32_t how) {
   char words[2048];
-  int status = 0;
-  for (int tries = 0; tries < LATER && !waitpid(child.pid, &status, WNOHANG); tries++)
-    poll(NULL, 0, 1);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == GONE) leave("its files were removed");
-  uint32_t how = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 256u + WEXITSTATUS(status);
+  siginfo_t end = {0}; /* it is waited for by end_child: before that its number is no other's */
+  for (int tries = 0; tries < LATER && !end.si_pid; tries++) {
+    if (tries) poll(NULL, 0, 1);
+    waitid(P_PID, (id_t)child.pid, &end, WEXITED | WNOHANG | WNOWAIT);
+  }
+  int exited = !end.si_pid || end.si_code == CLD_EXITED;
+  int status = end.si_pid ? end.si_status : 1;
+  if (exited && status == GONE) leave("its files were removed");
+  if (!how) how = exited ? STATUS + (uint32_t)status : (uint32_t)status;
   size_t n = last_words(words, sizeof words);
   end_child();
   say(kind, kind == DIED ? how : 0, words, n);
 }
 
-/* Hands on an answer; what a candidate did to the pipe harms no more than itself. */
-static void relay(void) {
+/* Hands on an answer, with the time since `began`; what a candidate did to the pipe harms no more
+ * than itself. */
+static void relay(int64_t began) {
   static char chunk[CHUNK];
   header h;
-  if (!read_whole(child.replies, &h, sizeof h, LATER)) return tell_end(DIED);
+  if (!read_whole(child.replies, &h, sizeof h, LATER)) return tell_end(DIED, 0);
   if (!is_header(&h) || (h.kind != DONE && h.kind != BAD)) {
     kill(child.pid, SIGKILL);
-    return tell_end(DIED);
+    return tell_end(DIED, STATUS + 1);
   }
+  h.limit = (uint32_t)(now_ms() - began);
+  h.crc = crc_of(0, &h, offsetof(header, crc));
   size_t n = h.length < CHUNK ? (size_t)h.length : CHUNK;
-  if (!read_whole(child.replies, chunk, n, LATER)) return tell_end(DIED);
+  if (!read_whole(child.replies, chunk, n, LATER)) return tell_end(DIED, 0);
   if (!write_both(1, &h, chunk, n, WRITING_MS)) finish(1);
   for (uint64_t left = h.length - n; left; left -= n) {
     n = left < CHUNK ? (size_t)left : CHUNK;
@@ -305,15 +338,15 @@ static void relay(void) {
 static void ask(const header *h, const char *data) {
   if (!child.pid && !start_child()) return fault("no process can be started");
   if (lseek(child.printed, 0, SEEK_END) > CHUNK && ftruncate(child.printed, 0)) errno = 0;
-  if (!write_both(child.requests, h, data, (size_t)h->length, -1)) return tell_end(DIED);
-  int64_t limit = now_ms() + h->limit, beat = now_ms() + BEAT_MS;
+  int64_t began = now_ms(), limit = began + h->limit, beat = began + BEAT_MS;
+  if (!write_both(child.requests, h, data, (size_t)h->length, -1)) return tell_end(DIED, 0);
   for (;;) {
     int64_t first = limit < beat ? limit : beat, left = first - now_ms();
     struct pollfd files[2] = {{child.replies, POLLIN, 0}, {0, POLLRDHUP, 0}};
     int n = poll(files, 2, left > 0 ? (int)left : 0);
-    if (n > 0 && files[0].revents) return relay();
+    if (n > 0 && files[0].revents) return relay(began);
     if (n > 0 && files[1].revents) finish(1);
-    if (now_ms() >= limit) return kill(child.pid, SIGKILL), tell_end(LATE);
+    if (now_ms() >= limit) return kill(child.pid, SIGKILL), tell_end(LATE, 0);
     if (now_ms() >= beat) {
       say(BEAT, 0, NULL, 0);
       beat = now_ms() + BEAT_MS;
