@@ -91,8 +91,10 @@ def build_open(
     layout: str,
     check: bool,
     numerics: Numerics,
+    machine: Mapping[str, str] | None = None,
 ) -> OpenModel:
-    """A model of open axes, as `build_model` has it."""
+    """A model of open axes, as `build_model` has it, by the records of a machine; this one by
+    default."""
 
     def read(whole: Any, given: Inputs) -> Work:
         work = import_model(whole, given, target, layout, numerics=numerics)
@@ -103,7 +105,7 @@ def build_open(
         if records is None or not Path(records).exists():
             return None
         with RecordStore(records, create=False) as store:
-            found = best_record(store, workload, target, numerics, policy)
+            found = best_record(store, workload, target, numerics, policy, machine)
         return None if found is None else found.config
 
     built = build_open_model(source, read, target, known, name, numerics)

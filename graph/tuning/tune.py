@@ -152,13 +152,16 @@ def tune_model(  # noqa: PLR0913 - what users choose
     check_transfer(transfer)
     new_file(records, "records =", RecordError)
     machine = processor(target, threads) if device is None else processor(device.target)
+    measured_on = None if device is None else device.fingerprint()
     if has_dims(inputs, dims):
         source = open_source(model, inputs, dims)
         with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
             options = SearchOptions(seed, only, transfer, device, say, watch)
             ended = _search_open(source, machine, budget, records, options, layout, numerics)
         word = Numerics.of(numerics)
-        made = build_open(source, machine, records, "exact", "model", layout, check, word)
+        made = build_open(
+            source, machine, records, "exact", "model", layout, check, word, measured_on
+        )
         if ended:
             raise Interrupted(made)
         return made
@@ -166,7 +169,6 @@ def tune_model(  # noqa: PLR0913 - what users choose
     with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
         options = SearchOptions(seed, only, transfer, device, say, watch, began)
         found = search(work, machine, budget, records, options)
-    measured_on = None if device is None else device.fingerprint()
     built = build_work(work, machine, records, machine=measured_on, besides=unstored(found.states))
     if check:
         built = check_results(built, machine, tuned=True)

@@ -23,7 +23,7 @@ from loopwright.measure.workers.pool import Pool
 from loopwright.schedule.target import Target
 from loopwright.temporary import TemporaryFolder
 
-_SHARE = 0.75  # of the other machine's memory
+_SHARE = 0.75  # of the other machine's memory; this one keeps inputs and expected outputs, too
 
 
 class RemoteDevice(ProgramDevice):
@@ -74,7 +74,9 @@ class RemoteDevice(ProgramDevice):
                 pool = Pool(Kind("build", each, Path(self._folder.name)), count)
                 builder = Builder(pool, limits.build)
             runner = Runner(self._link, lease=self._link)
-            memory = int(_SHARE * facts.memory)
+            memory = machine.memory_share()
+            if facts.memory:
+                memory = min(memory, int(_SHARE * facts.memory))
             super().__init__(name, made, builder, runner, timing, limits, memory, seed)
         except BaseException:
             self._link.close()
@@ -104,6 +106,8 @@ def target_of(
     made = resolve(target, threads)
     if made.gpu is not None:
         raise TargetError(f"remote devices measure on processors, not on {made}")
+    if made.kind not in ("llvm", "c"):
+        raise TargetError(f"remote devices measure code of kinds 'llvm' and 'c', not {made.kind!r}")
     if architecture(made.triple) != facts.architecture:
         raise TargetError(f"the device is {facts.architecture}, the target is {made.triple}")
     missing = sorted(set(cpu_features(made)) - facts.flags) if facts.flags else []

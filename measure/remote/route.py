@@ -66,7 +66,11 @@ def _ssh(url: str, rest: str) -> tuple[str, ...]:
     user, host, port = found.groups()
     host = host.strip("[]")
     where = host if user is None else f"{user}@{host}"
-    command = shlex.split(os.environ.get(SSH, "")) or ["ssh"]
+    given = os.environ.get(SSH, "")
+    try:
+        command = shlex.split(given) or ["ssh"]
+    except ValueError as error:
+        raise DeviceError(f"{SSH}={given}: write it as for a shell ({error})") from error
     return (*command, *_SSH_OPTIONS, *(("-p", port) if port else ()), "--", where, "exec sh")
 
 

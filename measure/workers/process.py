@@ -218,7 +218,10 @@ def failure_of(status: int | None, words: str) -> Failure:
         return Failure("crash", "the worker closed its pipe", words)
     if status >= 0:
         return Failure("crash", f"the worker ended with status {status}", words)
-    name = signal.Signals(-status).name
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:  # one for programs in real time
+        name = f"signal {-status}"
     if -status == signal.SIGKILL:
         return Failure("memory", f"{name}: the system killed it, as for want of memory", words)
     short = any(word in words for word in _NO_MEMORY)
