@@ -107,7 +107,7 @@ def target_of(
     if made.gpu is not None:
         raise TargetError(f"remote devices measure on processors, not on {made}")
     if made.kind not in ("llvm", "c"):
-        raise TargetError(f"remote devices measure code of kinds 'llvm' and 'c', not {made.kind!r}")
+        raise TargetError(f"remote devices measure kinds 'llvm' and 'c', not {made.kind!r}")
     if architecture(made.triple) != facts.architecture:
         raise TargetError(f"the device is {facts.architecture}, the target is {made.triple}")
     missing = sorted(set(cpu_features(made)) - facts.flags) if facts.flags else []

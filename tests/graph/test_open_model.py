@@ -10,8 +10,10 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.dsl.errors import RangeError, ShapeError
+from loopwright.graph import build
 from loopwright.graph.errors import ModelError
 from loopwright.graph.open.model import OpenModel
+from tests.explore.synthetic import MadeUp
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
@@ -195,6 +197,27 @@ def test_records_of_some_sizes_are_used(tmp_path):
     assert [line for line in lines if line.startswith("at n=")] == ["at n=32:", "at n=8:"]
     x = random(19, 32)
     np.testing.assert_allclose(made(x), x @ random(32, 24), rtol=1e-5, atol=1e-5)
+
+
+def test_what_another_machine_measured_is_looked_up_as_its_own(tmp_path, monkeypatch):
+    model = model_of(
+        [helper.make_node("MatMul", ["x", "W"], ["y"])],
+        {"x": ("n", 32)},
+        ("y",),
+        [("W", random(32, 24))],
+    )
+    device, machines, best = MadeUp(), [], build.best_record
+
+    def looked_up(*words):
+        machines.append(words[-1])
+        return best(*words)
+
+    monkeypatch.setattr(build, "best_record", looked_up)
+    options = {"dims": {"n": (8, 32)}, "trials": 2, "transfer": None, "check": False}
+    lw.tune_model(model, device=device, records=tmp_path / "r.db", **options)
+    assert device.measured
+    assert machines
+    assert all(machine == device.fingerprint() for machine in machines)
 
 
 def test_the_command_line_builds_for_all_sizes(tmp_path):

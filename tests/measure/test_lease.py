@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -69,7 +71,56 @@ def test_a_lease_can_be_had_again_and_leaves_no_name(path):
     assert path.stat().st_mode & 0o777 == 0o666
 
 
-def test_whoever_waits_comes_before_him_who_held_it_last():
+def is_free(file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def failing(number):
+    def fails(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fails
+
+
+def test_a_full_disk_keeps_no_lease(monkeypatch):
+    monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))
+    for _ in range(2):
+        with MachineLease(bound=0.1):
+            pass
+
+
+def test_a_file_that_cannot_be_locked_is_an_error(monkeypatch, path):
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", failing(errno.ENOLCK))
+        with pytest.raises(DeviceError, match=r"cannot be opened \(No locks available\)"):
+            MachineLease().__enter__()
+    with MachineLease(bound=0.1):
+        pass
+
+
+def test_a_fork_that_goes_on_has_no_lease():
+    held = MachineLease()
+    with held:
+        copy = os.dup(held._file)
+    with MachineLease(bound=0.1):
+        os.close(copy)
+
+
+def test_who_was_stopped_while_waiting_is_named(path):
+    with open(f"{path}.next", "w") as following:
+        fcntl.flock(following, fcntl.LOCK_EX)
+        following.write("a stopped tuner")
+        following.flush()
+        with pytest.raises(DeviceError, match="held by a stopped tuner for 0.1 s"):
+            MachineLease(bound=0.1).__enter__()
+
+
+def test_whoever_waits_comes_before_him_who_held_it_last(path):
     taken = []
 
     def take():
@@ -79,7 +130,9 @@ def test_whoever_waits_comes_before_him_who_held_it_last():
     thread = threading.Thread(target=take)
     with MachineLease():
         thread.start()
-        time.sleep(0.1)  # it waits by now
+        with open(f"{path}.next", "w") as following:
+            while is_free(following):
+                time.sleep(0.01)
     with MachineLease():
         taken.append("first again")
     thread.join()

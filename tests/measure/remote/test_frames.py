@@ -7,6 +7,7 @@ import random
 import re
 import struct
 import subprocess
+import time
 import tracemalloc
 import zlib
 
@@ -163,6 +164,17 @@ class Fuzzed:
             self.process.stdout.close()
             self.process.wait(10)
             self.process = None
+
+
+def test_a_slow_link_is_heard_of_while_it_ships(tmp_path):
+    fuzzed, data = Fuzzed(tmp_path), bytes(70_000)
+    fuzzed.start()
+    try:
+        fuzzed.process.stdin.write(encode(Kind.PUT, data, lead=bytes(32)) + data[:-1])
+        time.sleep(2.1)  # BEAT_MS
+        assert [fuzzed.ask(data[-1:], True).kind, fuzzed.answer().kind] == [Kind.BEAT, Kind.DONE]
+    finally:
+        fuzzed.stop()
 
 
 def made_up(rng: random.Random) -> tuple[bytes, bool]:
