@@ -180,7 +180,7 @@ class RemoteCall:
 
     @property
     def outputs(self) -> tuple[Array, ...]:
-        """What it computed last, fetched now."""
+        """Results of the last call, fetched now."""
         return tuple(self._output(place, p) for place, p in self._results)
 
     def _output(self, place: int, p: Parameter) -> Array:

@@ -66,8 +66,8 @@ class Stream:
                     raise LinkError(self._ended()) from error
 
     def read(self, most: int, timeout: float) -> bytes:
-        """What has come, of at most so many bytes; nothing if nothing does within `timeout`
-        seconds. Raises `LinkError` at the end."""
+        """Bytes that have come, at most so many; none if none do within `timeout` seconds.
+        Raises `LinkError` at the end."""
         if self._rest:
             data, self._rest = self._rest[:most], self._rest[most:]
             return data

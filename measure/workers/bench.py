@@ -26,7 +26,7 @@ class Loaded(Repeatable, Protocol):
 
 
 class Processor(Protocol):
-    """What candidates run on. Its methods raise `CandidateError` for a bad candidate."""
+    """A device that candidates run on. Its methods raise `CandidateError` for a bad candidate."""
 
     def begin(self, kind: str, threads: int, inputs: Mapping[str, Array]) -> None:
         """Make ready for candidates of a target's kind, on so many threads and on these inputs;
@@ -39,7 +39,7 @@ class Processor(Protocol):
         """Function that empties the caches that a call uses."""
 
     def warm_up(self, call: Any) -> Callable[[], object] | None:
-        """What comes before a sample with warm caches; a call if None."""
+        """Function that comes before a sample with warm caches; a call if None."""
 
     def clear(self) -> None:
         """Forget all that was loaded."""
