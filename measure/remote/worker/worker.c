@@ -284,6 +284,7 @@ static int start_child(void) {
   }
   close(in[0]), close(out[1]);
   child.requests = in[1], child.replies = out[0];
+  fcntl(child.requests, F_SETFL, O_NONBLOCK);
   return 1;
 }
 
@@ -339,7 +340,11 @@ static void ask(const header *h, const char *data) {
   if (!child.pid && !start_child()) return fault("no process can be started");
   if (lseek(child.printed, 0, SEEK_END) > CHUNK && ftruncate(child.printed, 0)) errno = 0;
   int64_t began = now_ms(), limit = began + h->limit, beat = began + BEAT_MS;
-  if (!write_both(child.requests, h, data, (size_t)h->length, -1)) return tell_end(DIED, 0);
+  if (!write_both(child.requests, h, data, (size_t)h->length, (int)h->limit)) {
+    if (errno != EAGAIN) return tell_end(DIED, 0);
+    kill(child.pid, SIGKILL); /* it was stopped */
+    return tell_end(LATE, 0);
+  }
   for (;;) {
     int64_t first = limit < beat ? limit : beat, left = first - now_ms();
     struct pollfd files[2] = {{child.replies, POLLIN, 0}, {0, POLLRDHUP, 0}};
