@@ -379,6 +379,7 @@ class Runner:
         self._pool.start()
         worker = self._pool.workers[0]
         if self._holds is None or self._holds[0] is not worker or self._holds[1] is not data:
+            self._holds = None  # Ctrl-C may come before all is there
             self._send(data)
             if self._pool.workers[0].answers <= 0:  # that was the last answer of the one before
                 self._send(data)

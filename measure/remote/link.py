@@ -168,6 +168,8 @@ class Link:
                     self._broke(error)
         except BaseException:
             self._held = False
+            if self._session is not None and self._session.busy:
+                self._drop()  # it may be given the lease, and nobody would know
             raise
 
     def __exit__(self, *_error: object) -> None:

@@ -164,8 +164,9 @@ def test_links_that_break_twice_under_a_candidate_are_not_its_failure(
     assert link.breaks == 2
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["of the lease", "of the data"])
 def test_an_answer_that_was_not_waited_for_is_no_answer_of_the_next_question(
-    runner, link, data, monkeypatch
+    runner, link, data, monkeypatch, other
 ):
     assert runner.run(data, faults.built("good"), FAST).failure is None
 
@@ -175,7 +176,7 @@ def test_an_answer_that_was_not_waited_for_is_no_answer_of_the_next_question(
     with monkeypatch.context() as patched:
         patched.setattr(sessions.Session, "_answer", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            runner.run(data, faults.built("good"), FAST)
+            runner.run(replace(data) if other else data, faults.built("good"), FAST)
     assert runner.run(data, faults.built("good"), FAST).failure is None
     assert link.breaks == 0
 
