@@ -82,7 +82,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     return without_source(built)
 
 
-def build_open(
+def build_open(  # noqa: PLR0913 - what users choose, and who measured
     source: OpenSource,
     target: Target,
     records: str | os.PathLike[str] | None,
