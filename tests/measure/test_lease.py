@@ -116,7 +116,7 @@ def test_who_was_stopped_while_waiting_is_named(path):
         fcntl.flock(following, fcntl.LOCK_EX)
         following.write("a stopped tuner")
         following.flush()
-        with pytest.raises(DeviceError, match="held by a stopped tuner for 0.1 s"):
+        with pytest.raises(DeviceError, match=r"held by a stopped tuner for 0\.1 s"):
             MachineLease(bound=0.1).__enter__()
 
 
