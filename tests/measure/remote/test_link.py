@@ -268,7 +268,14 @@ def test_a_link_that_drops_again_and_again_ends_the_device_soon(
 
 def test_a_stalled_link_is_given_up(link, runner, data, folder, monkeypatch):
     assert runner.run(data, faults.built("good"), FAST).failure is None
+    broke = link._broke
+
+    def patient_again(error):
+        monkeypatch.setattr(sessions, "STALL", 60.0)  # a slow machine may start no worker in 0.3 s
+        broke(error)
+
     monkeypatch.setattr(sessions, "STALL", 0.3)
+    monkeypatch.setattr(link, "_broke", patient_again)
     stopped = links.worker(folder)
     links.kill(folder, signal.SIGSTOP)
     assert runner.run(data, faults.built("good"), FAST).failure is None
