@@ -7,7 +7,7 @@ from collections.abc import Callable
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import INTEGERS, check_dtype, is_float
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.check import any_shape, axis_of
 from loopwright.dsl.tensor import Tensor
@@ -67,7 +67,7 @@ def _place(
     none, moved = (-1, n) if select_last else (n, -n)
     found = f.where(f.equal(value, peak[rows]), k, none)
     if is_float(x.dtype):
-        found = f.where(f.isnan(value), k + moved, found)
+        found = f.where(f.isnan(value), as_expr(k) + moved, found)
     place[rows] = f.max(found) if select_last else f.min(found)
     out = Tensor(op)
     kept = tuple(Index(a.name, 1) if a is k else a for a in axes) if keepdims else rows

@@ -14,8 +14,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.family import Sized
-from loopwright.schedule.open.fit import Array
-from loopwright.schedule.open.program import OpenProgram, grids, open_program
+from loopwright.schedule.open.program import OpenProgram, grid, open_program
 from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.program.nest import extent
@@ -28,6 +27,7 @@ MOST_PROGRAMS = 24
 _TILE = "tile"  # what the names of knobs of register tiles begin with
 _LARGER = 8.0  # a size above those that a program was made for is that much farther from it
 _FEW = 8  # rows, which one register tile has
+_CROWDED = 3  # dims, whose sizes are too many for a program at each end of each
 _APART = 4  # times as large: from one size that has its own program to the next
 
 
@@ -59,8 +59,9 @@ def cover(workload: Sized, target: Target, choose: Choose, apart: int = _APART) 
     are left. Of the programs that are right for a size, the next larger one is chosen: its blocks
     hold all of the smaller loops. Constants are laid out in one way for all, where that can be.
 
-    Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
+    Raises `ConfigError` where more than `MOST_PROGRAMS` are needed, or a dim has too many values.
     """
+    grid(workload.dims)
     programs: list[OpenProgram] = []
     for sizes in spread(workload.dims, apart):
         configs = choose(sizes)
@@ -86,7 +87,7 @@ def completed(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
             )
         nearest = [_smaller(dims, left, 2), left]
-        if len(made) >= MOST_PROGRAMS // 3:
+        if len(dims) >= _CROWDED or len(made) >= MOST_PROGRAMS // 3:
             nearest.insert(0, _least(dims, left))
         tries: list[tuple[dict[str, int], Iterable[Config]]] = []
         tries.append((left, _clipped(workload, made, left)))
@@ -97,7 +98,10 @@ def completed(
                 made.append(one)
                 break
         else:
-            raise ConfigError(f"no program for {left} has a form for other sizes too")
+            raise ConfigError(
+                f"no program for {left} has a form for other sizes too: give the dims narrower "
+                "bounds or a multiple"
+            )
     return Cover(dims, tuple(made), rules(dims, made))
 
 
@@ -187,33 +191,32 @@ def _smaller(dims: tuple[Dim, ...], sizes: Mapping[str, int], factor: int) -> di
 
 
 def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int]]:
-    """The greatest sizes, and smaller ones down to the least."""
+    """The greatest sizes, and smaller ones down to the least. Of several dims also those where
+    some are few and the others the greatest, as the rows of a long product are."""
+    greatest = {d.name: d.high for d in dims}
+    apart = apart if len(dims) < _CROWDED else apart**2
     steps = max(math.ceil(math.log(d.high / d.low, apart) + 0.5) for d in dims)
-    done = set()
-    for step in range(min(steps, MOST_PROGRAMS // 2)):
-        sizes = _smaller(dims, {d.name: d.high for d in dims}, apart**step)
-        if tuple(sizes.values()) not in done:
-            done.add(tuple(sizes.values()))
-            yield sizes
+    along = [_smaller(dims, greatest, apart**k) for k in range(min(steps, MOST_PROGRAMS // 2))]
+    few = [{d.name: min(d.high, m * d.low)} for m in (1, 2, 8) for d in dims]
+    few += [{**one, **other} for one, other in itertools.combinations(few[: len(dims)], 2)]
+    corners = [greatest | some for some in few] if 1 < len(dims) <= _CROWDED else []
+    yield from {tuple(s.values()): s for s in (*along, *corners)}.values()
 
 
 def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | None:
     """The greatest sizes which are in no box; None if there are none."""
-    for grid, n in reversed(list(grids(dims))):
-        left = np.ones(n, bool)
-        for box in boxes:
-            left &= ~_taken(box, grid, n)
-        if left.any():
-            at = int(np.flatnonzero(left)[-1])
-            return {name: int(values[at]) for name, values in grid.items()}
-    return None
-
-
-def _taken(box: Box, grid: Mapping[str, Array], n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    taken = np.ones(n, bool)
-    for d in box.dims:
-        taken &= (grid[d.name] >= d.low) & (grid[d.name] <= d.high)
-    return taken
+    lines = []
+    for at, d in enumerate(dims):
+        ends = {e for b in boxes for e in (b.dims[at].low, b.dims[at].high + d.multiple)}
+        lines.append(sorted({d.low, d.high + d.multiple, *ends}))
+    left = np.ones([len(line) - 1 for line in lines], bool)  # the cells between the lines
+    for box in boxes:
+        ends_of = zip(lines, box.dims, strict=True)
+        left[tuple(slice(x.index(d.low), x.index(d.high + d.multiple)) for x, d in ends_of)] = False
+    if not left.any():
+        return None
+    cell = np.argwhere(left)[-1]
+    return {d.name: x[c + 1] - d.multiple for d, x, c in zip(dims, lines, cell, strict=True)}
 
 
 def _least(dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> dict[str, int]:

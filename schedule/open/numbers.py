@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Gather, children, rebuild
 from loopwright.schedule.tree.formula import Formula, evaluated
 from loopwright.schedule.tree.grammar import (
@@ -20,6 +23,9 @@ from loopwright.schedule.tree.grammar import (
     Tree,
     Var,
 )
+
+MOST_SIZES = 1 << 22
+"""Combinations of sizes at which a number of a tree is verified."""
 
 Number = Callable[[Any], Any]
 
@@ -67,10 +73,21 @@ def with_numbers(tree: Tree, numbers: Mapping[int, Formula]) -> Tree:
     return changed
 
 
-def at_sizes(tree: Tree, sizes: Mapping[str, Any], n: int) -> Tree:
-    """The batch of n trees that a tree with formulas is at arrays of n sizes."""
-    batch: Tree = _Visit(lambda x: evaluated(x, sizes))(tree)
-    return Tree(n, *(getattr(batch, f.name) for f in fields(Tree)[1:]))
+def at_sizes(tree: Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> Tree:
+    """A tree whose formulas are arrays: their numbers at sizes that broadcast together.
+
+    Raises `ConfigError` where a number follows more than `MOST_SIZES` combinations of sizes.
+    """
+
+    def number(x: Any) -> Any:
+        if isinstance(x, Formula):
+            many = math.prod(sizes[name].size for name in x.dims())
+            if many > MOST_SIZES:
+                raise ConfigError(f"{x} has {many} combinations of sizes, {MOST_SIZES} are verified")
+        return evaluated(x, sizes)
+
+    made: Tree = _Visit(number)(tree)
+    return made
 
 
 class _Visit:
@@ -86,23 +103,25 @@ class _Visit:
         self._order: dict[Var, int] = {}
 
     def __call__(self, x: Any) -> Any:
-        if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
+        kind = type(x)
+        if kind is int or isinstance(x, np.integer):
             self.tokens.append(int)
             return self.number(int(x))
-        if isinstance(x, (Formula, np.ndarray)):
-            return self.number(x)
-        if isinstance(x, Var):
+        if kind is Var:
             self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
             return x
-        if isinstance(x, tuple):
-            self.tokens.append(sum(not _is_hint(y) for y in x))
-            parts = tuple(y if _is_hint(y) else self(y) for y in x)
-            return tuple(y for y in parts if not self.prune or not _never_runs(y))
-        if isinstance(x, Expr) and not isinstance(x, (Load, Position)):
+        if kind is tuple:
+            hints = [_is_hint(y) for y in x]
+            self.tokens.append(len(x) - sum(hints))
+            parts = tuple(y if hint else self(y) for y, hint in zip(x, hints))
+            return tuple(y for y in parts if not _never_runs(y)) if self.prune else parts
+        if kind is Formula or kind is np.ndarray:
+            return self.number(x)
+        if isinstance(x, Expr) and kind is not Load and kind is not Position:
             return self._expression(x)
-        if is_dataclass(x) and not isinstance(x, type):
-            self.tokens.append(type(x))
-            return type(x)(*(self(getattr(x, f.name)) for f in fields(x)))
+        if names := _fields(kind):
+            self.tokens.append(kind)
+            return kind(*(self(getattr(x, name)) for name in names))
         self.tokens.append(x)
         return x
 
@@ -117,8 +136,8 @@ class _Visit:
             assert isinstance(made, Gather)
             return replace(made, shape=shape)
         inside = children(x)
-        for f in fields(x):  # type: ignore[arg-type]
-            value = getattr(x, f.name)
+        for name in _fields(type(x)):
+            value = getattr(x, name)
             if not any(value is child for child in inside):
                 self.tokens.append(value)
         return rebuild(x, self)
@@ -137,6 +156,12 @@ class _Visit:
         value = self.number(divisor)
         one = Const(1.0, x.type)
         return x if isinstance(value, int) else Binary("div", one, _value(value, x.type))
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """The names of a dataclass's fields; none of another type."""
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _value(number: Any, dtype: str) -> Expr:

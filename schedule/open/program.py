@@ -16,19 +16,17 @@ from loopwright.dsl.size import Dim
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.fit import Array
-from loopwright.schedule.open.numbers import at_sizes, structure, with_numbers, without_hints
-from loopwright.schedule.open.retarget import retargeted
+from loopwright.schedule.open.numbers import MOST_SIZES, at_sizes, structure, with_numbers, without_hints
+from loopwright.schedule.open.retarget import divides, retargeted
 from loopwright.schedule.open.unify import Structure, Unification, drawn
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.program.nest import extent, in_place
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Tree
-from loopwright.schedule.tree.verifier import legal
+from loopwright.schedule.tree.verifier import holds, legal
 
-_AT_ONCE = 1 << 15  # sizes that are verified at once
-_MOST_SIZES = 1 << 22
-_UNROLL = "unroll"
+_TILE, _UNROLL = "tile", "unroll"
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class _Opening(Unification):
     def __init__(
         self, workload: Sized, target: Target, config: Config, made_for: Mapping[str, int]
     ) -> None:
-        self.workload, self.target = workload, target
+        self.workload, self.target, self.made_for = workload, target, made_for
         self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
         self.config = rolled(workload, target, config, self.sketch)
         self.open_sums = self._open_sums(workload.dims)
@@ -118,9 +116,12 @@ class _Opening(Unification):
         """The numbers of the nests whose sums have other lengths at other sizes. They are not cut
         into blocks, since no block divides all of these."""
         found = set()
-        for end in ({d.name: d.low for d in dims}, {d.name: d.high for d in dims}):
+        for d, value in ((d, v) for d in dims for v in (d.low, d.low + d.multiple, d.high)):
+            if value > d.high:
+                continue  # an axis of one element is none, so the next size is tried too
+            there = self.workload.at(**{**self.made_for, d.name: value})
             with contextlib.suppress(ConfigError):
-                made = retargeted(self.sketch, self.workload.at(**end), self.target, self.config)
+                made = retargeted(self.sketch, there, self.target, self.config)
                 for k, (here, there) in enumerate(zip(self.sketch.nests, made.nests, strict=True)):
                     if [*map(extent, here.reduce)] != [*map(extent, there.reduce)]:
                         found.add(k)
@@ -128,17 +129,20 @@ class _Opening(Unification):
 
     def _verify(self, dims: tuple[Dim, ...], tree: Tree) -> None:
         """Prove the tree's subscripts at every size of the box. Raises `ConfigError`."""
-        plain = without_hints(tree)
-        for grid, n in grids(dims):
-            if not legal(at_sizes(plain, grid, n)).all():
-                raise ConfigError(f"{self.config} leaves its buffers at some size")
+        if not holds(at_sizes(without_hints(tree), grid(dims))):
+            raise ConfigError(f"{self.config} leaves its buffers at some size")
 
 
 def rolled(workload: Sized, target: Target, config: Config, sketch: Sketch) -> Config:
-    """A config without unroll factors that do not divide a loop at every size: of those that do,
-    the largest."""
+    """A config without unroll factors, and tiles of what is changed in place, that do not divide
+    a loop at every size: of those that do, the largest."""
     values = dict(config.values)
-    common = {k.name: k.choices for k in sketch.knobs if k.name.startswith(_UNROLL)}
+    whole = {f"{_TILE}{k}" for n, k in zip(sketch.nests, sketch.knobs_of) if in_place(n.nest)}
+    common = {
+        k.name: tuple({*k.choices, (1,) * len(values[k.name])})
+        for k in sketch.knobs
+        if k.name.startswith(_UNROLL) or k.name in whole
+    }
     others = {n: (1,) * len(v) for n, v in values.items() if n in common}
     plain = replace(config, values=tuple({**values, **others}.items()))
     for sizes in drawn(workload.dims) if common else ():
@@ -149,27 +153,29 @@ def rolled(workload: Sized, target: Target, config: Config, sketch: Sketch) -> C
                 if (name := f"{_UNROLL}{leader}") in common:
                     there = unrolls([extent(k) for k in nest.unrolled])
                     common[name] = tuple(c for c in common[name] if c in there)
+                if (name := f"{_TILE}{leader}") in whole:
+                    common[name] = tuple(c for c in common[name] if divides(c, nest))
     for name, choices in common.items():
         if values[name] not in choices:
             values[name] = max(choices, key=math.prod)
     return replace(config, values=tuple(values.items()))
 
 
-def grids(dims: Sequence[Dim]) -> Iterator[tuple[dict[str, Array], int]]:
-    """All sizes of a box, in parts: an array of values for every dim, and how many there are.
-    Raises `ConfigError` where there are too many."""
-    counts = [(d.high - d.low) // d.multiple + 1 for d in dims]
-    total = int(np.prod(counts, dtype=np.float64))
-    if total > _MOST_SIZES:
-        allowed = "; ".join(map(str, dims))
-        raise ConfigError(
-            f"{total} combinations of sizes ({allowed}) are more than the {_MOST_SIZES} that are "
-            "verified: give the dims narrower bounds or a multiple"
+def grid(dims: Sequence[Dim]) -> dict[str, Array]:
+    """The values of every dim, along an axis of its own: what follows a few of the dims is
+    worked out for their values alone, not for all combinations with those of the others.
+
+    Raises `ConfigError` where a dim has too many values.
+    """
+    for d in dims:
+        if (many := (d.high - d.low) // d.multiple + 1) > MOST_SIZES:
+            raise ConfigError(
+                f"{many} sizes ({d}) are more than the {MOST_SIZES} that are verified: give the "
+                "dim narrower bounds or a multiple"
+            )
+    return {
+        d.name: np.arange(d.low, d.high + 1, d.multiple).reshape(
+            [-1 if k == place else 1 for k in range(len(dims))]
         )
-    for start in range(0, total, _AT_ONCE):
-        flat = np.arange(start, min(start + _AT_ONCE, total))
-        places = np.unravel_index(flat, counts)
-        yield (
-            {d.name: d.low + d.multiple * p for d, p in zip(dims, places, strict=True)},
-            len(flat),
-        )
+        for place, d in enumerate(dims)
+    }

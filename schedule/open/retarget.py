@@ -8,9 +8,9 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.buffer_reuse import settled
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, in_place
 from loopwright.schedule.registry import Named, derive
-from loopwright.schedule.sketch.sketch import Config, NestSketch, Packed, Sketch, unrolls
+from loopwright.schedule.sketch.sketch import Choice, Config, NestSketch, Packed, Sketch, unrolls
 from loopwright.schedule.target import Target
 
 
@@ -18,8 +18,8 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Confi
     """The loops of a sketch over those of another size of its workload, whether or not they are
     worth a try there. The result has no knobs of its own; `config` has their values.
 
-    Raises `ConfigError` where the program has other nests at that size, or where an unroll factor
-    does not divide a loop.
+    Raises `ConfigError` where the program has other nests at that size, where an unroll factor
+    does not divide a loop, or where tiles would change elements twice.
     """
     variant = derive(Named(workload), target, sketch.derivation)
     groups = tuple(map(settled, variant.groups))
@@ -32,9 +32,17 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Confi
         factors = values.get(f"unroll{leader}")
         if factors is not None and factors not in unrolls([extent(k) for k in nest.unrolled]):
             raise ConfigError("an unroll factor does not divide a loop")
+        tile = values.get(f"tile{leader}", ())
+        if in_place(nest.nest) and not divides(tile, nest):
+            raise ConfigError("a tile does not divide an axis whose elements are changed in place")
     return replace(
         sketch, workload=variant.workload, groups=groups, nests=made, knobs=(), default=()
     )
+
+
+def divides(tile: Choice, sketch: NestSketch) -> bool:
+    """Return whether no element of a nest is in two tiles."""
+    return not any(extent(a) % t for a, t in zip(sketch.tile, tile))
 
 
 def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:

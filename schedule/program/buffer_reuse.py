@@ -6,7 +6,8 @@
 A long row and a copy of it, beside what it is made of, crowd the second-level cache, and the lines
 of the result are waited for where nothing else is to be done. In a softmax over 30,522 elements
 they are fetched while exponentials are computed. An element must not be changed twice: the last
-nest has tiles that divide its axis, and another nest the elements that are left over.
+nest has tiles that divide its axis, and another nest the last elements, at least one of them: so
+there are as many nests for rows of any length.
 """
 
 from __future__ import annotations
@@ -95,11 +96,10 @@ class _Rows:
 
 
 def _in_whole_tiles(nest: Nest) -> Iterator[Nest]:
-    """A nest as one over whole tiles, and one over the elements that are left over."""
+    """A nest as one over whole tiles, and one over the last elements."""
     *rest, axis = nest.axes
-    whole = extent(axis) // _TILE * _TILE
+    whole = (extent(axis) - 1) // _TILE * _TILE
     for start, size in ((0, whole), (whole, extent(axis) - whole)):
-        if size:
-            part = Index(axis.name, size)
-            values: dict[Index, IndexExpr] = {axis: part + start}
-            yield substitute_axes(nest, (*rest, part), (), values)
+        part = Index(axis.name, size)
+        values: dict[Index, IndexExpr] = {axis: part + start}
+        yield substitute_axes(nest, (*rest, part), (), values)

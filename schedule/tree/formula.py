@@ -50,6 +50,12 @@ class Formula:
         number: _Whole = _EVALUATED[self.op](*(evaluated(x, sizes) for x in self.args))
         return number
 
+    def dims(self) -> frozenset[str]:
+        """The names of the dims that it follows."""
+        if self.op == "dim":
+            return frozenset(self.args)
+        return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
+
     def __add__(self, other: Formula | int) -> Formula | int:
         if isinstance(other, int) and self.op == "add" and isinstance(self.args[1], int):
             total: Formula | int = self.args[0] + (self.args[1] + other)

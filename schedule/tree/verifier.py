@@ -52,6 +52,7 @@ from loopwright.schedule.tree.index_analysis import IndexAnalysis
 
 NOTHING: Mapping[int, Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16
+_MOST_AT_ONCE = 1 << 22  # combinations of columns
 
 
 def verify(tree: Tree, gpu: Gpu | None = None) -> None:
@@ -73,6 +74,13 @@ def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.boo
     return good
 
 
+def holds(tree: Tree) -> bool:
+    """Return whether every rule is satisfied by a tree whose columns broadcast together: for all
+    combinations of their values. It may refuse what holds: a loop that does not run is counted
+    as one that runs where telling the two apart takes more than `_MOST_AT_ONCE` combinations."""
+    return not _problems(tree, None)
+
+
 def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
     found = _Checker(tree, gpu is not None).problems()
     return found if gpu is None else [*found, *gpu_problems(tree, gpu)]
@@ -85,7 +93,7 @@ class _Checker:
     analysis: IndexAnalysis = field(default_factory=IndexAnalysis)
     buffers: set[str] = field(default_factory=set)
     found: list[Problem] = field(default_factory=list)
-    runs: Any = True  # the configs in which the statement at hand is reached at all
+    runs: tuple[Any, ...] = ()  # where all are true the statement at hand is reached
 
     def problems(self) -> list[Problem]:
         t = self.tree
@@ -102,8 +110,11 @@ class _Checker:
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
         if bad is False or (bad.__class__ is np.bool_ and not bad):
             return  # the most: a batch of one
-        if np.any(bad & self.runs):
-            self.found.append((bad & self.runs, say))
+        for runs in self.runs if np.any(bad) else ():
+            if np.broadcast(bad, runs).size <= _MOST_AT_ONCE:
+                bad = bad & runs
+        if np.any(bad):
+            self.found.append((bad, say))
 
     def _declare(self, buffer: Buffer) -> None:
         for extent in buffer.shape:
@@ -158,7 +169,7 @@ class _Checker:
         self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")
         if loop.bound is not None:
             self._range(loop.bound)
-        outside, self.runs = self.runs, self.runs & np.greater(loop.extent, 0)
+        outside, self.runs = self.runs, (*self.runs, np.greater(loop.extent, 0))
         self._bind(loop.var, loop.extent)
         if loop.sparse is not None:
             for var, count in loop.sparse.over:

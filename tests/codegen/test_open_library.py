@@ -84,6 +84,27 @@ def averaged():
     return lw.workload(lw.ops.global_avg_pool2d(lw.tensor("X", (2, 3, 6, lw.dim("n", 1, 70)))))
 
 
+def long_rows():
+    return lw.workload(lw.ops.softmax(lw.tensor("X", (2, lw.dim("n", 8900, 9100)))))
+
+
+def product_of_three():
+    m, n, k = lw.dim("m", 2, 90), lw.dim("n", 2, 70), lw.dim("k", 2, 400)
+    return lw.workload(lw.ops.matmul(lw.tensor("X", (m, k)), lw.tensor("Y", (k, n))))
+
+
+def places():
+    return lw.workload(lw.ops.argmax(lw.tensor("X", (3, lw.dim("n", 1, 90))), axis=1))
+
+
+def sums_so_far():
+    return lw.workload(lw.ops.cumsum(lw.tensor("X", (3, lw.dim("n", 2, 90))), axis=1))
+
+
+def ordered():
+    return lw.workload(*lw.ops.topk(lw.tensor("X", (3, lw.dim("n", 8, 90))), 5))
+
+
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -98,6 +119,11 @@ MAKERS = (
     padded,
     normalized,
     averaged,
+    long_rows,
+    product_of_three,
+    places,
+    sums_so_far,
+    ordered,
 )
 
 
@@ -180,6 +206,12 @@ def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
         library(np.zeros((301, 33), "float32"), np.zeros((40, 33), "float32"))
     with pytest.raises(RangeError, match="give one value for each of: n: 1 to 300"):
         library.at(m=3)
+
+
+def test_more_sizes_than_can_be_verified_are_refused_with_the_remedy():
+    x = lw.tensor("X", (lw.dim("n", 1, 1 << 23),))
+    with pytest.raises(ConfigError, match="8388608 sizes .* narrower bounds or a multiple"):
+        lw.build(lw.workload(lw.ops.relu(x)))
 
 
 def test_shapes_that_disagree_are_named_with_their_axes():
