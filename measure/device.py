@@ -65,7 +65,7 @@ class Measurement:
     cache: "warm" (repeated on the same data) or "cold" (caches flushed before every call).
     threads: threads that a call uses.
     started: when its run began, in seconds since 1970.
-    codegen: what made the code, where the target leaves that open: "direct" or "llvm".
+    codegen: what made the code, where the target leaves that open: "builtin" or "llvm".
     """
 
     config: Config

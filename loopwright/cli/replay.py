@@ -28,7 +28,7 @@ def replay(number: int, records: Path) -> None:
     workload = record.computation()
     kind = record.target.partition(" ")[0]
     target = resolve(kind if kind in ("cuda", "opencl") else "cpu", record.threads)
-    if kind == "direct":
+    if kind == "builtin":
         target = by_codegen(target, kind)
     if str(target) != record.target:
         click.echo(f"note: the record is of another target, {record.target}", err=True)

@@ -169,8 +169,8 @@ def tune(options: _Options) -> None:
         check_format(options.plot)
     elif options.report is not None:
         optional("matplotlib", "a report", TuningError)
-    if workload.dims and options.codegen == "direct":
-        raise click.UsageError("--codegen direct is for fixed shapes: leave it out")
+    if workload.dims and options.codegen == "builtin":
+        raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
     if workload.dims and options.report:
         raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.codegen.direct.code import Uncovered
+from loopwright.codegen.builtin.code import Uncovered
 from loopwright.codegen.tir.bindings import dtype_of
 from loopwright.codegen.tir.elementary import ELEMENTARY
 

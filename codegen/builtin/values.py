@@ -10,14 +10,14 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
-from loopwright.codegen.direct.blocks import Value
-from loopwright.codegen.direct.code import Uncovered
-from loopwright.codegen.direct.functions import steps_of
+from loopwright.codegen.builtin.code import Uncovered
+from loopwright.codegen.builtin.functions import steps_of
+from loopwright.codegen.builtin.vectors import Value
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position
 
 if TYPE_CHECKING:
-    from loopwright.codegen.direct.places import Places
+    from loopwright.codegen.builtin.places import Places
 
 _OPERATORS = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps"}
 _EXTREMES = {"min": "vminps", "max": "vmaxps"}
