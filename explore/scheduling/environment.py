@@ -62,6 +62,8 @@ class ScheduleEnv(Environment):
         machine = resolve(target, threads)
         if not many:
             raise ConfigError("an environment needs one workload at least")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ConfigError(f'render_mode={render_mode!r}: give "ansi", or leave it out')
         self.problems = [Problem.of(as_workload(w), machine, order) for w in many]
         self._evaluator = evaluator
         self._target = machine

@@ -76,7 +76,7 @@ class Modelled(Evaluator):
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Modelled:
         """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, KIND)
+        _, content = read_model(path, KIND, "train_policies")
         try:
             if content["version"] != VERSION:
                 raise ModelError(f"{path} is of another version: train the model again")

@@ -98,7 +98,7 @@ class Policy:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Policy:
         """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, KIND)
+        _, content = read_model(path, KIND, "train_policies")
         if content.get("version") != VERSION or content.get("actions") != list(ACTIONS):
             raise ModelError(
                 f"{path} is of version {content.get('version')} and this is {VERSION}: train the "
