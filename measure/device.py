@@ -127,6 +127,9 @@ class Device(ABC):
     here = True
     """Whether it is this machine, so that whole libraries can be timed in this process, too."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
     def target_of(self, workload: Workload, config: Config) -> Target:
         """Target to build a config for: that of the faster code where `compare` measured two."""
         return self.target

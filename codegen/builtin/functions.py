@@ -94,4 +94,4 @@ class _Reader:
                 return self.read(x.args[-1])
             parts = tuple(map(self.read, x.args))
             return self.step((f"{dtype_of(x.args[0])}.{_CALLS.get(called, called)}", *parts))
-        raise Uncovered(f"the function {self.name}, in which there is {kind}")
+        raise Uncovered(f"the function {self.name}")

@@ -43,6 +43,9 @@ class Modelled(Evaluator):
         self._inputs: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         self._shares: list[float] = []
 
+    def __repr__(self) -> str:
+        return f"<Modelled: {'analytical alone' if self._trees is None else 'learned'}>"
+
     @property
     def learned(self) -> int:
         """Measurements that the trees were grown on."""

@@ -223,6 +223,21 @@ def test_what_is_not_covered_is_llvms_and_says_so():
     assert "elements of float16" in repr(library)
 
 
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        (lambda x: lw.sin(x), "the function sin"),
+        (lambda x: lw.cast(lw.isnan(x), "float32"), "a cast of bool to float32"),
+    ],
+)
+def test_the_reason_for_llvm_is_in_words_of_the_notation(element, words):
+    i = lw.indices("i")
+    x, y = t("x", 9), lw.tensor("y")
+    y[i] = element(x[i])
+    library = lw.build(lw.workload(y), target=narrow(1), codegen="builtin")
+    assert library.codegen == f"{LLVM_SINCE} {words}"
+
+
 def halves():
     return (lw.tensor("A", (5, 7), dtype="float16"), lw.tensor("B", (7, 3), dtype="float16"))
 
@@ -250,7 +265,9 @@ def test_an_export_and_a_pickle_compute_the_same(tmp_path):
     for other in (loaded, pickle.loads(pickle.dumps(library)), library.bind(w=inputs[1])):
         given = inputs if other.inputs == library.inputs else inputs[:1]
         np.testing.assert_array_equal(other(*given), expected)
-    assert "__tvm_ffi_main" in library.source("asm")
+    assembly = library.source("asm")
+    assert "__tvm_ffi_main" in assembly
+    assert "kernel.o" not in assembly, "it names a temporary file"
 
 
 def test_libraries_have_threads_of_their_own_and_may_be_called_at_once():

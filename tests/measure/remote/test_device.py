@@ -160,6 +160,9 @@ def test_a_command_tunes_on_another_machine_and_keeps_its_records(board, tmp_pat
     assert again[1].endswith(f"--device {board}")
     done = CliRunner().invoke(main, again[1].split())
     assert "its results are right" in done.output
+    unreached = CliRunner().invoke(main, ["devices", "ssh:/x"])
+    assert unreached.exit_code == 1
+    assert unreached.output.startswith("Error: device 'ssh:/x': give \"ssh://")
     refused = CliRunner().invoke(main, [*words[:-1], "telnet://x"])
     assert refused.exit_code == 1
     assert 'give "ssh://user@host' in refused.output
