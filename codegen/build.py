@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import tvm
 
+from loopwright.codegen.builtin.compile import compile_builtin
 from loopwright.codegen.c.source import compile_source, glue, kernels
 from loopwright.codegen.devices.code import GpuCode
 from loopwright.codegen.devices.load import load_program
-from loopwright.codegen.direct.compile import compile_direct
 from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.gpu.source import gpu_program
@@ -167,7 +167,7 @@ def build(
     name: what messages call the library; an exported one is called like its file.
     numerics: what the program may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`; "standard" if None, but for a config, whose own program it is.
-    codegen: "llvm", or "direct" for machine code without LLVM, in milliseconds, where that covers
+    codegen: "llvm", or "builtin" for machine code without LLVM, in milliseconds, where that covers
         the program: `library.codegen` says what made it, and why. If None, what the target says.
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
@@ -180,9 +180,9 @@ def build(
     if config is not None:
         sizes = ", ".join(f"{d.name}=…" for d in given.dims)
         raise ConfigError(f"a config is of fixed sizes: give none, or build workload.at({sizes})")
-    if machine.kind == "direct":
+    if machine.kind == "builtin":
         raise TargetError(
-            'codegen="direct" is for fixed sizes: build workload.at(…), or leave it out'
+            'codegen="builtin" is for fixed sizes: build workload.at(…), or leave it out'
         )
     return build_open(given, machine, name, numerics or Numerics.STANDARD)
 
@@ -240,8 +240,8 @@ class Compiled:
 
     Attributes
     ----------
-    codegen: what made them: "direct", or the target's kind.
-    reason: why it was not direct code where that was asked for.
+    codegen: what made them: "builtin", or the target's kind.
+    reason: why it was not built-in code where that was asked for.
     """
 
     objects: tuple[bytes, ...]
@@ -249,10 +249,10 @@ class Compiled:
     reason: str = ""
 
     def described(self, target: Target) -> dict[str, str]:
-        """Provenance of the code where direct code was asked for."""
-        if target.kind != "direct":
+        """Provenance of the code where built-in code was asked for."""
+        if target.kind != "builtin":
             return {}
-        return {"codegen": self.codegen} | ({"not_direct": self.reason} if self.reason else {})
+        return {"codegen": self.codegen} | ({"not_builtin": self.reason} if self.reason else {})
 
 
 def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
@@ -266,7 +266,7 @@ def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
 
 
 def compile_by(made: Program, draft: bool = False) -> Compiled:
-    """`compile_program`, with what made the code: LLVM, where direct code does not cover it."""
+    """`compile_program`, with what made the code: LLVM, where the built-in generator cannot."""
     kind, reason, maker = made.target.kind, "", "TVM"
     try:
         if made.target.gpu is not None:
@@ -274,9 +274,9 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
         if kind == "c":
             source = _c_source(made) + glue(made.tree)
             return Compiled((compile_source(source, made.target),), kind)
-        if kind == "direct":
-            maker = "the emitter of direct code"
-            code, reason = compile_direct(made.tree, made.target)
+        if kind == "builtin":
+            maker = "the built-in code generator"
+            code, reason = compile_builtin(made.tree, made.target)
             if code is not None:
                 return Compiled((code,), kind)
             maker = "TVM"
@@ -288,14 +288,14 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
 
 
 def by_codegen(target: Target, codegen: str) -> Target:
-    """A target whose code is made by "llvm" or "direct". Raises `TargetError`."""
-    if codegen not in ("llvm", "direct"):
-        raise TargetError(f'codegen={codegen!r}: give "llvm" or "direct"')
-    if codegen == "direct" and target.kind not in ("llvm", "direct"):
+    """A target whose code is made by "llvm" or "builtin". Raises `TargetError`."""
+    if codegen not in ("llvm", "builtin"):
+        raise TargetError(f'codegen={codegen!r}: give "llvm" or "builtin"')
+    if codegen == "builtin" and target.kind not in ("llvm", "builtin"):
         raise TargetError(
-            f'codegen="direct" is for processors, not for target {target.kind}: leave one out'
+            f'codegen="builtin" is for processors, not for target {target.kind}: leave one out'
         )
-    return target if target.kind not in ("llvm", "direct") else replace(target, kind=codegen)
+    return target if target.kind not in ("llvm", "builtin") else replace(target, kind=codegen)
 
 
 def signature(made: Program, name: str) -> Signature:
@@ -345,7 +345,7 @@ def _sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
         "tree": lambda: show(made.tree),
         "tir": lambda: str(tvm.IRModule(_functions(made)).script()),
     }
-    if compiled.codegen == "direct":
+    if compiled.codegen == "builtin":
         (code,) = compiled.objects
         return texts | {"asm": lambda: disassembly(code)}
     if made.target.gpu is not None:

@@ -17,6 +17,7 @@ from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+from loopwright.dsl.words import html_table
 
 _SAMPLES = 7
 _CALLS = 5  # of a kernel, for one sample
@@ -68,6 +69,8 @@ class DeviceChoice:
         ]
         return "\n".join([*lines, *([] if len(lines) > 1 else ["an array lies on the GPU"])])
 
+    __repr__ = __str__
+
 
 class Either:
     """A computation on the processor or on the GPU, wherever a call is predicted to end first.
@@ -93,6 +96,12 @@ class Either:
     def inputs(self) -> tuple[Parameter, ...]:
         """Inputs of a call, in order, without those bound."""
         return self.cpu.inputs
+
+    def __repr__(self) -> str:
+        return f"<Either {self.cpu.signature}; arrays of the host: {self._on_host}>"
+
+    def _repr_html_(self) -> str:
+        return html_table("Either", {name: str(total) for name, total in self._sums.items()})
 
     def _choose(self, inputs: Sequence[Any]) -> str:
         return "gpu" if any(map(foreign.on_gpu, inputs)) else self._on_host

@@ -55,11 +55,20 @@ class Expr:
         """NumPy's functions are those of the notation: `np.exp(A[i])` is `lw.exp(A[i])`."""
         op = _UFUNCS.get(ufunc) if method == "__call__" and not options else None
         if op is None:
-            raise NotationError(
-                f"np.{ufunc.__name__} works on arrays, and the notation has no such function of "
-                f"elements; it has {', '.join(sorted(FLOAT_FUNCTIONS))} and those of dir(lw)"
-            )
+            raise _of_arrays(ufunc)
         return unary(op, *inputs) if len(inputs) == 1 else binary(op, *inputs)
+
+    def __array_function__(self, function: Any, *given: object) -> Expr:
+        raise _of_arrays(function)
+
+    def __float__(self) -> float:
+        raise NotationError(
+            "an element expression has no value before a call: write lw.exp(x), not math.exp(x), "
+            "and lw.cast in place of float and int"
+        )
+
+    def __int__(self) -> int:
+        return int(float(self))
 
     def __matmul__(self, other: object) -> Expr:
         raise NotationError(
@@ -171,6 +180,17 @@ class Expr:
             "an element expression has no truth value: use lw.where(cond, a, b), and & | ~ "
             "in place of and, or, not"
         )
+
+
+def _of_arrays(function: Any) -> NotationError:
+    """The error for a function of NumPy's that is none of the notation's."""
+    name = str(function.__name__)
+    if name in (*REDUCERS, "where"):
+        return NotationError(f"np.{name} works on arrays: write lw.{name}, which is of elements")
+    return NotationError(
+        f"np.{name} works on arrays, and the notation has no such function of elements; it has "
+        f"{', '.join(sorted(FLOAT_FUNCTIONS))} and those of dir(lw)"
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,13 @@ class IndexExpr:
     """Base of `Index` and `Affine`: arithmetic that stays affine, and comparison."""
 
     __array_ufunc__ = None  # `np.int64(2) * i` is ours, not an array of objects
+
+    def __array__(self, *args: object, **options: object) -> Any:
+        """Refuse to index an array, which asks for this."""
+        raise NotationError(
+            f"{self} indexes an array, and a definition has no data: write a tensor, "
+            f'lw.tensor("T", array.shape)[{self}, …], and give the array to the library\'s call'
+        )
 
     compare: ClassVar[Callable[[str, IndexExpr, object], Expr]]
     """Makes the element expression of a comparison. `expr.py` sets it: expressions hold indices,
@@ -217,6 +225,8 @@ def as_affine(value: IndexExpr | int) -> Affine:
     if isinstance(value, IndexExpr):
         return value.affine()
     if isinstance(value, bool) or not hasattr(value, "__index__"):
+        if isinstance(value, (slice, EllipsisType)):
+            raise NotationError("`:` and `...` stand for no axis: name each of them, A[i, j]")
         raise NotationError(
             f"{value!r} is not an index expression: use indices, integers, and +, -, *, //, %, or "
             "an element of integers, X[I[i]]"

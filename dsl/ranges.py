@@ -60,9 +60,10 @@ def infer(
     _derive(evidence, guarded)
     for index in order:
         if index not in evidence:
+            or_shape = f", or give {name} its shape" if index in axes else ""
             raise RangeError(
                 f"{name}: the range of index {index} is not known: it indexes no tensor by "
-                f'itself; give it, e.g. lw.indices("{index}", {index}=3)'
+                f'itself; give it, e.g. lw.indices("{index}", {index}=3){or_shape}'
             )
     extents = {index: evidence[index][0] for index in order}
     _check_inside(name, extents, evidence, positions)

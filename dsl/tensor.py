@@ -161,7 +161,10 @@ class Tensor(NoArithmetic):
                     f"{part.op} a tensor of its own and use that"
                 )
             if isinstance(part, Read) and part.tensor is self:
-                raise NotationError(f"{self.name} is defined in terms of itself")
+                raise NotationError(
+                    f"{self.name} is defined in terms of itself; of operators that change it, "
+                    "the notation has += alone"
+                )
         if self._dtype is not None and body.dtype != self._dtype:
             raise NotationError(
                 f"{self.name} is declared {self._dtype} but its definition is {body.dtype}: "
@@ -242,6 +245,7 @@ class _Pending(NoArithmetic):
         )
 
     __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _no_reduction
+    __imatmul__ = __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _no_reduction
 
 
 def tensor(

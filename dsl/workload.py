@@ -83,7 +83,7 @@ class Workload:
         Raises `RangeError` for a value that a dim does not take, a dim without a value, and a
         name that is no dim.
         """
-        values = chosen(self.dims, sizes, "at")
+        values = chosen(self.dims, sizes, "at(…)")
         return self._with_extents(lambda n: extent_at(n, values)) if self.dims else self
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loopwright.codegen.either import Either, either
+from loopwright.dsl.words import html_table
 from loopwright.explore.tuned import Tuned
 
 
@@ -29,3 +30,8 @@ class EitherTuned:
 
     def __str__(self) -> str:
         return "\n".join(f"{target}: {tuned}" for target, tuned in self.parts.items())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table("EitherTuned", self.parts)

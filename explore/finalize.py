@@ -314,7 +314,7 @@ def _again(session: Session, finalist: Finalist) -> Measurement:
         cache=device.cache,
         threads=device.target.threads,
         started=time.time(),
-        codegen=kind if device.target.kind == "direct" else None,
+        codegen=kind if device.target.kind == "builtin" else None,
     )
 
 

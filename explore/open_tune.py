@@ -302,7 +302,8 @@ class _OpenTuning:
 
 
 def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:
-    if isinstance(sizes, Mapping) or not sizes:
+    lists = not isinstance(sizes, Mapping) and all(isinstance(each, Mapping) for each in sizes)
+    if not lists or not sizes:
         raise TuningError("sizes: give at least one mapping of a value to every dim, in a list")
     for each in sizes:
         workload.at(**each)  # which says what is wrong

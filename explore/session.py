@@ -217,9 +217,9 @@ class Session:
         return self.record(next(m for m in self.history if m.config == ranked[0]))
 
     def _targets(self) -> list[Target]:
-        """What measurements are stored under: what direct code does not cover is LLVM's."""
+        """What measurements are stored under: what our own generator cannot make is LLVM's."""
         target = self.device.target
-        kinds = ("direct", "llvm") if target.kind == "direct" else (target.kind,)
+        kinds = ("builtin", "llvm") if target.kind == "builtin" else (target.kind,)
         return [replace(target, kind=kind) for kind in kinds]
 
     def _stored_as(self, name: str, measurements: Sequence[Measurement]) -> list[Record]:

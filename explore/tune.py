@@ -102,7 +102,7 @@ def tune(  # noqa: PLR0913 - what users choose
         evenly in the logarithm.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target. Each is searched with half
         of the minutes, and the library of the result, an `EitherTuned`, chooses at every call.
-    codegen: "llvm", or "direct" to measure candidates as machine code made without LLVM, in
+    codegen: "llvm", or "builtin" to measure candidates as machine code made without LLVM, in
         milliseconds, where that covers them. The best are built by LLVM as well, and the result
         is the faster code of the two; `target` of the result says which.
 
@@ -132,8 +132,8 @@ def tune(  # noqa: PLR0913 - what users choose
         if device is None or isinstance(device, str):
             device = stack.enter_context(open_device(device, target, threads, timing, codegen))
         if workload.dims:
-            if device.target.kind == "direct":
-                raise TuningError('codegen="direct" is for fixed sizes: tune workload.at(…)')
+            if device.target.kind == "builtin":
+                raise TuningError('codegen="builtin" is for fixed sizes: tune workload.at(…)')
             return tune_open(workload, device, budget, options, sizes, watch)
         if sizes is not None:
             raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")

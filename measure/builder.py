@@ -39,10 +39,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Built:
-    """A candidate as a shared object, an object file of direct code or a GPU's code, with its
+    """A candidate as a shared object, an object file of built-in code or a GPU's code, with its
     signature as JSON, or why there is none. `resources` are what a GPU's kernels use of it, where
     the compiler tells; `workspace` counts the bytes that a call allocates, `error_growth` is its
-    sketch's, `codegen` what made it: "direct" or the target's kind."""
+    sketch's, `codegen` what made it: "builtin" or the target's kind."""
 
     code: Bytes
     signature: dict[str, Any]

@@ -65,7 +65,7 @@ class Measurement:
     cache: "warm" (repeated on the same data) or "cold" (caches flushed before every call).
     threads: threads that a call uses.
     started: when its run began, in seconds since 1970.
-    codegen: what made the code, where the target leaves that open: "direct" or "llvm".
+    codegen: what made the code, where the target leaves that open: "builtin" or "llvm".
     """
 
     config: Config
@@ -126,6 +126,9 @@ class Device(ABC):
     """Codes of a candidate that `compare` runs, and of which the faster one counts."""
     here = True
     """Whether it is this machine, so that whole libraries can be timed in this process, too."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
 
     def target_of(self, workload: Workload, config: Config) -> Target:
         """Target to build a config for: that of the faster code where `compare` measured two."""

@@ -18,7 +18,7 @@ def open_device(
     codegen: str = "llvm",
 ) -> Device:
     """The machine that a URL names, or this one if None. See `RemoteDevice` and `LocalDevice`,
-    also for what they raise. Direct code is measured here alone: `DeviceError` elsewhere."""
+    also for what they raise. Built-in code is measured here alone: `DeviceError` elsewhere."""
     if url is None:
         from loopwright.codegen.build import by_codegen
         from loopwright.codegen.target import resolve

@@ -41,8 +41,8 @@ class ProgramDevice(Device):
     worker process that may crash, hang or run out of memory. All that ran is checked against the
     reference: the oracle's outputs, or those of the default schedule where the oracle is too slow.
 
-    For a target of kind "direct" they are direct code where that covers them. A comparison builds
-    them by LLVM too, and of each the faster code counts (`target_of`).
+    For a target of kind "builtin" they are built-in code where its generator covers them. A
+    comparison builds them by LLVM too, and of each the faster code counts (`target_of`).
     """
 
     needs = "a working TVM, a C compiler and a linker"
@@ -63,7 +63,7 @@ class ProgramDevice(Device):
         self.name, self.target = name, target
         self._timing = timing or Timing()
         self.cache = self._timing.cache
-        self.codes = 2 if target.kind == "direct" else 1
+        self.codes = 2 if target.kind == "builtin" else 1
         self._builder, self._runner, self._memory = builder, runner, memory
         self._references = References(target, builder, runner, limits, seed)
         self._built: dict[tuple[str, str, Config], Built] = {}
@@ -123,7 +123,7 @@ class ProgramDevice(Device):
                     cache=self.cache,
                     threads=self.target.threads,
                     started=one.started,
-                    codegen=built.codegen if self.target.kind == "direct" else None,
+                    codegen=built.codegen if self.target.kind == "builtin" else None,
                 )
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
@@ -143,7 +143,7 @@ class ProgramDevice(Device):
         data = self._references.of(workload)
         built = self._code(data.task, configs)
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
-        if self.target.kind != "direct":
+        if self.target.kind != "builtin":
             return self._runner.compare(data, built, timing, rounds)
         # What LLVM was found to be faster at is its own; the rest is built by it too, once.
         by_llvm = replace(data.task, target=replace(self.target, kind="llvm"))
@@ -154,14 +154,14 @@ class ProgramDevice(Device):
         twins = {
             c: n
             for n, c in enumerate(configs)
-            if built[n].codegen == "direct" and settled[c] is None
+            if built[n].codegen == "builtin" and settled[c] is None
         }
         every = [*built, *self._code(by_llvm, [*twins])]
         found = self._runner.compare(data, every, timing, rounds)
         samples, sizes = list(found.samples), list(found.sizes)
         for place, (config, n) in enumerate(twins.items(), len(configs)):
             faster = typical(samples[place]) < typical(samples[n])
-            self._faster[workload.key, config] = "llvm" if faster else "direct"
+            self._faster[workload.key, config] = "llvm" if faster else "builtin"
             if faster:
                 samples[n], sizes[n] = samples[place], sizes[place]
         count = len(configs)

@@ -164,10 +164,10 @@ class References:
         return self._by_default(data, default)
 
     def _by_default(self, data: Data, default: Built) -> Data:
-        """Data with what the default schedule computes; both sides may be off. That of direct code
-        is built by LLVM, so that a fault of the emitter is not on both."""
+        """Data with what the default schedule computes; both sides may be off. LLVM builds it, so
+        that a fault of the built-in code generator is not on both."""
         rtol, atol = tolerance(data.task.workload)
-        if self._target.kind == "direct":
+        if self._target.kind == "builtin":
             task = replace(data.task, target=replace(self._target, kind="llvm"))
             (default,) = self._builder.build(task, [self._default(task.workload)])
         outputs = self._outputs(replace(data, expected=()), default)

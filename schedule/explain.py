@@ -76,6 +76,8 @@ class Explanation:
         lines += ["", self.tree] if self.tree else []
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def explanation(
     workload: Workload, target: Target, numerics: Numerics, config: Config | None = None

@@ -43,7 +43,7 @@ class Target:
 
     Attributes
     ----------
-    kind: "llvm" (machine code), "direct" (machine code without LLVM), "c" (C source, compiled by
+    kind: "llvm" (machine code), "builtin" (machine code without LLVM), "c" (C source, compiled by
         the C compiler), "cuda" or "opencl".
     triple: LLVM's target triple.
     mcpu: LLVM's name of the processor; empty for the triple's generic one.

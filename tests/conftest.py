@@ -28,10 +28,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
 
 
 # Processes of one run do not wait for each other, nor for tuners outside of it.
-os.environ.setdefault(
-    "LOOPWRIGHT_LEASE",
-    os.path.join(tempfile.gettempdir(), f"loopwright-tests-{os.getpid()}.lease"),
-)
+_OWN_LEASE = os.path.join(tempfile.gettempdir(), f"loopwright-tests-{os.getpid()}.lease")
+os.environ.setdefault("LOOPWRIGHT_LEASE", _OWN_LEASE)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the lease, which outlives its holders."""
+    for path in glob.glob(f"{_OWN_LEASE}*"):
+        os.remove(path)
 
 
 def _modules(*names: str) -> bool:

@@ -20,7 +20,7 @@ FLOORS = {
         "target",
         "c",
         "tir",
-        "direct",
+        "builtin",
         "gpu",
         "open",
         "either",

@@ -7,6 +7,9 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
+from loopwright.explore.scheduling.nest_model import Modelled
+from loopwright.explore.scheduling.policy import Policy
+from loopwright.transfer.records.store import RecordStore
 from tests.codegen import kernels
 from tests.explore.synthetic import MadeUp, matmul, matmul_space
 
@@ -33,6 +36,21 @@ def test_a_value_is_short_at_a_prompt_and_a_table_in_a_notebook(name):
     assert part in shown
     assert "object at 0x" not in shown
     assert "<lambda>" not in shown
+
+
+def test_no_value_is_shown_by_its_address_or_by_all_that_is_in_it(tmp_path):
+    env = lw.ScheduleEnv(matmul(), threads=1)
+    learned = Modelled(1.0)
+    policy = Policy([], {"method": "dqn", "minutes": 1})
+    configured = matmul_space().default
+    values = [env, learned, policy, configured, MadeUp(), RecordStore(tmp_path / "r.db")]
+    for value in values:
+        assert repr(value).startswith(f"<{type(value).__name__}")
+        assert "object at 0x" not in repr(value)
+        assert len(repr(value)) < 300
+    explained = lw.explain(matmul())
+    assert repr(explained) == str(explained)
+    assert repr(configured) == f"<Config {configured}>"
 
 
 def test_indices_are_shown_as_they_are_written():

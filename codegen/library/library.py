@@ -275,11 +275,13 @@ class Library:
 
     @property
     def codegen(self) -> str:
-        """What made the code, where `codegen="direct"` was asked for: "direct", or "llvm" with the
-        reason; the target's kind where it was not."""
+        """What made the code, where `codegen="builtin"` was asked for: "builtin", or "llvm" with
+        the reason; the target's kind where it was not."""
         made = str(self.origin.extra.get("codegen", self.origin.target.split(" ")[0]))
-        reason = self.origin.extra.get("not_direct")
-        return f"{made}, since direct code does not cover {reason}" if reason else made
+        reason = self.origin.extra.get("not_builtin")
+        if not reason:
+            return made
+        return f"{made}, since the built-in code generator does not cover {reason}"
 
     def source(self, kind: str) -> str:
         """The text of the program as `kind`: what there is depends on the builder.

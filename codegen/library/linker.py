@@ -118,12 +118,14 @@ def _identity(path: str) -> str:
 
 
 def disassembly(code: bytes) -> str:
-    """Instructions of an object file, as objdump shows them. Raises `BuildError`."""
+    """Instructions of an object file, as objdump shows them without its heading, which names a
+    temporary file. Raises `BuildError`."""
     program = find_compiler().run("-print-prog-name=objdump").strip()
     with scratch() as folder:
         path = folder / "kernel.o"
         path.write_bytes(code)
-        return _run([program, "-d", "-M", "intel", "--no-show-raw-insn", str(path)])
+        shown = _run([program, "-d", "-M", "intel", "--no-show-raw-insn", str(path)])
+        return shown[shown.index("\n\n") :].lstrip()
 
 
 def runtime_objects(compiler: Compiler) -> list[Path]:

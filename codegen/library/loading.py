@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.linker import link, scratch
-from loopwright.codegen.library.mapped import MappedBinary, is_direct
+from loopwright.codegen.library.mapped import MappedBinary, is_builtin
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.errors import BuildError, LibraryError
 
@@ -17,10 +17,10 @@ def load_objects(
 ) -> Binary:
     """Links object files for this machine and loads the result; leaves no file behind.
 
-    Direct code needs no linker, where the system lets pages that were written be executed. Raises
-    `BuildError`.
+    Built-in code needs no linker, where the system lets pages that were written be executed.
+    Raises `BuildError`.
     """
-    if len(objects) == 1 and is_direct(objects[0]):
+    if len(objects) == 1 and is_builtin(objects[0]):
         with contextlib.suppress(BuildError):
             return MappedBinary(objects[0], functions)
     with scratch() as folder:

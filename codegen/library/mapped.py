@@ -1,4 +1,4 @@
-"""Direct code in this process without a linker: pages of code, beside a run-time that is shared.
+"""Built-in code in this process without a linker: pages of code, beside a run-time that is shared.
 
 The code is copied to pages that can be written, which then can be executed and not written any
 more. Its calls of the run-time go through a few instructions behind it, and those through a page
@@ -18,8 +18,8 @@ from loopwright.codegen.library.linker import host_library
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.errors import BuildError, ConfigError
 
-MARK = ".loopwright.direct"
-"""Name of the section that an object file of direct code has."""
+MARK = ".loopwright.builtin"
+"""Name of the section that an object file of built-in code has."""
 
 _RELOCATABLE = b"\1\0"  # the kind of an ELF file; a linker may keep the mark
 _CHUNKS = 32  # of each thread, as in base.c
@@ -52,8 +52,8 @@ _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-def is_direct(code: bytes) -> bool:
-    """Return whether a file is an object file of direct code."""
+def is_builtin(code: bytes) -> bool:
+    """Return whether a file is an object file of built-in code."""
     relocatable = code[:4] == b"\x7fELF" and code[16:18] == _RELOCATABLE
     return relocatable and MARK.encode() in code
 
@@ -67,10 +67,10 @@ class _Pool(ctypes.Structure):
 
 
 class MappedBinary(Binary):
-    """Direct code in pages of its own; unmapped when nothing refers to it any more."""
+    """Built-in code in pages of its own; unmapped when nothing refers to it any more."""
 
     def __init__(self, code: bytes, functions: dict[str, Sequence[Parameter]]) -> None:
-        """Maps an object file that `is_direct`. `functions` are as for `Binary`. Raises
+        """Maps an object file that `is_builtin`. `functions` are as for `Binary`. Raises
         `BuildError` where pages cannot be had."""
         self._host = _runtime()
         self.table = self._host.table

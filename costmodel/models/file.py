@@ -156,12 +156,12 @@ def write_model(path: str | os.PathLike[str], kind: str, content: Mapping[str, A
 
 
 def read_model(
-    path: str | os.PathLike[str], kind: str | None = None
+    path: str | os.PathLike[str], kind: str | None = None, maker: str = "loopwright model train"
 ) -> tuple[str, dict[str, Any]]:
     """The kind and the content that `write_model` wrote; `ModelError` for anything else, and for
-    another kind if one is given."""
+    another kind if one is given. `maker` is what makes such a file."""
     if problem := problem_of_file(path, exists=True):
-        raise ModelError(f"the model {shown(path)}: {problem}; `loopwright model train` makes one")
+        raise ModelError(f"the model {shown(path)}: {problem}; `{maker}` makes one")
     try:
         data = json.loads(Path(path).read_text())
         if data["format"] != _FORMAT or data["schema"] != _SCHEMA:

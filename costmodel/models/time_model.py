@@ -81,8 +81,12 @@ class TimeModel:
         self._mean, deviation = logs.mean(axis=0), logs.std(axis=0)
         self._deviation = np.where(deviation > 1e-9, deviation, 1.0)
         z, target = self._standard(logs), _positive("seconds", times)
+        import scipy.optimize  # noqa: F401 - limits hold for libraries that are there already
+        from threadpoolctl import threadpool_limits
+
         rng = np.random.default_rng(self.seed)
-        found = [self._descend(z, target, rng) for _ in range(_STARTS)]
+        with threadpool_limits(1):  # threads of such small products wait for each other
+            found = [self._descend(z, target, rng) for _ in range(_STARTS)]
         self._weights = min(found, key=lambda pair: pair[0])[1]
 
     def predict(self, inputs: ArrayLike) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.explore.scheduling.evaluators import Evaluator, Measured
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Floats, Problem, State
@@ -62,6 +63,8 @@ class ScheduleEnv(Environment):
         machine = resolve(target, threads)
         if not many:
             raise ConfigError("an environment needs one workload at least")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ConfigError(f'render_mode={render_mode!r}: give "ansi", or leave it out')
         self.problems = [Problem.of(as_workload(w), machine, order) for w in many]
         self._evaluator = evaluator
         self._target = machine
@@ -125,6 +128,12 @@ class ScheduleEnv(Environment):
         """Close the evaluator."""
         if self._evaluator is not None:
             self._evaluator.close()
+
+    def __str__(self) -> str:
+        now = "before reset()" if self._state is None else str(self._state)
+        return f"<ScheduleEnv of {counted(len(self.problems), 'workload')}: {now}>"
+
+    __repr__ = __str__
 
     def _info(self) -> dict[str, Any]:
         state = self.state

@@ -43,6 +43,9 @@ class Modelled(Evaluator):
         self._inputs: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         self._shares: list[float] = []
 
+    def __repr__(self) -> str:
+        return f"<Modelled: {'analytical alone' if self._trees is None else 'learned'}>"
+
     @property
     def learned(self) -> int:
         """Measurements that the trees were grown on."""
@@ -76,7 +79,7 @@ class Modelled(Evaluator):
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Modelled:
         """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, KIND)
+        _, content = read_model(path, KIND, "train_policies")
         try:
             if content["version"] != VERSION:
                 raise ModelError(f"{path} is of another version: train the model again")

@@ -89,6 +89,9 @@ class Policy:
         met = list({s.key: s for states in reversed(steps) for s in states}.values())
         return met[int(np.argmax(model.speeds(met)))]
 
+    def __repr__(self) -> str:
+        return f"<Policy: {', '.join(f'{name}: {value}' for name, value in self.about.items())}>"
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file; `ModelError` where that cannot be done."""
         layers = [[numbers_to_text(w), numbers_to_text(b)] for w, b in self.layers]
@@ -98,7 +101,7 @@ class Policy:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Policy:
         """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, KIND)
+        _, content = read_model(path, KIND, "train_policies")
         if content.get("version") != VERSION or content.get("actions") != list(ACTIONS):
             raise ModelError(
                 f"{path} is of version {content.get('version')} and this is {VERSION}: train the "

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import Problem, State
@@ -86,7 +87,9 @@ def search(
     clock: Clock = time.monotonic,
 ) -> Found:
     """The fastest schedule that the search of this name, one of `SEARCHES`, finds in so many
-    seconds."""
+    seconds. Raises `ConfigError` for another name."""
+    if name not in SEARCHES:
+        raise ConfigError(f"there is no search {name!r}: give one of {', '.join(SEARCHES)}")
     run = _Run(evaluator, problem, seconds, clock)
     with contextlib.suppress(TimeOutError):
         SEARCHES[name](run, np.random.default_rng(seed))

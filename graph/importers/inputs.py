@@ -9,6 +9,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError
 
 Inputs = Sequence[Any] | Mapping[str, Any] | None
+_LINES = 4  # of an error of torch's
 
 
 def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
@@ -57,6 +58,8 @@ def shape_of(name: str, x: Any) -> tuple[int, ...]:
 
 
 def reason(error: Exception) -> str:
-    """Reason that an error gives: of TVM's the last line, without the stack of its calls."""
+    """Reason that an error gives: of TVM's the last line, without the stack of its calls; of
+    others the first lines, before what torch adds of its graph and its logs."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines and type(error).__module__.startswith("tvm") else "\n".join(lines)
+    of_tvm = bool(lines) and type(error).__module__.startswith("tvm")
+    return lines[-1] if of_tvm else "\n".join(lines[:_LINES])

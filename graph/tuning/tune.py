@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
+from loopwright.temporary import TemporaryFolder
 from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
 from loopwright.transfer.records.store import Record, RecordError, RecordStore
 
@@ -88,7 +90,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     *,
     minutes: float | None = None,
     trials: int | None = None,
-    records: str | os.PathLike[str] = "tuning.db",
+    records: str | os.PathLike[str] | None = "tuning.db",
     effort: str = "normal",
     threads: int | None = None,
     seed: int = 0,
@@ -116,7 +118,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     target, threads: as for `lw.build`.
     minutes, trials, effort: the budget of the whole network; trials of earlier sessions do not
         count.
-    records: path of the record store.
+    records: path of the record store; None keeps nothing.
     only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
     transfer: the global model that every search begins with: "auto" for the one that is shipped
         for the target, the path of another, None for none.
@@ -144,6 +146,10 @@ def tune_model(  # noqa: PLR0913 - what users choose
         given = dict(locals())
         with open_device(device, target, threads) as opened:
             return tune_model(**given | {"device": opened})
+    if records is None:
+        given = dict(locals())
+        with TemporaryFolder() as folder:
+            return tune_model(**given | {"records": Path(folder) / "tuning.db"})
     began = time.monotonic()  # reading counts, and so do building and checking
     budget = Budget.of_model(trials, minutes, effort)
     if progress is None:

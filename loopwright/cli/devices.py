@@ -22,8 +22,11 @@ def devices(urls: tuple[str, ...], check: bool) -> None:
         try:
             device = open_device(url, target)
         except LoopwrightError as error:
-            show_details((f"no {name}", str(error)))
-            failed |= url is not None
+            if url is None:
+                show_details((f"no {name}", str(error)))
+            else:  # which names the device
+                click.echo(f"Error: {error}", err=True)
+                failed = True
             continue
         with device:
             details = {"target": str(device.target), "threads": str(device.target.threads)}

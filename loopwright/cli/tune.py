@@ -169,8 +169,8 @@ def tune(options: _Options) -> None:
         check_format(options.plot)
     elif options.report is not None:
         optional("matplotlib", "a report", TuningError)
-    if workload.dims and options.codegen == "direct":
-        raise click.UsageError("--codegen direct is for fixed shapes: leave it out")
+    if workload.dims and options.codegen == "builtin":
+        raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
     if workload.dims and options.report:
         raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)
@@ -202,7 +202,7 @@ def tune(options: _Options) -> None:
             tuned = search(workload, device, budget, how, watch)
         except Interrupted as interrupted:
             tuned = interrupted.tuned
-    _show_result(tuned, peak, options.records)
+    _show_result(tuned, peak, options.records, options.device)
     with watch.part("writing"):
         written = [_written(tuned, output)]
     if tuned.record is None:
@@ -284,7 +284,7 @@ def _peak_flops(machine: Target) -> float | None:
     return roofline(machine).flops
 
 
-def _show_result(tuned: Tuned, peak: float | None, records: Path) -> None:
+def _show_result(tuned: Tuned, peak: float | None, records: Path, device: str | None) -> None:
     from loopwright.explore.report.callbacks import failed
     from loopwright.explore.result import speed
     from loopwright.schedule.space import find_sketch
@@ -303,7 +303,7 @@ def _show_result(tuned: Tuned, peak: float | None, records: Path) -> None:
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
     if tuned.record is not None and tuned.record.id is not None:
-        again = replay_command(tuned.record.id, records)
+        again = replay_command(tuned.record.id, records, device)
         click.echo(f"record     {tuned.record.id}; again: {again}")
     elif tuned.record is not None:
         click.echo(f"record     none: it could not be stored in {records}")

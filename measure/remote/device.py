@@ -103,9 +103,12 @@ def target_of(
         flags, caches = facts.flags, facts.private_caches()
         made = described(facts.architecture, flags, _mcpu(facts), facts.threads, caches, kind)
         return resolve(made, threads)
+    gpu = 'remote devices are processors: leave the target out, or give "c"'
+    if target in ("cuda", "opencl"):
+        raise TargetError(f"target {target!r}: {gpu}")
     made = resolve(target, threads)
     if made.gpu is not None:
-        raise TargetError(f"remote devices measure on processors, not on {made}")
+        raise TargetError(f"target {made}: {gpu}")
     if made.kind not in ("llvm", "c"):
         raise TargetError(f"remote devices measure kinds 'llvm' and 'c', not {made.kind!r}")
     if architecture(made.triple) != facts.architecture:

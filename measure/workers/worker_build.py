@@ -7,7 +7,7 @@ import json
 
 from loopwright.codegen.build import compile_by, program, signature
 from loopwright.codegen.library.linker import link, scratch
-from loopwright.codegen.library.mapped import is_direct
+from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError, LoopwrightError
 from loopwright.dsl.hard_data import drawn
@@ -27,7 +27,7 @@ def operations() -> dict[str, Operation]:
 
 def _build(message: Message) -> Message:
     """From "workload", "target" and "config" to "signature", "error_growth", "codegen", bytes of
-    "workspace", and one blob: a shared object, an object file of direct code, or a GPU's code
+    "workspace", and one blob: a shared object, an object file of built-in code, or a GPU's code
     with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
@@ -52,7 +52,7 @@ def _build(message: Message) -> Message:
             from loopwright.codegen.devices.code import resources
 
             return Message(answer | {"resources": resources(code[0])}, code)
-        if is_direct(code[0]):
+        if is_builtin(code[0]):
             return Message(answer, code)
         with scratch() as folder:
             path = folder / "kernel.so"

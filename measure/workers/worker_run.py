@@ -15,7 +15,7 @@ from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.loading import load_objects
-from loopwright.codegen.library.mapped import is_direct
+from loopwright.codegen.library.mapped import is_builtin
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError
 from loopwright.measure.checking import poison
@@ -94,7 +94,7 @@ def _load(signature: Signature, code: Bytes, kind: str) -> Any:
     if kind in ("cuda", "opencl"):
         return _load_gpu(signature, bytes(code))
     given, functions = bytes(code), functions_of(signature)
-    if is_direct(given):
+    if is_builtin(given):
         binary = load_objects([given], "kernel", functions)
     else:
         with scratch() as folder:

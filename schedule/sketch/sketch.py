@@ -244,6 +244,9 @@ class Config:
     def __str__(self) -> str:
         return f"[{self.sketch}] " + " ".join(f"{k}={_plain(v)}" for k, v in self.values)
 
+    def __repr__(self) -> str:
+        return f"<Config {self}>"
+
 
 def _plain(choice: Choice) -> str:
     return str(choice[0]) if len(choice) == 1 else f"({', '.join(map(str, choice))})"

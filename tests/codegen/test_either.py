@@ -70,6 +70,14 @@ def test_the_sums_are_launch_transfers_and_kernel(libraries):
     assert lines[1] == "gpu: 12 µs = launch 2 + A 3 + B 3 + einsum 3 + kernel 1, chosen"
 
 
+def test_it_is_shown_with_the_choice_and_the_sums(libraries):
+    lib = either(**libraries, sums=sums(cpu=13e-6))
+    assert repr(lib).endswith("; arrays of the host: gpu>")
+    shown = lib._repr_html_()
+    assert "<caption>Either" in shown
+    assert "13 µs = launch 0 + kernel 13" in shown
+
+
 def test_a_tie_goes_to_the_processor(libraries):
     same = Sum(0.0, {}, 4e-6)
     assert either(**libraries, sums={"cpu": same, "gpu": same}).explain(*arrays()).device == "cpu"

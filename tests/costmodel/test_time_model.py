@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from loopwright.costmodel import TimeModel
 from loopwright.costmodel.model import ModelError
@@ -130,3 +131,15 @@ def test_a_model_that_has_not_learned_says_so(tmp_path: Path) -> None:
     for use in (lambda: model.predict([[1, 1, 1, 1]]), model.to_c, lambda: model.save(tmp_path)):
         with pytest.raises(ModelError, match="has not learned anything yet"):
             use()
+
+
+def test_a_fit_multiplies_on_one_thread(monkeypatch):
+    threads = set()
+
+    def descend(self, z, target, rng):
+        threads.update(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+        return 0.0, np.zeros(self.parameters)
+
+    monkeypatch.setattr(TimeModel, "_descend", descend)
+    TimeModel(["n"]).fit([[1], [2], [4]], [1.0, 2.0, 4.0])
+    assert threads == {1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,21 @@ def multiplied():
     C[i, j] *= A[i, j]
 
 
+def multiplied_as_matrices():
+    C = lw.tensor("C")
+    C[i, j] @= A[i, j]
+
+
+def multiplied_where_a_shape_is():
+    C = lw.tensor("C", (8, 8))
+    C[i, j] *= A[i, j]
+
+
+def unknown_range():
+    C = lw.tensor("C")
+    C[i] = A[i + j, 0]
+
+
 def defined_twice():
     C = lw.tensor("C")
     C[i, j] = A[i, j]
@@ -38,6 +55,9 @@ def ranges():
 CASES = [
     (subtracted, r"C\[…\] \+= -\(…\)"),
     (multiplied, r"lw\.prod"),
+    (multiplied_as_matrices, r"lw\.prod"),
+    (multiplied_where_a_shape_is, r"\+= alone"),
+    (unknown_range, r'lw\.indices\("i", i=3\), or give C its shape'),
     (defined_twice, "already defined; .* name of its own"),
     (ranges, r'lw\.indices\("i", i=8\)'),
     (lambda: A @ B, r"lw\.ops\.matmul\(A, B\)"),
@@ -53,6 +73,14 @@ CASES = [
     (lambda: np.ones((8, 8)) * A[i, j], r'lw\.tensor\("T", \(8, 8\)\)'),
     (lambda: np.cbrt(A[i, j]), "np.cbrt .* no such function"),
     (lambda: np.add.reduce(A[i, j]), "np.add .* no such function"),
+    (lambda: np.sinc(A[i, j]), "np.sinc .* no such function"),
+    (lambda: np.where(A[i, j] > 0, A[i, j], 0), r"write lw\.where"),
+    (lambda: np.sum(A[i, j]), r"write lw\.sum"),
+    (lambda: math.exp(A[i, j]), r"lw\.exp\(x\), not math"),
+    (lambda: int(A[i, j]), r"lw\.cast in place of float and int"),
+    (lambda: np.ones((8, 8))[i, j + 1], r'lw\.tensor\("T", array\.shape\)'),
+    (lambda: A[:, j], r"name each of them, A\[i, j\]"),
+    (lambda: A[..., j], r"name each of them, A\[i, j\]"),
 ]
 
 

@@ -219,7 +219,7 @@ def test_a_dim_means_one_thing() -> None:
     [
         ({}, "got nothing; give one value for each of: n: multiples of 4 from 4 to 64"),
         ({"n": 8, "m": 1}, "got n=8, m=1; give one"),
-        ({"n": 6}, "n is 6 by at; it takes multiples of 4 from 4 to 64"),
+        ({"n": 6}, r"n is 6 by at\(…\); it takes multiples of 4 from 4 to 64"),
         ({"n": 68}, "n is 68 by at"),
         ({"n": 4.0}, "n is 4.0; give an integer"),
     ],

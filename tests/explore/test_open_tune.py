@@ -86,7 +86,9 @@ def test_sizes_that_calls_will_have_are_those_that_are_searched():
     assert {sizes["n"] for sizes in made.measured} == {8, 16}
 
 
-@pytest.mark.parametrize(("sizes", "error"), [([], TuningError), ([{"n": 999}], RangeError)])
+@pytest.mark.parametrize(
+    ("sizes", "error"), [([], TuningError), ([16], TuningError), ([{"n": 999}], RangeError)]
+)
 def test_sizes_that_cannot_be_are_refused(sizes, error):
     with pytest.raises(error):
         lw.tune(dense(), trials=4, sizes=sizes, **OPTIONS)

@@ -171,6 +171,10 @@ def test_what_an_environment_cannot_do_is_said():
         ScheduleEnv(product(), made_up(), TARGET, order=("i", "j"))
     with pytest.raises(ConfigError, match="one workload"):
         ScheduleEnv([], made_up(), TARGET)
+    with pytest.raises(ConfigError, match="render_mode='human': give \"ansi\""):
+        ScheduleEnv(product(), made_up(), TARGET, render_mode="human")
+    with pytest.raises(ConfigError, match="no search 'greedy': give one of greedy1"):
+        search("greedy", problem(), made_up(), 1)
 
 
 def test_an_order_of_loops_to_begin_with_may_be_given():

@@ -63,6 +63,16 @@ def test_a_script_is_refused_also_where_its_inputs_have_names():
         build_model(script, {"a": a, "b": b}, threads=1)
 
 
+def test_an_error_of_torch_is_told_without_its_dump():
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return 2 * x if x.sum() > 0 else x
+
+    with pytest.raises(ModelError, match="data-dependent") as caught:
+        build_model(Branch(), (torch.randn(3),), threads=1)
+    assert str(caught.value).count("\n") < 4
+
+
 def test_inputs_are_called_as_the_model_spells_them():
     net, (X, ids, x), n = _Spelled(), torch.randn(3, 3, 4), torch.export.Dim("n")
     words = {"X": X, "inputIds": ids, "x": x}

@@ -201,6 +201,14 @@ def test_progress_and_lines_go_together(net, tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_search_that_keeps_no_records_leaves_no_store(net, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, x = net
+    made = tune_model(model, (x,), trials=BATCH, records=None, device=MadeUp(), progress=False)
+    assert made.records
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["file", "folder"])
 def test_a_store_that_is_deleted_meanwhile_costs_nothing_of_what_was_found(net, tmp_path, whole):
     model, x = net

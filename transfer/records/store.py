@@ -56,6 +56,9 @@ class RecordStore:
         self._database = Database(path, create)
         self.path = self._database.path
 
+    def __repr__(self) -> str:
+        return f"<RecordStore {self.path}>"
+
     def add(self, records: Iterable[Record]) -> tuple[int, ...]:
         """Store records, all or none; their ids, in order. A record that is in the store already
         keeps its id. Once this returns, no crash of the process loses them."""

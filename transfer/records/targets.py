@@ -17,7 +17,7 @@ def target_of(text: str, machine: Mapping[str, str], threads: int) -> Target | N
     kind, or whose features only a compiler knows since it has no more than a processor's name."""
     kind, triple, mcpu, *features = (*text.split(), "", "")
     features = [f for f in features if f]
-    if kind not in ("llvm", "c", "direct") or not tells_width(features):
+    if kind not in ("llvm", "c", "builtin") or not tells_width(features):
         return None
     caches = {int(level): int(size) << 10 for level, size in _LEVEL.findall(_caches(machine))}
     return Target(

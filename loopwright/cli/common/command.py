@@ -85,12 +85,11 @@ def check_new(option: str, path: Path) -> None:
         raise click.UsageError(f"{option}: {error.message}") from error
 
 
-def replay_command(number: int | None, records: Path) -> str:
-    """Command that runs a record of a store again."""
+def replay_command(number: int | None, records: Path, device: str | None = None) -> str:
+    """Command that runs a record of a store again, on the machine that a URL names."""
     words = ["loopwright", "replay", str(number)]
-    return shlex.join(
-        words if records.absolute() == STORE.absolute() else [*words, "--records", str(records)]
-    )
+    words += [] if records.absolute() == STORE.absolute() else ["--records", str(records)]
+    return shlex.join([*words, *(["--device", device] if device else [])])
 
 
 class Group(Command, click.Group):

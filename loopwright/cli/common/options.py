@@ -58,10 +58,10 @@ NUMERICS = click.option(
 )
 CODEGEN = click.option(
     "--codegen",
-    type=click.Choice(["llvm", "direct"]),
+    type=click.Choice(["llvm", "builtin"]),
     default="llvm",
     show_default=True,
-    help="How candidates are made: by LLVM, or directly, in milliseconds, and the best by both.",
+    help="What makes code: LLVM, or our own generator, in milliseconds, and the best by both.",
 )
 TRANSFER = click.option(
     "--transfer",

@@ -6,6 +6,7 @@ import getpass
 import itertools
 import multiprocessing
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -122,7 +123,8 @@ def test_the_target_is_what_the_machine_reports():
     [
         ({"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, "the device is x86_64"),
         ({"kind": "llvm", "mcpu": "skylake-avx512"}, "lacks features of the target: .*avx512f"),
-        ({"kind": "cuda", "arch": "sm_90"}, "on processors, not on cuda"),
+        ({"kind": "cuda", "arch": "sm_90"}, "target cuda.*: remote devices are processors"),
+        ("cuda", "target 'cuda': remote devices are processors"),
     ],
 )
 def test_a_target_that_the_machine_is_not_is_refused(target, words):
@@ -153,6 +155,14 @@ def test_a_command_tunes_on_another_machine_and_keeps_its_records(board, tmp_pat
     with RecordStore(Path("tuning.db")) as records:
         machines = {tuple(sorted(r.machine.items())) for r in records}
     assert machines == {tuple(sorted(fingerprint().items()))}, "it is this machine after all"
+    again = re.search("again: loopwright (.*)", done.output)
+    assert again is not None
+    assert again[1].endswith(f"--device {board}")
+    done = CliRunner().invoke(main, again[1].split())
+    assert "its results are right" in done.output
+    unreached = CliRunner().invoke(main, ["devices", "ssh:/x"])
+    assert unreached.exit_code == 1
+    assert unreached.output.startswith("Error: device 'ssh:/x': give \"ssh://")
     refused = CliRunner().invoke(main, [*words[:-1], "telnet://x"])
     assert refused.exit_code == 1
     assert 'give "ssh://user@host' in refused.output

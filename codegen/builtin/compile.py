@@ -1,10 +1,10 @@
-"""Object files of trees by direct code, or the reason why there is none."""
+"""Object files of trees by the built-in code generator, or the reason why there is none."""
 
 from __future__ import annotations
 
-from loopwright.codegen.direct.code import Uncovered
-from loopwright.codegen.direct.elf import object_file
-from loopwright.codegen.direct.emit import emit_tree
+from loopwright.codegen.builtin.code import Uncovered
+from loopwright.codegen.builtin.elf import object_file
+from loopwright.codegen.builtin.emit import emit_tree
 from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.target import cpu_features
 from loopwright.schedule.target import Target
@@ -16,7 +16,7 @@ VECTOR_BYTES = 32
 """A wider program has larger register tiles, which would lie in memory here."""
 
 
-def compile_direct(tree: Tree, target: Target) -> tuple[bytes | None, str]:
+def compile_builtin(tree: Tree, target: Target) -> tuple[bytes | None, str]:
     """The object file of a tree of one config, or None and what of the tree is not covered."""
     if architecture(target.triple) != "x86_64" or not set(cpu_features(target)) >= NEEDED:
         return None, "processors other than x86-64 with AVX2 and FMA"

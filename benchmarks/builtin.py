@@ -1,6 +1,6 @@
-"""Direct code beside LLVM's: milliseconds from a config to a callable, and the speed of what runs.
+"""Built-in code beside LLVM's: milliseconds from a config to a callable, and the speed of it.
 
-python benchmarks/direct.py [--numerics strict] [--minutes 5] [--configs 3] [--records FILE.json]
+python benchmarks/builtin.py [--numerics strict] [--minutes 5] [--configs 3] [--records FILE.json]
 
 Each workload is built by its default config and by drawn ones, each by both ways in turn, on one
 thread. Times are the least of several. Rows that are in the file of an earlier run are not
@@ -82,7 +82,7 @@ def speeds(calls: list[Any]) -> list[float]:
 
 def row(workload: lw.Workload, config: Any) -> dict[str, Any]:
     """One config by both ways."""
-    targets = [by_codegen(resolve("cpu", 1), kind) for kind in ("direct", "llvm")]
+    targets = [by_codegen(resolve("cpu", 1), kind) for kind in ("builtin", "llvm")]
     times = []
     for target in targets:
         build_fixed(workload, config, target)  # what is made once
@@ -95,14 +95,14 @@ def row(workload: lw.Workload, config: Any) -> dict[str, Any]:
         lib.bind(**{name: given[name] for name in lib.signature.constants}) for lib in libraries
     ]
     calls = [lib.prepare_call(*(given[p.name] for p in lib.inputs)) for lib in bound]
-    direct, llvm = speeds(calls)
+    builtin, llvm = speeds(calls)
     same = all(np.array_equal(a, b) for a, b in zip(calls[0].outputs, calls[1].outputs))
     flops = workload.flops
     return {
         "codegen": libraries[0].codegen,
-        "direct": times[0],
+        "builtin": times[0],
         "llvm": times[1],
-        "gflops": [flops / direct / 1e9, flops / llvm / 1e9],
+        "gflops": [flops / builtin / 1e9, flops / llvm / 1e9],
         "same": same,
     }
 
@@ -115,15 +115,15 @@ def geometric(values: list[float]) -> float:
 def show(console: Console, rows: dict[str, list[dict[str, Any]]]) -> None:
     """The table; of several configs the geometric means."""
     names = ("lower, ms", "emit", "all", "LLVM's all", "GFLOP/s", "LLVM's", "ratio", "bits")
-    table = Table("workload", "direct", *names)
+    table = Table("workload", "builtin", *names)
     whole, ratios = [], []
     for name, found in rows.items():
-        covered = [r for r in found if r["codegen"] == "direct"]
+        covered = [r for r in found if r["codegen"] == "builtin"]
         if not covered:
             table.add_row(name, f"0/{len(found)}", found[0]["codegen"])
             continue
         times = [
-            geometric([r["direct"][key] for r in covered]) for key in ("lower", "emit", "all")
+            geometric([r["builtin"][key] for r in covered]) for key in ("lower", "emit", "all")
         ]
         llvm = geometric([r["llvm"]["all"] for r in covered])
         speed = [geometric([r["gflops"][n] for r in covered]) for n in (0, 1)]

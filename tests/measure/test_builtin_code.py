@@ -1,4 +1,4 @@
-"""A device for direct code: what it measures, what it compares, and what a search then ships."""
+"""A device for built-in code: what it measures, what it compares, and what a search then ships."""
 
 from dataclasses import replace
 
@@ -26,13 +26,13 @@ def product(dtype="float32"):
     return lw.workload(lw.ops.matmul(*(lw.tensor(n, shape, dtype=dtype) for n in "AB")))
 
 
-def test_direct_code_is_measured_and_the_faster_of_two_codes_is_named():
-    workload, target = product(), replace(NARROW, kind="direct")
+def test_built_in_code_is_measured_and_the_faster_of_two_codes_is_named():
+    workload, target = product(), replace(NARROW, kind="builtin")
     config = space(workload, target).default
     with LocalDevice(target) as device:
         (measured,) = device.measure(workload, [config])
         compared = device.compare(workload, [config], 5)
-        assert (measured.failure, measured.codegen) == (None, "direct")
+        assert (measured.failure, measured.codegen) == (None, "builtin")
         assert [len(samples) for samples in compared.samples] == [5]
         assert device.verify(workload, config) is None
 
@@ -49,23 +49,25 @@ class Timed:
         return Comparison(samples, tuple(range(len(built))))
 
 
-@pytest.mark.parametrize(("direct", "llvm", "faster"), [(1.0, 2.0, "direct"), (2.0, 1.0, "llvm")])
-def test_the_faster_of_two_codes_counts_and_is_compared_alone_afterwards(direct, llvm, faster):
-    workload, target = product(), replace(NARROW, kind="direct")
+@pytest.mark.parametrize(
+    ("builtin", "llvm", "faster"), [(1.0, 2.0, "builtin"), (2.0, 1.0, "llvm")]
+)
+def test_the_faster_of_two_codes_counts_and_is_compared_alone_afterwards(builtin, llvm, faster):
+    workload, target = product(), replace(NARROW, kind="builtin")
     config = space(workload, target).default
     with LocalDevice(target) as device:
         device.measure(workload, [config])
-        device._runner, runner = Timed(direct=direct, llvm=llvm), device._runner
+        device._runner, runner = Timed(builtin=builtin, llvm=llvm), device._runner
         compared = device.compare(workload, [config], 3)
         assert compared.samples == ((1.0,) * 3,)
         assert device.target_of(workload, config).kind == faster
         assert device.compare(workload, [config], 3).samples == ((1.0,) * 3,)
-        assert device._runner.compared == [["direct", "llvm"], [faster]]
+        assert device._runner.compared == [["builtin", "llvm"], [faster]]
         device._runner = runner
 
 
-def test_a_program_that_direct_code_does_not_cover_is_measured_as_llvms():
-    workload, target = product("float64"), replace(NARROW, kind="direct")
+def test_a_program_that_built_in_code_does_not_cover_is_measured_as_llvms():
+    workload, target = product("float64"), replace(NARROW, kind="builtin")
     with LocalDevice(target) as device:
         (measured,) = device.measure(workload, [space(workload, target).default])
     assert (measured.failure, measured.codegen) == (None, "llvm")
@@ -75,16 +77,16 @@ def test_a_program_that_direct_code_does_not_cover_is_measured_as_llvms():
 def test_records_say_by_which_code_a_cost_was_measured(tmp_path):
     path = tmp_path / "records.db"
     tuned = lw.tune(
-        product(), trials=6, records=path, target=NARROW, codegen="direct", transfer=None
+        product(), trials=6, records=path, target=NARROW, codegen="builtin", transfer=None
     )
     with RecordStore(path) as store:
         kinds = {record.target.split()[0] for record in store}
-    assert "direct" in kinds <= {"direct", "llvm"}
+    assert "builtin" in kinds <= {"builtin", "llvm"}
     assert tuned.record.target.startswith(tuned.target.kind)
 
 
-def test_open_sizes_are_not_searched_by_direct_code(tmp_path):
+def test_open_sizes_are_not_searched_by_built_in_code(tmp_path):
     n = lw.dim("n", 1, 64)
     x = lw.tensor("x", (n, 8))
     with pytest.raises(TuningError, match="fixed sizes"):
-        lw.tune(lw.ops.relu(x), trials=1, records=None, target=NARROW, codegen="direct")
+        lw.tune(lw.ops.relu(x), trials=1, records=None, target=NARROW, codegen="builtin")

@@ -1,15 +1,15 @@
 """One function of machine code: a list of items over numbers, which get registers at the end.
 
 A *number* is an integer of 64 bits: a pointer, a counter, a subscript (`registers.py`). Vector
-registers are chosen before, block by block (`blocks.py`).
+registers are chosen before, block by block (`assignment.py`).
 """
 
 from __future__ import annotations
 
-from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.code import Block, Code
-from loopwright.codegen.direct.registers import allocate
-from loopwright.codegen.direct.writer import Writer
+from loopwright.codegen.builtin import encode as x86
+from loopwright.codegen.builtin.code import Block, Code
+from loopwright.codegen.builtin.registers import allocate
+from loopwright.codegen.builtin.writer import Writer
 
 
 class Function:

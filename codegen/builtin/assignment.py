@@ -1,4 +1,4 @@
-"""Straight code over vectors: operations of a block, and the registers that they get.
+"""Registers of a block's vectors, and the instructions that are written with them.
 
 Register tiles have *homes*, registers of their own from their allocation to its end. All other
 values are temporary: loads, and what is computed on the way. A load is made once in a block, and
@@ -8,200 +8,19 @@ its register is taken away where another needs one and it is wanted again last o
 
 from __future__ import annotations
 
-import itertools
-import struct
-
-from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.code import FRAME, Crowded, Place
-from loopwright.codegen.direct.function import Function
+from loopwright.codegen.builtin import encode as x86
+from loopwright.codegen.builtin.code import FRAME, Crowded, Place
+from loopwright.codegen.builtin.function import Function
 
 REGISTERS = 16
-_LANES = 8
-_TEMPORARY = 1 << 8  # temporaries count from here, homes are registers
-_LOADS = {8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
-_STORES = {8: "vmovups_store", 4: "vmovups_store", 2: "vmovsd_store", 1: "vmovss_store"}
+TEMPORARY = 1 << 8
+"""The first number of a temporary value; lower ones are homes, by their register."""
 _COMMUTE = frozenset(("vaddps", "vmulps", "vandps", "vorps", "vxorps", "vpaddd", "vpand", "vpor"))
 
-Value = int
-"""A temporary, or a register that is a home."""
 
+class Assignment:
+    """Writes the operations of one block, in their order."""
 
-class Vectors:
-    """The vector operations of a function, and the registers that are homes."""
-
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.homes: set[int] = set()
-        self._count = _TEMPORARY
-        self._operations: list[list] = []  # type: ignore[type-arg]
-        self._known: dict[object, Value] = {}
-        self._by_buffer: dict[str, dict[int, dict[int, list[tuple[object, int]]]]] = {}
-        self._versions: dict[int | None, int] = {}  # of what homes hold
-
-    # ---- homes ----
-
-    def home(self) -> int | None:
-        """A register that stays; None if no more can be spared."""
-        for register in range(REGISTERS):
-            if register not in self.homes:
-                self.homes.add(register)
-                return register
-        return None
-
-    def leave(self, registers: list[int]) -> None:
-        """Give homes back."""
-        self.flush()
-        self.homes.difference_update(registers)
-
-    # ---- operations ----
-
-    def _new(self) -> Value:
-        self._count += 1
-        return self._count
-
-    def load(self, buffer: str, place: Place, lanes: int, one: bool = False) -> Value:
-        """`lanes` neighbours, or `one` element in all lanes."""
-        key = (place, lanes, one)
-        found = self._known.get(key)
-        if found is not None:
-            return found
-        name = "vbroadcastss" if one and lanes > 1 else _LOADS[lanes]
-        made = self._new()
-        self._operations.append(["load", name, lanes, made, place, buffer])
-        self._known[key] = made
-        size = 4 if one else 4 * lanes
-        same = self._by_buffer.setdefault(buffer, {}).setdefault(place[0], {})
-        same.setdefault(place[1], []).append((key, size))
-        return made
-
-    def constant(self, bits: int, lanes: int) -> Value:
-        """A number of 32 bits in all lanes."""
-        key = (bits, lanes)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._new()
-            if bits:
-                where = (x86.RIP, bits)
-                self._operations.append(["load", "vbroadcastss", lanes, found, where, ""])
-            else:
-                self._operations.append(["zero", "vxorps", lanes, found, None, ""])
-        return found
-
-    def pattern(self, values: tuple[int, ...]) -> Value:
-        """A vector of integers that is known."""
-        key = ("pattern", values)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._new()
-            data = struct.pack(f"<{len(values)}i", *values)
-            where = (x86.RIP, data)
-            self._operations.append(["load", _LOADS[len(values)], len(values), found, where, ""])
-        return found
-
-    def spread(self, number: int, lanes: int) -> Value:
-        """The lower half of a number in all lanes."""
-        made = self._new()
-        self._operations.append(["spread", number, lanes, made])
-        return made
-
-    def store(self, buffer: str, place: Place, lanes: int, value: Value) -> None:
-        """Write neighbours; what is known of them is what was written."""
-        base, offset = place
-        by_base = self._by_buffer.setdefault(buffer, {})
-        for other in [b for b in by_base if b != base]:  # which may be the same place
-            for key, _ in itertools.chain(*by_base.pop(other).values()):
-                self._known.pop(key, None)
-        same = by_base.setdefault(base, {})
-        end = offset + 4 * lanes
-        for start in range(offset - 4 * (_LANES - 1), end, 4):
-            if start in same:
-                for key, length in same[start]:
-                    if start + length > offset:
-                        self._known.pop(key, None)
-                same[start] = [entry for entry in same[start] if start + entry[1] <= offset]
-        self._operations.append(["store", _STORES[lanes], lanes, value, place, buffer])
-        if value >= _TEMPORARY:
-            key = (place, lanes, False)
-            self._known[key] = value
-            same.setdefault(offset, []).append((key, 4 * lanes))
-
-    def apply(
-        self,
-        name: str,
-        lanes: int,
-        a: Value,
-        b: Value | None = None,
-        immediate: int | None = None,
-        into: int | None = None,
-    ) -> Value:
-        """An operation of one or two vectors. It goes `into` a home, or a new value."""
-        versions = self._versions
-        key = (name, lanes, a, versions.get(a), b, versions.get(b), immediate)
-        if into is None and (found := self._known.get(key)) is not None:
-            return found
-        made = self._made(into)
-        self._operations.append(["apply", name, lanes, made, a, b, immediate])
-        if into is None:
-            self._known[key] = made
-        return made
-
-    def _made(self, into: int | None) -> Value:
-        """A new value, or a home, which has another one from here on."""
-        if into is None:
-            return self._new()
-        self._versions[into] = self._versions.get(into, 0) + 1
-        return into
-
-    def blend(self, lanes: int, no: Value, yes: Value, mask: Value, into: int | None) -> Value:
-        """The lanes of `yes` where those of the mask begin with a bit that is set."""
-        made = self._made(into)
-        self._operations.append(["blend", "vblendvps", lanes, made, no, yes, mask])
-        return made
-
-    def multiply_add(
-        self, sign: str, lanes: int, a: Value, b: Value, c: Value, into: int | None
-    ) -> Value:
-        """a · b + c; `sign` is "madd", "msub" for - c, "nmadd" for -(a · b), "nmsub" for both."""
-        made = self._made(into)
-        self._operations.append(["fma", sign, lanes, made, a, b, c])
-        return made
-
-    def move(self, lanes: int, value: Value, into: int) -> None:
-        """A value into a home."""
-        if value != into:
-            self._made(into)
-            self._operations.append(["move", "vmovaps", lanes, into, value])
-
-    def hint(self, level: int, place: Place) -> None:
-        """Prefetch."""
-        self._operations.append(["hint", level, place])
-
-    # ---- registers ----
-
-    def flush(self) -> None:
-        """Write the block: what follows knows nothing of what is in registers but homes."""
-        if self._operations:
-            _Assignment(self.function, self._operations, self.homes).run()
-            self._operations = []
-        self._known.clear()
-        self._by_buffer.clear()
-
-
-def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
-    kind = operation[0]
-    if kind in ("load", "zero", "hint", "spread"):
-        return []
-    if kind == "store":
-        return [operation[3]]
-    if kind == "move":
-        return [operation[4]]
-    if kind == "apply":
-        _, _, _, _, a, b, _ = operation
-        return [a] if b is None else [a, b]
-    return operation[4:]
-
-
-class _Assignment:
     def __init__(
         self,
         function: Function,
@@ -214,7 +33,7 @@ class _Assignment:
         self.uses: dict[int, list[int]] = {}
         for at, operation in enumerate(operations):
             for value in _sources(operation):
-                if value >= _TEMPORARY:
+                if value >= TEMPORARY:
                     self.uses.setdefault(value, []).append(at)
         for uses in self.uses.values():
             uses.reverse()  # the next one is the last
@@ -355,7 +174,7 @@ class _Assignment:
             self._load(value, operation)
 
     def _read(self, value: int) -> int:
-        if value < _TEMPORARY:
+        if value < TEMPORARY:
             return value
         self.lazy.pop(value, None)
         register = self.where.get(value)
@@ -421,7 +240,7 @@ class _Assignment:
                 self.free.append(self.where.pop(value))
 
     def _target(self, made: int) -> int:
-        if made < _TEMPORARY:
+        if made < TEMPORARY:
             return made
         if not self.uses.get(made):  # nobody wants it
             return self._spare()
@@ -435,3 +254,17 @@ class _Assignment:
         if not self.free:
             self._evict()
         return self.free[-1]
+
+
+def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
+    kind = operation[0]
+    if kind in ("load", "zero", "hint", "spread"):
+        return []
+    if kind == "store":
+        return [operation[3]]
+    if kind == "move":
+        return [operation[4]]
+    if kind == "apply":
+        _, _, _, _, a, b, _ = operation
+        return [a] if b is None else [a, b]
+    return operation[4:]

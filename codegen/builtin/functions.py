@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from loopwright.codegen.direct.code import Uncovered
+from loopwright.codegen.builtin.code import Uncovered
 from loopwright.codegen.tir.bindings import dtype_of
 from loopwright.codegen.tir.elementary import ELEMENTARY
 
@@ -94,4 +94,4 @@ class _Reader:
                 return self.read(x.args[-1])
             parts = tuple(map(self.read, x.args))
             return self.step((f"{dtype_of(x.args[0])}.{_CALLS.get(called, called)}", *parts))
-        raise Uncovered(f"the function {self.name}, in which there is {kind}")
+        raise Uncovered(f"the function {self.name}")

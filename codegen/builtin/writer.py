@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.code import FRAME, Code, Label, Place
-from loopwright.codegen.direct.encode import RAX, RDI, RDX, RSI, RSP
-from loopwright.codegen.direct.registers import KEPT
+from loopwright.codegen.builtin import encode as x86
+from loopwright.codegen.builtin.code import FRAME, Code, Label, Place
+from loopwright.codegen.builtin.encode import RAX, RDI, RDX, RSI, RSP
+from loopwright.codegen.builtin.registers import KEPT
 
 _ALIGNMENT = 32  # bytes, of the heads of innermost loops
 

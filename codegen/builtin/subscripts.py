@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loopwright.codegen.direct.code import Block, Uncovered
-from loopwright.codegen.direct.function import Function
+from loopwright.codegen.builtin.code import Block, Uncovered
+from loopwright.codegen.builtin.function import Function
 from loopwright.schedule.tree.grammar import Linear, Quotient, Term, Var
 
 MOST = 1 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from loopwright.codegen.direct.code import Uncovered
+from loopwright.codegen.builtin.code import Uncovered
 from loopwright.dsl.expr import walk
 from loopwright.schedule.tree.grammar import (
     Buffer,

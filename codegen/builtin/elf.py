@@ -1,4 +1,4 @@
-"""Object files of direct code: ELF for x86-64, to be linked like a compiler's, or mapped.
+"""Object files of built-in code: ELF for x86-64, to be linked like a compiler's, or mapped.
 
 The System V ABI, its supplement for AMD64 and the ELF specification (TIS, version 1.2) have the
 layout. The section `MARK`, which is empty, tells that nothing but calls has to be resolved, so
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from loopwright.codegen.direct.code import Code
+from loopwright.codegen.builtin.code import Code
 from loopwright.codegen.library.mapped import MARK
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from loopwright.codegen.direct import encode as x86
+from loopwright.codegen.builtin import encode as x86
 
 FRAME = -2
 """The base of an operand in the frame."""
@@ -15,7 +15,7 @@ Place = tuple[int, int]
 
 
 class Uncovered(Exception):  # noqa: N818 - a reason, not an error
-    """What direct code cannot say of a tree: another code generator takes it."""
+    """What of a tree is not covered here: another code generator takes it."""
 
 
 class Crowded(Uncovered):

@@ -1,10 +1,10 @@
-"""Every instruction form of direct code disassembles to what was meant."""
+"""Every instruction form of built-in code disassembles to what was meant."""
 
 import re
 
 import pytest
 
-from loopwright.codegen.direct import encode as x86
+from loopwright.codegen.builtin import encode as x86
 
 capstone = pytest.importorskip("capstone")
 

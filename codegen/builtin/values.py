@@ -10,14 +10,14 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
-from loopwright.codegen.direct.blocks import Value
-from loopwright.codegen.direct.code import Uncovered
-from loopwright.codegen.direct.functions import steps_of
+from loopwright.codegen.builtin.code import Uncovered
+from loopwright.codegen.builtin.functions import steps_of
+from loopwright.codegen.builtin.vectors import Value
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position
 
 if TYPE_CHECKING:
-    from loopwright.codegen.direct.places import Places
+    from loopwright.codegen.builtin.places import Places
 
 _OPERATORS = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps"}
 _EXTREMES = {"min": "vminps", "max": "vmaxps"}
@@ -93,7 +93,8 @@ class Values:
             mask = self._mask(x.cond, lanes)
             yes, no = self.value(x.x, lanes), self.value(x.y, lanes)
             return self.vectors.blend(lanes, no, yes, mask, into)
-        raise Uncovered(f"an element that is {type(x).__name__}")
+        of_types = f"a cast of {x.x.dtype} to {x.dtype}" if isinstance(x, Cast) else ""
+        raise Uncovered(of_types or f"the element {x!r}")
 
     def part(self, value: Value, first: int) -> Value:
         """Lanes of a vector from some lane on, to the end of its half, as the first of another."""
@@ -293,7 +294,7 @@ class Values:
             return self._compared(word, parts[0], parts[1], lanes)
         if kind == "float32.fabs":
             return vectors.apply("vandps", lanes, parts[0], vectors.constant(_SIGN - 1, lanes))
-        raise Uncovered(f"the function {op}, in which there is {kind}")
+        raise Uncovered(f"the function {op}")
 
     def _mask(self, x: Expr, lanes: int) -> Value:
         """A truth value: all bits of a lane, or none."""
@@ -310,7 +311,7 @@ class Values:
             return vectors.apply("vxorps", lanes, self._mask(x.x, lanes), ones)
         if isinstance(x, Binary) and x.op in _INTEGER and x.x.dtype == "int32":
             return self._compared(x.op, self.integer(x.x, lanes), self.integer(x.y, lanes), lanes)
-        raise Uncovered(f"the condition {type(x).__name__}")
+        raise Uncovered(f"the condition {x!r}")
 
     def integer(self, x: Expr, lanes: int) -> Value:
         """An int32 of so many lanes: a subscript or a number."""

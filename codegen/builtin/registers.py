@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loopwright.codegen.direct.encode import RBP, RBX, RCX, RDI, RDX, RSI
+from loopwright.codegen.builtin.encode import RBP, RBX, RCX, RDI, RDX, RSI
 
 _FREE = (RCX, RDX, RSI, RDI, 8, 9, 10, 11, RBX, RBP, 12, 13, 14, 15)
 """Registers for numbers: all but the stack's and the one that items may use."""

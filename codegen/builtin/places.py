@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loopwright.codegen.direct.blocks import Vectors
-from loopwright.codegen.direct.code import FRAME, Place, Uncovered
-from loopwright.codegen.direct.homes import Homes
-from loopwright.codegen.direct.subscripts import (
+from loopwright.codegen.builtin.code import FRAME, Place, Uncovered
+from loopwright.codegen.builtin.homes import Homes
+from loopwright.codegen.builtin.subscripts import (
     MOST,
     Parts,
     Subscripts,
@@ -19,6 +18,7 @@ from loopwright.codegen.direct.subscripts import (
     merged,
     value_range,
 )
+from loopwright.codegen.builtin.vectors import Vectors
 from loopwright.schedule.tree.grammar import Load, Prefetch, Store, Term, Var, flat
 
 ITEM = 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 
-from loopwright.codegen.direct.code import Uncovered
-from loopwright.codegen.direct.invariants import invariants
-from loopwright.codegen.direct.places import ITEM, Places
-from loopwright.codegen.direct.values import ROWS, Values
+from loopwright.codegen.builtin.code import Uncovered
+from loopwright.codegen.builtin.invariants import invariants
+from loopwright.codegen.builtin.places import ITEM, Places
+from loopwright.codegen.builtin.values import ROWS, Values
 from loopwright.dsl.expr import walk
 from loopwright.schedule.tree.grammar import Load, Loop, Position, Stmt, Store, Var, variables
 

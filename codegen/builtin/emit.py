@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import struct
 
-from loopwright.codegen.direct import encode as x86
-from loopwright.codegen.direct.code import FRAME, Block, Code, Crowded, Label, Uncovered
-from loopwright.codegen.direct.homes import homes_of
-from loopwright.codegen.direct.lanes import LANES, Lanes
-from loopwright.codegen.direct.places import ITEM
-from loopwright.codegen.direct.subscripts import value_range
-from loopwright.codegen.direct.values import ROWS
+from loopwright.codegen.builtin import encode as x86
+from loopwright.codegen.builtin.code import FRAME, Code, Crowded, Label, Uncovered
+from loopwright.codegen.builtin.homes import homes_of
+from loopwright.codegen.builtin.loops import Loops
+from loopwright.codegen.builtin.places import ITEM
+from loopwright.codegen.builtin.subscripts import value_range
 from loopwright.dsl.expr import walk
 from loopwright.schedule.tree.grammar import (
     Allocate,
@@ -34,7 +33,6 @@ from loopwright.schedule.tree.grammar import (
     statements,
 )
 
-_SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
 _HOMES = (14, 11, 8, 0)
 """Registers that tiles may have: as many as leave enough for what else there is."""
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
@@ -81,18 +79,16 @@ def _entry(
     emitter.finish(body, (own, given))
 
 
-class Emitter(Lanes):
+class Emitter(Loops):
     """The code of one function."""
 
     def __init__(self, name: str, threads: int, code: Code) -> None:
-        super().__init__(code.homes)
-        self.name, self.threads, self.code = name, threads, code
-        self.unrolled: set[Var] = set()  # loops that count inside of register tiles
+        super().__init__(code.homes, threads)
+        self.name, self.code = name, code
         self._stacked: dict[str, int] = {}  # bytes
         self._parts = 0  # tasks
         self.heap: list[tuple[str, int]] = []  # names and bytes
         self.out = Label()
-        self.real_loops = 0
         self.status = self.function.reserve(8)
 
     def finish(self, body: tuple[Stmt, ...], arguments: tuple[int, ...]) -> None:
@@ -206,143 +202,9 @@ class Emitter(Lanes):
             return
         self.vectors.hint(_LEVEL, place)
 
-    def loop(self, loop: Loop) -> None:
-        if loop.sparse is not None:
-            raise Uncovered("a loop that leaves zeros out")
-        extent = int(loop.extent)
-        if loop.kind == "parallel" and self.threads > 1:
-            self._parallel(loop)
-        elif loop.kind == "vectorized":
-            self._vector(loop)
-        elif extent == 1 and loop.bound is not None and not self._whole(loop):
-            self._guarded(loop)
-        elif extent == 1 or self._is_unrolled(loop):
-            if loop.bound is not None and not self._whole(loop):
-                self._some(loop)
-                return
-            if loop.var not in self.fixed:
-                self._scope += 1
-            done = self._transposed(loop) if extent >= ROWS else 0
-            for at in range(done, extent):
-                self.fixed[loop.var] = at
-                self.statements(loop.body)
-        elif self._vectorizable(loop):
-            self._by_vectors(loop)
-        else:
-            self._real(loop)
-
-    def _is_unrolled(self, loop: Loop) -> bool:
-        """Return whether iterations are written out: where the tree says so, inside of register
-        tiles, and where there are few, which costs less than to guess wrong at their end."""
-        if loop.kind == "unrolled" or loop.var in self.unrolled:
-            return True
-        if loop.kind != "serial" or loop.bound is not None or int(loop.extent) > _SHORT:
-            return False
-        return _size(loop) <= _MOST_WRITTEN_OUT
-
-    def _some(self, loop: Loop) -> None:
-        """Iterations that are written out, of which the last ones may not run."""
-        assert loop.bound is not None
-        self.vectors.flush()
-        count, end = self._count(loop), Label()
-        for at in range(int(loop.extent)):
-            self.function.current.append(("skip", count, end))
-            self.fixed[loop.var] = at
-            self.statements(loop.body)
-            self.vectors.flush()
-            self.function.current.append(("add_number", count, -1))
-        self.function.current.append(("label", end))
-
-    def _whole(self, loop: Loop) -> bool:
-        """Return whether a loop runs over all of its extent."""
-        if loop.bound is None:
-            return True
-        return value_range(*self._linear(loop.bound))[0] >= int(loop.extent)
-
-    def _count(self, loop: Loop) -> int:
-        """The number of iterations of a loop with a bound."""
-        assert loop.bound is not None
-        const, parts = self._linear(loop.bound)
-        number, items = self.function.number(), self.function.current
-        self._evaluate(number, const, parts, items)
-        if value_range(const, parts)[1] > int(loop.extent):
-            items.append(("least", number, int(loop.extent)))
-        return number
-
-    def _guarded(self, loop: Loop) -> None:
-        """A loop of at most one iteration."""
-        assert loop.bound is not None
-        const, parts = self._linear(loop.bound)
-        if value_range(const, parts)[1] < 1:
-            return
-        self.vectors.flush()
-        number, end = self.function.number(), Label()
-        self._evaluate(number, const, parts, self.function.current)
-        self.function.current.append(("skip", number, end))
-        self.fixed[loop.var] = 0
-        self.statements(loop.body)
-        self.vectors.flush()
-        self.function.current.append(("label", end))
-
-    def _real(self, loop: Loop) -> None:
-        whole = self._whole(loop)
-        counter = None if whole else self._count(loop)
-        at_least = True if whole else value_range(*self._linear(loop.bound))[0] >= 1  # type: ignore[arg-type]
-        self._repeat(loop.var, int(loop.extent), counter, at_least, None, loop.body)
-
-    def _repeat(
-        self,
-        var: Var,
-        extent: int,
-        counter: int | None,
-        at_least_one: bool,
-        start: int | None,
-        body: tuple[Stmt, ...] | None,
-        split: tuple[Var, int] | None = None,
-        vector: Loop | None = None,
-    ) -> None:
-        """A loop of `extent` iterations, or of as many as `counter` says, from `start` on."""
-        function = self.function
-        inside: tuple[Stmt, ...] = (vector,) if vector is not None else body or ()
-        made = self._hoist(var, inside)
-        self.vectors.flush()
-        end, label = Label(), Label()
-        if counter is None:
-            counter = function.number()
-            function.current.append(("set", counter, extent))
-        elif not at_least_one:
-            function.current.append(("skip", counter, end))
-        before = function.block()
-        function.current.append(("loop", counter, label))
-        variable = self._bind(var, 0, extent - 1)
-        behind = Block()
-        variable.before, variable.behind, variable.start = before, behind, start
-        outer, self.real_loops = self.real_loops, 0
-        if vector is not None:
-            assert split is not None
-            self.split[split[0]] = (variable, split[1])
-            self._lanes(vector, 0, split[1])
-            del self.split[split[0]]
-            self._scope += 1
-        else:
-            assert body is not None
-            self.statements(body)
-        self.vectors.flush()
-        function.current.append(("inside", behind))
-        function.current.append(("end", counter, label))
-        function.current.append(("label", end))
-        if made:
-            self.vectors.leave(made)
-            self.hoisted = {x: r for x, r in self.hoisted.items() if r not in made}
-        label.aligned = not self.real_loops
-        self.real_loops = outer + 1
-
-    def repeat_vectors(self, var: Var, count: int, loop: Loop) -> None:
-        self._repeat(var, count, None, True, None, None, (loop.var, LANES), loop)
-
     # ---- threads ----
 
-    def _parallel(self, loop: Loop) -> None:
+    def parallel(self, loop: Loop) -> None:
         """Directly nested parallel loops as one, in a function of its own."""
         chain = [loop]
         while len(inside := chain[-1].body) == 1 and isinstance(inner := inside[0], Loop):
@@ -407,16 +269,6 @@ class Emitter(Lanes):
                 lets.append(Let(each.var, at, each.extent - 1))
             task._repeat(counter, total, count, False, first, (*lets, *body))
         task.finish((), (chunk, group, frame))
-
-
-def _size(stmt: Stmt) -> int:
-    """Vectors that a statement stores, once it is unrolled."""
-    if not isinstance(stmt, Loop):
-        return int(isinstance(stmt, Store))
-    extent = int(stmt.extent)
-    return (-(-extent // LANES) if stmt.kind == "vectorized" else extent) * sum(
-        map(_size, stmt.body)
-    )
 
 
 def _mentions(stmt: Stmt, name: str) -> bool:
