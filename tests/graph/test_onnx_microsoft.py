@@ -107,6 +107,24 @@ def test_a_product_of_integers_is_made_real():
     compare("MatMulIntegerToFloat", arrays, known, off=1e-3, order=order)
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_recurrence_with_quantized_weights_is_close(columns):
+    steps, batch, width, hidden = 3, 2, 5, 4
+    scale = (2, 4 * hidden) if columns else (2,)
+    known = {
+        "w": weights(2, width, 4 * hidden),
+        "r": weights(2, hidden, 4 * hidden),
+        "b": real(2, 8 * hidden),
+        "w_scale": np.full(scale, 0.004, np.float32),
+        "w_zero": np.zeros(scale, np.int8),
+        "r_scale": np.full(scale, 0.003, np.float32),
+        "r_zero": np.zeros(scale, np.int8),
+    }
+    order = ["x", "w", "r", "b", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"]
+    options = {"hidden_size": hidden, "direction": "bidirectional", "results": 3, "order": order}
+    compare("DynamicQuantizeLSTM", {"x": real(steps, batch, width)}, known, off=0.02, **options)
+
+
 @pytest.mark.parametrize(("bits", "lines"), [(4, 3), (4, 11), (8, 3)])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_weights_of_a_few_bits_are_unpacked(bits, lines, zeros):

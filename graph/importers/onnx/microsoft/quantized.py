@@ -110,3 +110,20 @@ def _matmul_to_float(call: Call) -> Value:
     values: list[Value] = [product(call, a, b), call.value(2), call.value(3)]
     made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t)
     return call.broadcast([made, call.value(6)], operators.add) if call.has(6) else made
+
+
+@operator("com.microsoft:DynamicQuantizeLSTM")
+def _lstm(call: Call) -> list[Value]:
+    """An LSTM whose weights are quantized. onnxruntime rounds its data and states to 8 bits too,
+    anew in every step; here they stay as they are, which is closer to what was trained."""
+    weights = []
+    for place, scale in ((1, 8), (2, 10)):
+        kept, steps = call.known(place), call.known(scale)
+        zero = call.known(scale + 1, np.zeros_like(steps, np.int32))
+        assert kept is not None and steps is not None and zero is not None
+        ways = (steps.shape[0], 1, -1)  # one of each direction, or of each of its columns
+        real = (kept.astype(np.int32) - zero.astype(np.int32).reshape(ways)) * steps.reshape(ways)
+        weights.append(real.astype(np.float32).swapaxes(1, 2))
+    inputs = (call.value(0), *weights, *call.inputs[3:8])
+    made: list[Value] = OPERATORS["LSTM"](replace(call, op="LSTM", inputs=inputs))
+    return made
