@@ -16,7 +16,6 @@ from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import Const, Expr, as_expr
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ops.check import any_shape, axis_of
-from loopwright.dsl.size import largest
 from loopwright.dsl.tensor import Tensor
 
 _BLOCK = 32
@@ -81,7 +80,7 @@ def _scan(
 
     place = n - 1 - i if reverse else i.affine()
     out = Tensor(op)
-    if largest(n) <= 2 * _BLOCK:
+    if n <= 2 * _BLOCK:
         k = Index("k", n)
         whole = Tensor(f"{op}_whole")
         before = k < place if exclusive else k <= place

@@ -17,8 +17,6 @@ from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.check import any_shape, axis_of
-from loopwright.dsl.size import Size
-from loopwright.dsl.size import largest as greatest
 from loopwright.dsl.tensor import Tensor
 
 _BLOCK = 256  # elements that are compared with each other, while there are more than twice as many
@@ -44,24 +42,20 @@ def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The elements along an axis in order, NaN behind all numbers (before them if descending)."""
-    return _ordered("sort", x, None, axis, descending)[0]
+    n = any_shape("sort", "x", x, 1)[axis_of("sort", axis, len(x.shape or ()))]
+    return _ordered("sort", x, n, axis, descending)[0]
 
 
 def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The places, in int64, of the elements along an axis in order; equal ones stay in theirs."""
-    return _ordered("argsort", x, None, axis, descending)[1]
+    n = any_shape("argsort", "x", x, 1)[axis_of("argsort", axis, len(x.shape or ()))]
+    return _ordered("argsort", x, n, axis, descending)[1]
 
 
-def _ordered(
-    op: str, x: Tensor, count: int | None, axis: int, largest: bool
-) -> tuple[Tensor, Tensor]:
-    """The first elements in order and their places; all of them where `count` is None."""
+def _ordered(op: str, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     shape = any_shape(op, "x", x, 1)
     at = axis_of(op, axis, len(shape))
-    k = shape[at] if count is None else count
-    if count is not None and (
-        isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= shape[at]
-    ):
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= shape[at]:
         raise NotationError(f"{op}: k is {k!r}; it is an integer from 1 to {shape[at]}")
     axes = [Index(f"i{d}", n) for d, n in enumerate(shape)]
     rows = (*axes[:at], *axes[at + 1 :])
@@ -88,28 +82,24 @@ class _Tournament:
 
     op: str
     rows: tuple[Index, ...]
-    extent: int | Size
+    extent: int
     largest: bool
 
-    def of(
-        self, values: Tensor, places: Tensor | None, count: int | Size, k: int | Size
-    ) -> Tensor:
+    def of(self, values: Tensor, places: Tensor | None, count: int, k: int) -> Tensor:
         """The places of the first k of `count` candidates, `[rows, k]`; those of candidates are
         given, or are their numbers."""
-        few = greatest(count) <= 2 * _BLOCK or 2 * greatest(k) > _BLOCK
-        size, blocks = (count, 1) if few else (_BLOCK, -(-count // _BLOCK))
-        kept = min(k, size)
+        size = count if count <= 2 * _BLOCK or 2 * k > _BLOCK else _BLOCK
+        blocks, kept = -(-count // size), min(k, size)
         b, i, j, r = Index("b", blocks), Index("i", size), Index("j", size), Index("r", kept)
         c = Index("c", blocks * size)
-        begin = 0 if few else b * _BLOCK
         whole, named = Tensor(f"{self.op}_padded"), Tensor(f"{self.op}_named")
         whole[(*self.rows, c)] = f.where(c < count, values[(*self.rows, c)], 0)
         if places is not None:
             named[(*self.rows, c)] = f.where(c < count, places[(*self.rows, c)], self.extent)
         rank, found = Tensor(f"{self.op}_rank"), Tensor(f"{self.op}_found")
-        one, other = ((*self.rows, begin + place) for place in (j, i))
+        one, other = ((*self.rows, b * size + place) for place in (j, i))
         before = self._before(whole[one], whole[other], j < i)
-        if places is not None or not few:
+        if places is not None or blocks > 1:
             is_one, is_other = (
                 place[-1] < count if places is None else named[place] < self.extent
                 for place in (one, other)
@@ -117,13 +107,13 @@ class _Tournament:
             before = is_one & (~is_other | before) | ~is_one & ~is_other & (j < i)
         rank[(*self.rows, b, i)] = f.sum(f.where(before, 1, 0))
         mine = f.equal(rank[(*self.rows, b, i)], r)
-        found[(*self.rows, b, r)] = f.sum(f.where(mine, begin + i, 0))
+        found[(*self.rows, b, r)] = f.sum(f.where(mine, b * size + i, 0))
         e = Index("e", blocks * kept)
-        at = found[(*self.rows, 0, e) if few else (*self.rows, e // kept, e % kept)]
+        at = found[(*self.rows, e // kept, e % kept)]
         next_values, next_places = Tensor(f"{self.op}_best"), Tensor(f"{self.op}_best_at")
         place = f.min(at, self.extent) if places is None else named[(*self.rows, at)]
         next_places[(*self.rows, e)] = place
-        if few:
+        if blocks == 1:
             return next_places
         next_values[(*self.rows, e)] = whole[(*self.rows, at)]
         return self.of(next_values, next_places, blocks * kept, k)

@@ -97,14 +97,6 @@ def places():
     return lw.workload(lw.ops.argmax(lw.tensor("X", (3, lw.dim("n", 1, 90))), axis=1))
 
 
-def sums_so_far():
-    return lw.workload(lw.ops.cumsum(lw.tensor("X", (3, lw.dim("n", 2, 90))), axis=1))
-
-
-def ordered():
-    return lw.workload(*lw.ops.topk(lw.tensor("X", (3, lw.dim("n", 8, 90))), 5))
-
-
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -122,8 +114,6 @@ MAKERS = (
     long_rows,
     product_of_three,
     places,
-    sums_so_far,
-    ordered,
 )
 
 
