@@ -85,7 +85,7 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
     if as_json:
         click.echo(to_line(record))
         return
-    show_details(*record_details(record, store.path))
+    show_details(*record_details(record, store.location))
 
 
 def _is_store(file: Path) -> bool:
@@ -99,7 +99,7 @@ def _is_store(file: Path) -> bool:
 @_store()
 def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
     """Write records to FILE: JSON lines, or a store if its name ends in .db."""
-    if file.exists() and file.samefile(store.path):
+    if file.exists() and file.samefile(store.location):
         raise click.UsageError("FILE is the store itself")
     if file.suffix != ".db" and file.is_file() and _is_store(file):
         raise click.UsageError("FILE is a record store; give one whose name ends in .db, or none")
@@ -127,7 +127,7 @@ def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
         click.echo(f"warning: {warning.message}", err=True)
     for problem in skipped:
         click.echo(f"skipped {problem}", err=True)
-    click.echo(f"{new} new records; {store.path} has {len(store)}")
+    click.echo(f"{new} new records; {store.location} has {len(store)}")
 
 
 @records.command()
@@ -138,7 +138,7 @@ def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
     for file in files:
         with RecordStore(file, create=False) as other:
             click.echo(f"{store.merge(other)} new records of {file}")
-    click.echo(f"{store.path} has {len(store)}")
+    click.echo(f"{store.location} has {len(store)}")
 
 
 @records.command()
@@ -168,7 +168,7 @@ def explain(
         click.echo(store.explain_miss(workload, machine, policy, machine=here))
         return
     click.echo(f"record {found.id} serves, {found.cost * 1e3:.4g} ms: {found.config}")
-    click.echo(f"again: {replay_command(found.id, store.path)}")
+    click.echo(f"again: {replay_command(found.id, store.location)}")
 
 
 @records.command("show-autotvm")

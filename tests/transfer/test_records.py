@@ -119,7 +119,7 @@ def test_adding_while_reading_is_fine(store):
 def test_long_texts_are_stored_once(store):
     store.add(record(n, machine={"processor": "x" * 100_000}) for n in range(50))
     store.close()
-    assert store.path.stat().st_size < 400_000
+    assert store.location.stat().st_size < 400_000
 
 
 def test_settings_count_their_records(store):
@@ -262,7 +262,7 @@ def test_the_best_of_each_make_a_small_file(store, tmp_path):
         assert network.config == config(5)
         assert small.best(matmul(), AVX512, machine=OTHER) == record(7, 5.0, machine=OTHER)
     store.close()
-    assert path.stat().st_size < store.path.stat().st_size / 2
+    assert path.stat().st_size < store.location.stat().st_size / 2
     with pytest.raises(RecordError, match="there already"):
         store.export_best(path)
 

@@ -80,7 +80,7 @@ def read_groups(
     """
     _representation(reads)
     wholes = [
-        (store.path, tuple(members))
+        (store.location, tuple(members))
         for store in stores
         for members in comparable(filter(wanted, store.settings()))
     ]
