@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.options import RECORDS
+from loopwright.transfer.records.location import Location
 
 
 @click.command(cls=Command)
 @click.argument("number", metavar="ID", type=click.IntRange(1))
 @RECORDS
-def replay(number: int, records: Path) -> None:
+def replay(number: int, records: Location) -> None:
     """Build, run and check the config of one record again, alone."""
     from loopwright.codegen.build import by_codegen
     from loopwright.codegen.target import resolve

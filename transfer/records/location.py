@@ -78,8 +78,14 @@ def location_of(given: GivenLocation) -> Location:
     return file_at(text, "the record store", RecordError, exists=False).absolute()
 
 
-def may_exist(location: Location) -> bool:
-    """Return whether a store may be there: a server is not asked."""
+def is_url(given: GivenLocation) -> bool:
+    """Return whether a location is a URL's text, of whatever kind."""
+    return isinstance(given, str) and _SCHEME.match(given) is not None
+
+
+def may_exist(given: GivenLocation) -> bool:
+    """Return whether a store may be there; a server is not asked. Raises `RecordError`."""
+    location = location_of(given)
     return isinstance(location, Server) or location.exists()
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.workload import Workload
+from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.explain import explain
 from loopwright.transfer.records.lines import read_lines, write_lines
-from loopwright.transfer.records.location import GivenLocation, Location, location_of
+from loopwright.transfer.records.location import GivenLocation, Location, Server, location_of
 from loopwright.transfer.records.lookup import Query, Setting, choose, comparable, hardware
 from loopwright.transfer.records.record import CACHES, NETWORK, Record, RecordError, canonical
 from loopwright.transfer.records.rows import to_row
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
     from loopwright.transfer.records.sql.stored import Stored
 
 __all__ = ["Record", "RecordError", "RecordStore", "Setting"]
+
+
+def check_store(given: GivenLocation) -> None:
+    """Raise `RecordError` where records cannot be added, before they are made."""
+    location = location_of(given)
+    if isinstance(given, Server) or isinstance(location, Server):
+        with RecordStore(location) as store:
+            len(store)
+    else:
+        new_file(given, "records =", RecordError)
+
 
 _PAGE = 1024
 """Records read or written at once: a lock is never held for long."""
@@ -194,8 +206,17 @@ class RecordStore:
         _, new = self._add(list(read_lines(path, skipped if skip_damaged else None)))
         return new, skipped
 
+    def lacking(self, other: RecordStore) -> Iterator[Record]:
+        """The records that another store has not, in the order of this one."""
+        last = 0
+        while page := self._stored.digests(last, _PAGE):
+            known = other._stored.known(list(page))
+            last = max(page.values())
+            yield from self._stored.numbered([n for d, n in page.items() if d not in known])
+
     def merge(self, records: Iterable[Record]) -> int:
-        """Add records, those of another store say, in small batches; how many were new."""
+        """Add records, those that another store is `lacking` say, in small batches; how many were
+        new. After an interruption, the same call goes on."""
         pending, new = iter(records), 0
         while batch := list(itertools.islice(pending, _PAGE)):
             new += self._add(batch)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, Table, bindparam, func, insert, select
+from sqlalchemy import BindParameter, Connection, Table, bindparam, func, insert, select
 
 from loopwright.transfer.records.rows import Row, digest
 from loopwright.transfer.records.sql.tables import records, sessions, settings, texts
@@ -73,7 +73,7 @@ def _numbered(
 
 # Made once: to put one together takes longer than to run it.
 _TABLES = (texts, settings, sessions, records)
-_NAMES = bindparam("names", expanding=True)
+_NAMES: BindParameter[bytes] = bindparam("names", expanding=True)
 _KNOWN = {t: select(t.c.digest, t.c.id).where(t.c.digest.in_(_NAMES)) for t in _TABLES}
 _LAST = {t: select(func.coalesce(func.max(t.c.id), 0)) for t in _TABLES}
 _INSERT = {t: insert(t) for t in _TABLES}

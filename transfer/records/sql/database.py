@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Row
+from sqlalchemy import Connection, Engine, Select
 
 from loopwright.transfer.records.record import RecordError
 
@@ -34,10 +34,10 @@ class Database(ABC):
         self._lock = threading.RLock()
         _OPEN.add(self)
 
-    def read(self, query: Executable) -> list[Row[Any]]:
-        """All rows of a query."""
+    def read(self, query: Select[Any]) -> list[Any]:
+        """All rows of a query: tuples, each with its `_mapping`."""
 
-        def rows(engine: Engine) -> list[Row[Any]]:
+        def rows(engine: Engine) -> list[Any]:
             with engine.connect() as connection:
                 return list(connection.execute(query))
 

@@ -9,7 +9,6 @@ come, as revisions of Alembic would.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from sqlalchemy import (
     Connection,
@@ -17,6 +16,7 @@ from sqlalchemy import (
     DropTable,
     DropView,
     MetaData,
+    Table,
     column,
     select,
     table,
@@ -43,7 +43,7 @@ def move_away(connection: Connection, layout: int) -> None:
     names = ("id", *(name for name in COLUMNS if _SINCE.get(name, 0) <= layout))
     source = table("measured" if layout else "records", *map(column, names))
     connection.execute(CreateTableAs(select(source), "earlier", temporary=True))
-    connection.execute(DropView(table("measured"), if_exists=True))
+    connection.execute(DropView(Table("measured", MetaData()), if_exists=True))
     old = MetaData()
     old.reflect(connection)
     old.drop_all(connection)
@@ -55,19 +55,20 @@ def write_anew(connection: Connection, layout: int) -> None:
     names = ("id", *(name for name in COLUMNS if _SINCE.get(name, 0) <= layout))
     moved = table("earlier", *map(column, names))
     found = connection.execute(select(moved).order_by(moved.c.id))
-    for page in found.mappings().partitions(_PAGE):
+    for page in found.partitions(_PAGE):
+        batch: list[Row] = [dict(zip(names, row)) for row in page]
         try:
-            add(connection, [dict(row) if layout == END - 1 else _today(row) for row in page])
+            add(connection, batch if layout == END - 1 else list(map(_today, batch)))
         except TypeError as error:
             raise RecordError(f"one of its records is damaged: {error}") from error
-    connection.execute(DropTable(moved))
+    connection.execute(DropTable(Table("earlier", MetaData())))
 
 
-def _today(row: Row) -> dict[str, Any]:
+def _today(row: Row) -> Row:
     """A row of layout 0 or 1 as one of today: configs name the rewrites that derive their
     programs, and every record says its numerics."""
     config = _upgraded(row["config"])
-    return {**with_digest({**row, "config": config, "numerics": _numerics_of(config)})}
+    return with_digest({**row, "config": config, "numerics": _numerics_of(config)})
 
 
 def _upgraded(config: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, column, func, inspect, select, table
+from sqlalchemy import ColumnClause, Connection, column, func, inspect, select, table
 
 from loopwright.transfer.records.record import RecordError, check_schema
 from loopwright.transfer.records.sql import earlier
@@ -38,7 +38,9 @@ def layout_of(connection: Connection) -> int | None:
             "give the path of a record store, or of a new file"
         )
     names = {c["name"] for c in found.get_columns(VERSIONS)}
-    version = column("version_num" if "version_num" in names else "version")  # before Alembic
+    version: ColumnClause[Any] = column(
+        "version_num" if "version_num" in names else "version"
+    )  # before Alembic
     newest = connection.execute(select(func.max(version)).select_from(table(VERSIONS))).scalar()
     if isinstance(newest, str) and newest.isdecimal():
         newest = int(newest)
@@ -52,12 +54,12 @@ def prepare(connection: Connection) -> None:
     layout = layout_of(connection)  # another process may have been faster
     if layout == LAYOUT:
         return
-    old = layout is not None and layout < earlier.END
-    if old:
-        earlier.move_away(connection, layout)
+    old = layout if layout is not None and layout < earlier.END else None
+    if old is not None:
+        earlier.move_away(connection, old)
     _upgrade(connection)
-    if old:
-        earlier.write_anew(connection, layout)
+    if old is not None:
+        earlier.write_anew(connection, old)
 
 
 def _upgrade(connection: Connection) -> None:

@@ -15,6 +15,7 @@ from loopwright.transfer.records.lookup import Setting
 from loopwright.transfer.records.record import Record
 from loopwright.transfer.records.sql.adding import add
 from loopwright.transfer.records.sql.best import best_of
+from loopwright.transfer.records.sql.database import Database
 from loopwright.transfer.records.sql.postgresql import PostgresDatabase
 from loopwright.transfer.records.sql.sqlite import SqliteDatabase
 from loopwright.transfer.records.sql.tables import measured, records, settings, texts
@@ -27,8 +28,11 @@ class Stored:
     """
 
     def __init__(self, location: Location, create: bool) -> None:
-        made = PostgresDatabase if isinstance(location, Server) else SqliteDatabase
-        self.database = made(location, create)
+        self.database: Database
+        if isinstance(location, Server):
+            self.database = PostgresDatabase(location, create)
+        else:
+            self.database = SqliteDatabase(location, create)
 
     def close(self) -> None:
         self.database.close()
@@ -42,7 +46,8 @@ class Stored:
 
     def numbered(self, numbers: Sequence[int]) -> list[Record]:
         """The records of these numbers, by number; those that are not there are left out."""
-        return self._records(select(measured).where(measured.c.id.in_(numbers)).order_by(measured.c.id))
+        number = measured.c.id
+        return self._records(select(measured).where(number.in_(numbers)).order_by(number))
 
     def page(
         self, given: Mapping[str, Any], newest: bool, after: int | None, size: int
@@ -86,7 +91,7 @@ class Stored:
         """Numbers of the first records after one, by their digests, in order."""
         r = records.c
         query = select(r.digest, r.id).where(r.id > after).order_by(r.id).limit(size)
-        return {name: number for name, number in self.database.read(query)}
+        return dict(self.database.read(query))
 
     def known(self, names: Sequence[bytes]) -> frozenset[bytes]:
         """Which of some digests are those of records."""

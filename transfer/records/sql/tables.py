@@ -40,13 +40,13 @@ class _NoZeros(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        for plain, written in _ESCAPED if value else ():
-            value = value.replace(plain, written)
+        for plain, written in _ESCAPED:
+            value = value and value.replace(plain, written)
         return value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        for plain, written in reversed(_ESCAPED) if value and _ESCAPE in value else ():
-            value = value.replace(written, plain)
+        for plain, written in reversed(_ESCAPED):
+            value = value and value.replace(written, plain)
         return value
 
 
@@ -124,8 +124,5 @@ measured = Table(
     "measured",
     MetaData(),  # a view: not to be made as a table
     Column("id", number()),
-    *(
-        Column(name, _TYPES.get(name) or text())
-        for name in COLUMNS
-    ),
+    *(Column(name, _TYPES.get(name) or text()) for name in COLUMNS),
 )
