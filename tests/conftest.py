@@ -42,12 +42,19 @@ def _programs(*names: str) -> bool:
     return all(shutil.which(name) is not None for name in names)
 
 
+def _postgresql() -> bool:
+    """Return whether a server can be started, which refuses to be root."""
+    found = glob.glob("/usr/lib/postgresql/*/bin/initdb") or _programs("initdb")
+    return bool(found) and (os.geteuid() != 0 or _programs("runuser"))
+
+
 _PRESENT: dict[str, Callable[[], bool]] = {
     "cuda": lambda: os.path.exists("/dev/nvidiactl"),
     "nvcc": lambda: _programs("nvcc"),
     "opencl": lambda: _modules("pyopencl") and bool(glob.glob("/etc/OpenCL/vendors/*.icd")),
     "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "sshd": lambda: _programs("ssh", "ssh-keygen") and os.path.exists("/usr/sbin/sshd"),
+    "postgresql": lambda: _modules("psycopg") and _postgresql(),
     "torch": lambda: _modules("torch"),
     "onnx": lambda: _modules("onnx", "onnxruntime"),
 }
