@@ -16,7 +16,7 @@ from pathlib import Path
 
 from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import failed, record
-from tests.transfer.test_schema import write_schema_0
+from tests.transfer.test_schema import write
 
 WRITERS = 2
 OLD = [record(n) for n in range(50)]
@@ -93,7 +93,7 @@ def main(folder, rounds, seed):
         if number % 4 == 0:  # sometimes killed while the file is made, or brought up to date
             path, former = folder / f"{number}.db", {}
             if number % 8 == 0:
-                write_schema_0(path, OLD)
+                write(path, number // 8 % 3, OLD)
                 former = dict(enumerate(OLD, 1))
         ids = play(path, rng)
         former = check(path, ids, former)

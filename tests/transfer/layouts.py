@@ -1,4 +1,4 @@
-"""SQLite files as earlier versions of Loopwright made them."""
+"""SQLite files as earlier versions of Loopwright made them, and as none would."""
 
 import json
 import sqlite3
@@ -70,6 +70,14 @@ CREATE TRIGGER measured_insert INSTEAD OF INSERT ON measured BEGIN
             AND e.versions = v.id;
 END
 """
+
+
+def execute(path, statement, *values):
+    """Do to a file what no version of Loopwright does."""
+    connection = sqlite3.connect(path)
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
 
 
 def write(path, layout, made, first_config):

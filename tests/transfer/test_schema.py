@@ -15,6 +15,7 @@ from loopwright.transfer.records.sql.schema import LAYOUT
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer import layouts
 from tests.transfer.examples import AVX512, MACHINE, OTHER, config, failed, matmul, record
+from tests.transfer.layouts import execute
 
 SOME = [record(0, 3.0), record(1, 1.0), failed(2), record(3, machine=OTHER), record(4, seed=None)]
 
@@ -69,14 +70,6 @@ def layout(path):
     versions = connection.execute(f"SELECT version_num FROM {schema.VERSIONS}").fetchall()
     connection.close()
     return found, versions
-
-
-def execute(path, statement, *values):
-    """Do to a file what no version of Loopwright does."""
-    connection = sqlite3.connect(path)
-    connection.execute(statement, values)
-    connection.commit()
-    connection.close()
 
 
 @pytest.fixture
