@@ -22,8 +22,8 @@ from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.transforms.fusion import network_of
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.location import GivenLocation, may_exist
-from loopwright.transfer.records.store import Record
+from loopwright.transfer.records.location import GivenLocation
+from loopwright.transfer.records.record import Record, RecordError
 
 
 def import_model(
@@ -114,8 +114,12 @@ def build_work(
     be there then. Raises `BuildError`."""
     besides = besides or {}
     found: Mapping[str, Record] = besides
-    if records is not None and not (besides and not may_exist(records)):
-        found = {**best_records(work, target, records, policy, machine), **besides}
+    try:
+        if records is not None:
+            found = {**best_records(work, target, records, policy, machine), **besides}
+    except RecordError:
+        if not besides:
+            raise
     if isinstance(work, VmWork):
         return build_vm(work, target, found)
     try:

@@ -44,16 +44,16 @@ def at_once(monkeypatch, path):
 
 def limited(path, monkeypatch, pages):
     """Let SQLite find the disk full beyond so many pages, by its own means."""
-    from loopwright.transfer.records.database import Database
+    from loopwright.transfer.records.sql import sqlite
 
-    connect = Database._connect
+    connect = sqlite._connect
 
-    def limit(self):
-        connection = connect(self)
+    def limit(*given):
+        connection = connect(*given)
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(Database, "_connect", limit)
+    monkeypatch.setattr(sqlite, "_connect", limit)
 
 
 def told(tuned, words):

@@ -25,13 +25,15 @@ def programs():
 
 
 class Cluster:
-    """A server that the user `loopwright` needs no password for."""
+    """A server that the user `loopwright` needs no password for, unless one is given."""
 
-    def __init__(self):
+    def __init__(self, password=""):
         self.folder = Path(tempfile.mkdtemp(prefix="loopwright-pg-"))
         if os.geteuid() == 0:  # which the server refuses to be
             shutil.chown(self.folder, "postgres")
-        self._run("initdb", "-U", "loopwright", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        (self.folder / "password").write_text(password)
+        method = ("scram-sha-256", f"--pwfile={self.folder}/password") if password else ("trust",)
+        self._run("initdb", "-U", "loopwright", "-E", "UTF8", "--locale=C", "-N", "-A", *method)
         self.start()
 
     def _run(self, program, *args):
@@ -60,6 +62,9 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         while any(map(_runs, (parent, *map(int, children)))):
             time.sleep(0.01)
+        # Where nobody waits for the end of the server, its number is not free, so it seems to run.
+        for left in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):
+            (self.folder / left).unlink()
 
     def remove(self):
         with contextlib.suppress(subprocess.CalledProcessError):

@@ -6,13 +6,18 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from loopwright.paths import file_at
 from loopwright.transfer.records.record import RecordError
 
 _SCHEME = re.compile(r"([A-Za-z][\w+.-]+):/")
 _ALLOWED = "give the path of a file, or postgresql://user@host:port/database as text"
+_SYNTAX = (
+    "a port is a number, a parameter NAME=VALUE, and in names and passwords "
+    "@ is written %40, / %2F, ? %3F and # %23"
+)
+_HOST = re.compile(r"(?:[^@]*@)?(\[.*\]|[^@:]*)(?::\d*)?")
 _HIDDEN = "***"
 
 
@@ -38,9 +43,20 @@ class Server:
         """Read a URL. Raises `RecordError`, whose message shows none of the URL but its scheme:
         where the parts are not clear, any of them may be the password."""
         try:
-            return _server(urlsplit(url))
-        except ValueError as error:
-            raise RecordError(f"records = postgresql://…: {error}; {_ALLOWED}") from None
+            parts = urlsplit(url)
+            port = parts.port
+            query = tuple(parse_qsl(parts.query, True, strict_parsing=bool(parts.query)))
+        except ValueError:
+            raise _unclear(_SYNTAX) from None
+        host = _HOST.fullmatch(parts.netloc)
+        if host is None or "@" in parts.path or parts.fragment:
+            raise _unclear(_SYNTAX)
+        database = unquote(parts.path.removeprefix("/")) or None
+        if database is None and not {"dbname", "service"} & dict(query).keys():
+            raise _unclear("it names no database")
+        names = (parts.username, parts.password, host[1].strip("[]"))
+        user, password, host = (unquote(name) if name else None for name in names)
+        return Server(user, password, host, port, database, query)
 
     def hide(self, text: str) -> str:
         """A text, such as an error of the server, without the passwords."""
@@ -89,21 +105,8 @@ def may_exist(given: GivenLocation) -> bool:
     return isinstance(location, Server) or location.exists()
 
 
-def _server(parts: SplitResult) -> Server:
-    """The server of a URL's parts. Raises `ValueError` for parts that are not clear."""
-    if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
-        raise ValueError("in a name or a password, write @ as %40, / as %2F, ? as %3F, # as %23")
-    try:
-        port = parts.port
-    except ValueError:
-        raise ValueError("the port is no number up to 65535, or a / is not written %2F") from None
-    query = tuple(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    database = unquote(parts.path.removeprefix("/")) or None
-    if database is None and not {"dbname", "service"} & dict(query).keys():
-        raise ValueError("it names no database")
-    user, password = (None if p is None else unquote(p) for p in (parts.username, parts.password))
-    host = parts.hostname and unquote(parts.hostname)
-    return Server(user or None, password, host or None, port, database, query)
+def _unclear(problem: str) -> RecordError:
+    return RecordError(f"records = postgresql://…: {problem}; {_ALLOWED}")
 
 
 def _is_secret(name: str) -> bool:
