@@ -5,7 +5,8 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -85,6 +86,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, skip in skips.items():
             if item.get_closest_marker(name) is not None:
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """A PostgreSQL server for tests marked `postgresql`."""
+    from tests.transfer.cluster import Cluster
+
+    made = Cluster()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def cluster(server: Any) -> Any:
+    """The server without a record store."""
+    server.empty()
+    return server
 
 
 @pytest.fixture
