@@ -16,7 +16,8 @@ from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
 from loopwright.graph.torch_open import OpenAxes, built_open
-from loopwright.transfer.records.location import location_of, may_exist
+from loopwright.paths import file_at
+from loopwright.transfer.records.location import Server, location_of, may_exist
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
 """Options that torch.compile(options=…) may have; see `lw.build_model`."""
@@ -233,7 +234,8 @@ def _check_values(options: Mapping[str, Any]) -> None:
             shown = ", ".join(map(str, allowed))
             raise ModelError(f"option {name} is {options[name]!r}; it must be one of {shown}")
     if options.get("records") is not None:
-        location_of(options["records"])
+        if not isinstance(location_of(options["records"]), Server):
+            file_at(options["records"], "the record store", ModelError)
     resolve("cpu", options.get("threads"))  # says what is wrong with a number
 
 

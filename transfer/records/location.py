@@ -48,13 +48,13 @@ class Server:
             query = tuple(parse_qsl(parts.query, True, strict_parsing=bool(parts.query)))
         except ValueError:
             raise _unclear(_SYNTAX) from None
-        host = _HOST.fullmatch(parts.netloc)
-        if host is None or "@" in parts.path or parts.fragment:
+        place = _HOST.fullmatch(parts.netloc)
+        if place is None or "@" in parts.path or parts.fragment:
             raise _unclear(_SYNTAX)
         database = unquote(parts.path.removeprefix("/")) or None
         if database is None and not {"dbname", "service"} & dict(query).keys():
             raise _unclear("it names no database")
-        names = (parts.username, parts.password, host[1].strip("[]"))
+        names = (parts.username, parts.password, place[1].strip("[]"))
         user, password, host = (unquote(name) if name else None for name in names)
         return Server(user, password, host, port, database, query)
 
