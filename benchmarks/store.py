@@ -30,6 +30,8 @@ from loopwright.transfer.records.store import RecordStore
 TARGET, MACHINE = Target(threads=2), {"processor": "made up by benchmarks/store.py"}
 SIZES = (1, 8, 64)
 """Records of a commit."""
+FILLED = 5000
+"""Records among which a look-up looks."""
 
 
 def workload() -> lw.Workload:
@@ -66,13 +68,14 @@ def rows(place: str, seconds: float) -> Iterator[tuple[str, list[float]]]:
     of = workload()
     source = made_up(of)
     with RecordStore(place) as store:
+        store.merge(itertools.islice(source, FILLED))
+        yield "look-up", timed(lambda: store.best(of, TARGET, machine=MACHINE), seconds)
 
         def commit(size: int) -> None:
             store.add(list(itertools.islice(source, size)))
 
         for size in SIZES:
             yield f"commit of {size}", timed(functools.partial(commit, size), seconds)
-        yield "look-up", timed(lambda: store.best(of, TARGET, machine=MACHINE), seconds)
 
         def reopened() -> None:
             store.close()

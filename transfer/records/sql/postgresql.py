@@ -40,7 +40,7 @@ _LIBPQ = {
 }
 _OPTIONS = (
     f"-c search_path={SCHEMA} -c lock_timeout={PATIENCE}s "
-    f"-c idle_in_transaction_session_timeout={PATIENCE}s"
+    f"-c idle_in_transaction_session_timeout={PATIENCE // 2}s"  # before the others give up
 )
 _LOST = frozenset({None, "57P01", "57P02", "57P03", "25P03"})
 """States of an operational error after which another connection may serve: the server ended, is
@@ -82,7 +82,7 @@ class PostgresDatabase(Database):
 
     def _done(self, work: Callable[[Engine], _T]) -> _T:
         with self._lock, self.explained():
-            end, pause = time.monotonic() + OUTAGE, 0.05
+            end, pause = None, 0.05
             while True:
                 try:
                     return work(self._opened())
@@ -90,7 +90,9 @@ class PostgresDatabase(Database):
                     if not _is_lost(error):
                         raise
                     self.disconnect()
-                    if not self._reached or time.monotonic() + pause > end:
+                    now = time.monotonic()
+                    end = now + OUTAGE if end is None else end
+                    if not self._reached or now + pause > end:
                         raise
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)

@@ -29,14 +29,13 @@ def layout_of(connection: Connection) -> int | None:
     """The layout of a database; None if it is empty. Raises `RecordError` for one that is
     foreign, damaged, or of a newer version of Loopwright."""
     found = inspect(connection)
-    tables = found.get_table_names()
-    if not tables:
+    if not found.has_table(VERSIONS):
+        if tables := found.get_table_names():
+            raise RecordError(
+                f"it is a database of another program, with {', '.join(sorted(tables)[:4])}; "
+                "give the path of a record store, or of a new file"
+            )
         return None
-    if VERSIONS not in tables:
-        raise RecordError(
-            f"it is a database of another program, with {', '.join(sorted(tables)[:4])}; "
-            "give the path of a record store, or of a new file"
-        )
     names = {c["name"] for c in found.get_columns(VERSIONS)}
     version: ColumnClause[Any] = column(
         "version_num" if "version_num" in names else "version"
