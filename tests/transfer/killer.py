@@ -2,7 +2,8 @@
 
     python killer.py FOLDER ROUNDS SEED
 
-One process forks all the writers, as starting an interpreter would take far longer than they live.
+One process forks all the writers, as starting an interpreter would take far longer than they live,
+and so would loading SQLAlchemy and Alembic.
 """
 
 import os
@@ -14,6 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+import alembic.command  # noqa: F401 - for all writers
+
+from loopwright.transfer.records.sql import stored  # noqa: F401
 from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import failed, record
 from tests.transfer.test_schema import write
