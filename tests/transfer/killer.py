@@ -70,7 +70,7 @@ def play(path, rng):
         select.select([pipe for _, pipe in running], [], [], 10)
     ids = []
     for pid, pipe in running:
-        time.sleep(rng.uniform(0, 0.01))
+        time.sleep(rng.uniform(0, 0.03))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         ids += reported(pipe)

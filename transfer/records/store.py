@@ -22,7 +22,10 @@ from loopwright.transfer.records.rows import to_row
 if TYPE_CHECKING:
     from loopwright.transfer.records.sql.stored import Stored
 
-__all__ = ["Record", "RecordError", "RecordStore", "Setting"]
+__all__ = ["Record", "RecordError", "RecordStore", "Setting", "check_store"]
+
+_PAGE = 1024
+"""Records read or written at once: a lock is never held for long."""
 
 
 def check_store(given: GivenLocation) -> None:
@@ -33,10 +36,6 @@ def check_store(given: GivenLocation) -> None:
             len(store)
     else:
         new_file(given, "records =", RecordError)
-
-
-_PAGE = 1024
-"""Records read or written at once: a lock is never held for long."""
 
 
 class RecordStore:
