@@ -40,8 +40,7 @@ _SINCE = {"digest": 1, "numerics": 2}
 
 def move_away(connection: Connection, layout: int) -> None:
     """Move the records of a file into a temporary table, and drop all others."""
-    names = ("id", *(name for name in COLUMNS if _SINCE.get(name, 0) <= layout))
-    source = table("measured" if layout else "records", *map(column, names))
+    source = table("measured" if layout else "records", *map(column, _columns(layout)))
     connection.execute(CreateTableAs(select(source), "earlier", temporary=True))
     connection.execute(DropView(Table("measured", MetaData()), if_exists=True))
     old = MetaData()
@@ -52,7 +51,7 @@ def move_away(connection: Connection, layout: int) -> None:
 def write_anew(connection: Connection, layout: int) -> None:
     """Add the records that were moved away to the tables of today; each keeps its number. Raises
     `RecordError` for a value that no version of Loopwright wrote."""
-    names = ("id", *(name for name in COLUMNS if _SINCE.get(name, 0) <= layout))
+    names = _columns(layout)
     moved = table("earlier", *map(column, names))
     found = connection.execute(select(moved).order_by(moved.c.id))
     for page in found.partitions(_PAGE):
@@ -62,6 +61,10 @@ def write_anew(connection: Connection, layout: int) -> None:
         except TypeError as error:
             raise RecordError(f"one of its records is damaged: {error}") from error
     connection.execute(DropTable(Table("earlier", MetaData())))
+
+
+def _columns(layout: int) -> tuple[str, ...]:
+    return ("id", *(name for name in COLUMNS if _SINCE.get(name, 0) <= layout))
 
 
 def _today(row: Row) -> Row:
