@@ -10,17 +10,8 @@ from __future__ import annotations
 
 import json
 
-from sqlalchemy import (
-    Connection,
-    CreateTableAs,
-    DropTable,
-    DropView,
-    MetaData,
-    Table,
-    column,
-    select,
-    table,
-)
+from sqlalchemy import Connection, MetaData, Table, column, select, table
+from sqlalchemy.schema import DropTable
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
@@ -41,8 +32,8 @@ _SINCE = {"digest": 1, "numerics": 2}
 def move_away(connection: Connection, layout: int) -> None:
     """Move the records of a file into a temporary table, and drop all others."""
     source = table("measured" if layout else "records", *map(column, _columns(layout)))
-    connection.execute(CreateTableAs(select(source), "earlier", temporary=True))
-    connection.execute(DropView(Table("measured", MetaData()), if_exists=True))
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE earlier AS {select(source)}")
+    connection.exec_driver_sql("DROP VIEW IF EXISTS measured")
     old = MetaData()
     old.reflect(connection)
     old.drop_all(connection)

@@ -38,7 +38,7 @@ def upgrade() -> None:
         _real("created"),
     )
     op.create_index("records_by_cost", "records", ["setting", "cost"])
-    op.execute(sa.CreateView(_measured(texts, settings, sessions, records), "measured"))
+    op.execute(f"CREATE VIEW measured AS {_measured(texts, settings, sessions, records)}")
 
 
 def _table(name: str, *columns: sa.Column[Any]) -> sa.Table:
