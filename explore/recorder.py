@@ -52,5 +52,5 @@ class Recorder:
             self._tell(f"of {count} of this search, not all could be stored: {error}")
             return False
         self.unstored = ""
-        self._tell(f"{count} of this search were stored at last, in {self._store.path}")
+        self._tell(f"{count} of this search were stored at last, in {self._store.location}")
         return True

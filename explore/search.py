@@ -39,6 +39,7 @@ from loopwright.transfer.pretrained.base import (
     find_proposer,
     is_sequence,
 )
+from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.store import RecordStore
 
 SHARE, MOST = 0.25, 64
@@ -56,7 +57,7 @@ ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
 class TuneOptions:
     """Options of a search, as the parameters of `tune` say."""
 
-    records: str | os.PathLike[str] | None = "tuning.db"
+    records: GivenLocation | None = "tuning.db"
     seed: int = 0
     strategy: StrategyLike = "annealing"
     model: str | CostModel = "gbt"

@@ -136,7 +136,7 @@ class Session:
         self._whole = self._saw_best()
         if self.resumed:
             trials = counted(self.resumed, "trial")
-            self.note(f"counts {trials} of earlier sessions; {self.store.path}")
+            self.note(f"counts {trials} of earlier sessions; {self.store.location}")
         return list(self.history)
 
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -23,10 +22,10 @@ from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import StrategyLike
 from loopwright.measure.device import Device
 from loopwright.measure.opening import open_device
-from loopwright.paths import new_file
 from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.base import AUTO, Transfer
-from loopwright.transfer.records.store import RecordError
+from loopwright.transfer.records.location import GivenLocation
+from loopwright.transfer.records.store import check_store
 
 
 def tune(  # noqa: PLR0913 - what users choose
@@ -36,7 +35,7 @@ def tune(  # noqa: PLR0913 - what users choose
     trials: int | None = None,
     minutes: float | None = None,
     effort: str = "normal",
-    records: str | os.PathLike[str] | None = "tuning.db",
+    records: GivenLocation | None = "tuning.db",
     seed: int = 0,
     threads: int | None = None,
     device: Device | str | None = None,
@@ -75,7 +74,7 @@ def tune(  # noqa: PLR0913 - what users choose
         "instant" measures what a global model thinks the best few, in seconds; with trials=0
         nothing is measured, and the result is the best of earlier sessions, or the global
         model's choice.
-    records: path of the record store, None to keep nothing.
+    records: path of the record store, or postgresql://user@host/database, None to keep nothing.
     seed: decides everything random; on a tabular device, the whole search.
     device: what measures, by default this machine. One that is given is not closed. A URL names
         another machine, which is a device for this call: "ssh://user@host[:port]",
@@ -123,7 +122,7 @@ def tune(  # noqa: PLR0913 - what users choose
         callbacks = (*callbacks, display())
     budget = Budget.of(trials, minutes, effort)
     if records is not None and budget.trials:
-        new_file(records, "records =", RecordError)
+        check_store(records)
     options = TuneOptions(
         records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
     )

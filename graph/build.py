@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.target import processor
@@ -26,6 +24,7 @@ from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
 from loopwright.graph.tasks import Work
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
+from loopwright.transfer.records.location import GivenLocation, may_exist
 from loopwright.transfer.records.store import RecordStore
 
 
@@ -35,7 +34,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     target: str | Mapping[str, Any] | Target = "cpu",
     *,
     threads: int | None = None,
-    records: str | os.PathLike[str] | None = None,
+    records: GivenLocation | None = None,
     policy: str = "exact",
     name: str = "model",
     layout: str = "auto",
@@ -53,7 +52,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     ----------
     model, inputs: as for `read_model`.
     target, threads: as for `lw.build`.
-    records: path of a record store.
+    records: path of a record store, or postgresql://user@host/database.
     policy: whose records may serve, see `transfer.records.lookup.POLICIES`.
     name: what messages call the library; an exported one is called like its file.
     layout: "auto" lays images between steps out as suits the steps (`graph.transforms.layout`),
@@ -85,7 +84,7 @@ def build_model(  # noqa: PLR0913 - what users choose
 def build_open(  # noqa: PLR0913 - what users choose, and who measured
     source: OpenSource,
     target: Target,
-    records: str | os.PathLike[str] | None,
+    records: GivenLocation | None,
     policy: str,
     name: str,
     layout: str,
@@ -102,7 +101,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
         return work
 
     def known(workload: Workload) -> Config | None:
-        if records is None or not Path(records).exists():
+        if records is None or not may_exist(records):
             return None
         with RecordStore(records, create=False) as store:
             found = best_record(store, workload, target, numerics, policy, machine)

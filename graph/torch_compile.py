@@ -17,6 +17,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
 from loopwright.graph.torch_open import OpenAxes, built_open
 from loopwright.paths import file_at
+from loopwright.transfer.records.location import Server, location_of, may_exist
 
 OPTIONS = ("records", "threads", "policy", "layout", "check", "numerics", "sparse")
 """Options that torch.compile(options=…) may have; see `lw.build_model`."""
@@ -233,7 +234,8 @@ def _check_values(options: Mapping[str, Any]) -> None:
             shown = ", ".join(map(str, allowed))
             raise ModelError(f"option {name} is {options[name]!r}; it must be one of {shown}")
     if options.get("records") is not None:
-        file_at(options["records"], "the record store", ModelError)
+        if not isinstance(location_of(options["records"]), Server):
+            file_at(options["records"], "the record store", ModelError)
     resolve("cpu", options.get("threads"))  # says what is wrong with a number
 
 
@@ -375,4 +377,4 @@ def _built(
 def _records() -> dict[str, Any]:
     """The record store that is used unless the options name another."""
     store = os.environ.get("LOOPWRIGHT_RECORDS", "tuning.db")
-    return {"records": store if os.path.exists(store) else None}
+    return {"records": store if may_exist(store) else None}

@@ -12,6 +12,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "torch",
+    "psycopg": "postgresql",
     "pyopencl": "opencl",
     "torch": "torch",
 }

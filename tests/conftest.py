@@ -5,7 +5,8 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -46,12 +47,19 @@ def _programs(*names: str) -> bool:
     return all(shutil.which(name) is not None for name in names)
 
 
+def _postgresql() -> bool:
+    """Return whether a server can be started, which refuses to be root."""
+    found = glob.glob("/usr/lib/postgresql/*/bin/initdb") or _programs("initdb")
+    return bool(found) and (os.geteuid() != 0 or _programs("runuser"))
+
+
 _PRESENT: dict[str, Callable[[], bool]] = {
     "cuda": lambda: os.path.exists("/dev/nvidiactl"),
     "nvcc": lambda: _programs("nvcc"),
     "opencl": lambda: _modules("pyopencl") and bool(glob.glob("/etc/OpenCL/vendors/*.icd")),
     "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "sshd": lambda: _programs("ssh", "ssh-keygen") and os.path.exists("/usr/sbin/sshd"),
+    "postgresql": lambda: _modules("psycopg") and _postgresql(),
     "torch": lambda: _modules("torch"),
     "onnx": lambda: _modules("onnx", "onnxruntime"),
 }
@@ -82,6 +90,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, skip in skips.items():
             if item.get_closest_marker(name) is not None:
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """A PostgreSQL server for tests marked `postgresql`."""
+    from tests.transfer.cluster import Cluster
+
+    made = Cluster()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def cluster(server: Any) -> Any:
+    """The server without a record store."""
+    server.empty()
+    return server
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from loopwright.graph.importers.onnx.file import onnx_file
 from loopwright.graph.importers.torch.program import onnx_of
 from loopwright.packages import EXTRAS, install, optional
 from loopwright.transfer.pretrained.sequences import train_sequence
+from loopwright.transfer.records.store import RecordStore
 from tests.costmodel.records import data
 from tests.explore.synthetic import MadeUp, matmul
 from tests.targets import narrow
@@ -62,6 +63,7 @@ NEEDS = {
     "an ONNX file": ("onnx", lambda: onnx_file(Path(__file__))),
     "a network of torch": ("onnxscript", lambda: onnx_of(None)),
     "a program for OpenCL": ("pyopencl", opencl.package),
+    "a record store in PostgreSQL": ("psycopg", lambda: len(RecordStore("postgresql:///db"))),
     "a model that learns": ("torch", learn),
     "a network that reads sources": (
         "torch",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.library.linker import is_native
@@ -24,7 +22,8 @@ from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.transforms.fusion import network_of
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.store import Record
+from loopwright.transfer.records.location import GivenLocation
+from loopwright.transfer.records.record import Record, RecordError
 
 
 def import_model(
@@ -104,7 +103,7 @@ def runs_here(target: Target) -> bool:
 def build_work(
     work: Work | VmWork,
     target: Target,
-    records: str | os.PathLike[str] | None = None,
+    records: GivenLocation | None = None,
     policy: str = "exact",
     name: str = "model",
     machine: Mapping[str, str] | None = None,
@@ -115,8 +114,12 @@ def build_work(
     be there then. Raises `BuildError`."""
     besides = besides or {}
     found: Mapping[str, Record] = besides
-    if records is not None and not (besides and not Path(records).exists()):
-        found = {**best_records(work, target, records, policy, machine), **besides}
+    try:
+        if records is not None:
+            found = {**best_records(work, target, records, policy, machine), **besides}
+    except RecordError:
+        if not besides:
+            raise
     if isinstance(work, VmWork):
         return build_vm(work, target, found)
     try:

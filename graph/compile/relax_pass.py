@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from loopwright.graph.tasks import Task
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
+from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.store import Record, RecordStore
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def lower(target: str | Mapping[str, Any] | Target = "cpu") -> Any:
 
 
 def apply(
-    records: str | os.PathLike[str] | None = None,
+    records: GivenLocation | None = None,
     target: str | Mapping[str, Any] | Target = "cpu",
     threads: int | None = None,
     policy: str = "exact",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping
 
 from loopwright.dsl.numerics import Numerics
@@ -13,6 +12,7 @@ from loopwright.graph.tasks import Work
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
+from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.lookup import hardware
 from loopwright.transfer.records.record import NETWORK
 from loopwright.transfer.records.store import Record, RecordStore
@@ -25,7 +25,7 @@ too."""
 def best_records(
     work: Work | VmWork,
     target: Target,
-    records: str | os.PathLike[str],
+    records: GivenLocation,
     policy: str = "exact",
     machine: Mapping[str, str] | None = None,
 ) -> dict[str, Record]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -44,14 +43,14 @@ from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
 from loopwright.measure.device import Device, DeviceError, TimeUpError
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.opening import open_device
-from loopwright.paths import new_file
 from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.temporary import TemporaryFolder
 from loopwright.transfer.pretrained.base import AUTO, Transfer, check_transfer, find_base
-from loopwright.transfer.records.store import Record, RecordError, RecordStore
+from loopwright.transfer.records.location import GivenLocation
+from loopwright.transfer.records.store import Record, RecordError, RecordStore, check_store
 
 COMPARING, MOST_COMPARING = 120.0, 0.3
 """Seconds that the comparison inside of the network takes, about; a budget in minutes keeps them
@@ -90,7 +89,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     *,
     minutes: float | None = None,
     trials: int | None = None,
-    records: str | os.PathLike[str] | None = "tuning.db",
+    records: GivenLocation | None = "tuning.db",
     effort: str = "normal",
     threads: int | None = None,
     seed: int = 0,
@@ -118,7 +117,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     target, threads: as for `lw.build`.
     minutes, trials, effort: the budget of the whole network; trials of earlier sessions do not
         count.
-    records: path of the record store; None keeps nothing.
+    records: path of the record store, or postgresql://user@host/database; None keeps nothing.
     only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
     transfer: the global model that every search begins with: "auto" for the one that is shipped
         for the target, the path of another, None for none.
@@ -156,7 +155,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
         progress = tell is None and is_watched()
     check_seed(seed)
     check_transfer(transfer)
-    new_file(records, "records =", RecordError)
+    check_store(records)
     machine = processor(target, threads) if device is None else processor(device.target)
     measured_on = None if device is None else device.fingerprint()
     if has_dims(inputs, dims):
@@ -192,7 +191,7 @@ def _search_open(
     source: OpenSource,
     target: Target,
     budget: Budget,
-    records: str | os.PathLike[str],
+    records: GivenLocation,
     options: SearchOptions,
     layout: str,
     numerics: str | Numerics,
@@ -233,7 +232,7 @@ def search(
     work: Work | VmWork,
     target: Target,
     budget: Budget,
-    records: str | os.PathLike[str],
+    records: GivenLocation,
     options: SearchOptions | None = None,
 ) -> Searched:
     """Spend a budget (`Budget.of_model`) on the tasks of a network. Raises `KeyboardInterrupt` at
@@ -309,7 +308,7 @@ def unstored(states: Sequence[TaskState]) -> dict[str, Record]:
     return {key: record for key, record in found if record is not None}
 
 
-def _known(work: Work, target: Target, records: str | os.PathLike[str]) -> dict[str, Config]:
+def _known(work: Work, target: Target, records: GivenLocation) -> dict[str, Config]:
     """The best known config of every task, by the workload's key."""
     found = best_records(work, target, records)
     workloads = {task.workload.key: task.workload for task in work.tasks}

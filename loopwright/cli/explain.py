@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.options import NUMERICS, RECORDS, TARGET, THREADS
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
+from loopwright.transfer.records.location import Location
 
 
 @click.command(cls=Command, epilog=OPERATORS)
@@ -24,7 +23,7 @@ def explain(
     target: str,
     threads: int | None,
     numerics: str,
-    records: Path,
+    records: Location,
     number: int | None,
 ) -> None:
     """Explain which rewrites apply to WHAT, which do not and why, and the default schedule.

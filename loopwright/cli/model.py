@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from loopwright.cli.common.command import STORE, NewFile, show_details
+from loopwright.cli.common.command import STORE, NewFile, Store, show_details
 from loopwright.cli.common.command import Group as _Commands
 from loopwright.cli.common.options import EXISTING, FILE, SEED
 from loopwright.cli.common.source_training import (
@@ -17,6 +17,7 @@ from loopwright.cli.common.source_training import (
     source_options,
     train_from_table,
 )
+from loopwright.transfer.records.location import Location
 
 if TYPE_CHECKING:
     from loopwright.transfer.pretrained.dataset import RecordGroup
@@ -29,7 +30,8 @@ _LISTED = 8
 _STORES = click.option(
     "--records",
     "stores",
-    type=EXISTING,
+    type=Store(exists=True),
+    metavar="FILE|URL",
     multiple=True,
     default=(STORE,),
     show_default=True,
@@ -38,7 +40,8 @@ _STORES = click.option(
 _STORES_OR_TABLE = click.option(
     "--records",
     "stores",
-    type=EXISTING,
+    type=Store(exists=True),
+    metavar="FILE|URL",
     multiple=True,
     help=f"A record store; may be given several times. {STORE} if there is no --table either.",
 )
@@ -140,7 +143,7 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 @source_options
 def train(  # noqa: PLR0913 - options of users
     sources: SourceOptions,
-    stores: tuple[Path, ...],
+    stores: tuple[Location, ...],
     targets: str,
     output: Path,
     kind: str,
@@ -160,7 +163,7 @@ def train(  # noqa: PLR0913 - options of users
         return
     if sources.target is not None or sources.group is not None:
         raise click.UsageError("--target and --group are columns of a table: give --table too")
-    stores = stores or (EXISTING.convert(STORE, None, None),)
+    stores = stores or (Store(exists=True).convert(STORE, None, None),)
     if kind == _SEQUENCE:
         if beside:
             raise click.UsageError("--beside is for models that score; a sequence model has none")
@@ -183,7 +186,7 @@ def train(  # noqa: PLR0913 - options of users
 
 
 def _train_sequence(
-    stores: Sequence[Path],
+    stores: Sequence[Location],
     targets: str,
     output: Path,
     base: Path | None,
@@ -236,7 +239,7 @@ def _wanted(targets: str) -> Callable[[Setting], bool]:
 @SEED
 def evaluate(
     file: Path | None,
-    stores: tuple[Path, ...],
+    stores: tuple[Location, ...],
     targets: str,
     hold_out: str,
     folds: int,
@@ -266,7 +269,7 @@ def evaluate(
     click.echo(evaluation.table(scores))
 
 
-def _groups(stores: Sequence[Path], targets: str, reads: str) -> list[RecordGroup]:
+def _groups(stores: Sequence[Location], targets: str, reads: str) -> list[RecordGroup]:
     from loopwright.codegen.processors import usable_processors
     from loopwright.transfer.pretrained.dataset import read_groups
     from loopwright.transfer.records.store import RecordStore

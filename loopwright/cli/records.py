@@ -11,12 +11,20 @@ from typing import Any, TypeVar
 
 import click
 
-from loopwright.cli.common.command import STORE, Group, NewFile, replay_command, show_details
-from loopwright.cli.common.options import EXISTING, FILE, POLICY, TARGET, THREADS
+from loopwright.cli.common.command import (
+    STORE,
+    Group,
+    NewFile,
+    Store,
+    replay_command,
+    show_details,
+)
+from loopwright.cli.common.options import EXISTING, POLICY, TARGET, THREADS
 from loopwright.cli.common.record_table import record_details, show_records, show_table
 from loopwright.cli.common.workload import read_workload, workload_arguments
 from loopwright.dsl.words import counted
 from loopwright.transfer.records.lines import to_line
+from loopwright.transfer.records.location import Location, location_of
 from loopwright.transfer.records.store import Record, RecordStore
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -26,17 +34,18 @@ _SQLITE = b"SQLite format 3\0"
 def _store(create: bool = False) -> Callable[[_F], _F]:
     """The option `--records`, which gives a command its store, closed when the command ends."""
 
-    def opened(ctx: click.Context, _: click.Parameter, path: Path) -> RecordStore:
-        return ctx.with_resource(RecordStore(path, create))
+    def opened(ctx: click.Context, _: click.Parameter, given: Location) -> RecordStore:
+        return ctx.with_resource(RecordStore(given, create))
 
     return click.option(
         "--records",
         "store",
-        type=FILE,
+        type=Store(),
         default=STORE,
         show_default=True,
         callback=opened,
-        help="The record store.",
+        metavar="FILE|URL",
+        help="The record store: a file, or postgresql://user@host/database.",
     )
 
 
@@ -85,7 +94,7 @@ def show(store: RecordStore, number: int, as_json: bool) -> None:
     if as_json:
         click.echo(to_line(record))
         return
-    show_details(*record_details(record, store.path))
+    show_details(*record_details(record, store.location))
 
 
 def _is_store(file: Path) -> bool:
@@ -99,7 +108,7 @@ def _is_store(file: Path) -> bool:
 @_store()
 def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
     """Write records to FILE: JSON lines, or a store if its name ends in .db."""
-    if file.exists() and file.samefile(store.path):
+    if isinstance(store.location, Path) and file.exists() and file.samefile(store.location):
         raise click.UsageError("FILE is the store itself")
     if file.suffix != ".db" and file.is_file() and _is_store(file):
         raise click.UsageError("FILE is a record store; give one whose name ends in .db, or none")
@@ -127,18 +136,41 @@ def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
         click.echo(f"warning: {warning.message}", err=True)
     for problem in skipped:
         click.echo(f"skipped {problem}", err=True)
-    click.echo(f"{new} new records; {store.path} has {len(store)}")
+    click.echo(f"{new} new records; {store.location} has {len(store)}")
 
 
 @records.command()
-@click.argument("files", nargs=-1, required=True, type=EXISTING)
+@click.argument("stores", nargs=-1, required=True, type=Store(exists=True))
 @_store(create=True)
-def merge(store: RecordStore, files: tuple[Path, ...]) -> None:
-    """Add the records of other stores."""
-    for file in files:
-        with RecordStore(file, create=False) as other:
-            click.echo(f"{store.merge(other)} new records of {file}")
-    click.echo(f"{store.path} has {len(store)}")
+def merge(store: RecordStore, stores: tuple[Location, ...]) -> None:
+    """Add the records of other STORES, files or URLs, to one."""
+    for given in stores:
+        _copy(given, store)
+    click.echo(f"{store.location} has {len(store)}")
+
+
+@records.command()
+@click.argument("source", metavar="FROM", type=Store(exists=True))
+@click.argument("into", metavar="TO", type=Store())
+@click.option("--both", is_flag=True, help="Copy from TO to FROM as well.")
+def sync(source: Location, into: Location, both: bool) -> None:
+    """Copy what the store TO lacks of the store FROM.
+
+    Each is a file, or postgresql://user@host/database. The records keep their order, and none is
+    there twice. If it is interrupted, the same command goes on.
+    """
+    if location_of(source) == location_of(into):
+        raise click.UsageError("FROM and TO are the same store")
+    with RecordStore(into) as store:
+        _copy(source, store)
+    if both:
+        with RecordStore(source) as store:
+            _copy(into, store)
+
+
+def _copy(source: Location, into: RecordStore) -> None:
+    with RecordStore(source, create=False) as other:
+        click.echo(f"{into.merge(other.lacking(into))} new records of {source}")
 
 
 @records.command()
@@ -168,7 +200,7 @@ def explain(
         click.echo(store.explain_miss(workload, machine, policy, machine=here))
         return
     click.echo(f"record {found.id} serves, {found.cost * 1e3:.4g} ms: {found.config}")
-    click.echo(f"again: {replay_command(found.id, store.path)}")
+    click.echo(f"again: {replay_command(found.id, store.location)}")
 
 
 @records.command("show-autotvm")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.options import DEVICE, RECORDS
+from loopwright.transfer.records.location import Location
 
 
 @click.command(cls=Command)
 @click.argument("number", metavar="ID", type=click.IntRange(1))
 @RECORDS
 @DEVICE
-def replay(number: int, records: Path, device: str | None) -> None:
+def replay(number: int, records: Location, device: str | None) -> None:
     """Build, run and check the config of one record again, alone."""
     from loopwright.explore.result import speed
     from loopwright.measure.opening import open_device

@@ -13,7 +13,7 @@ from loopwright.cli.common.command import (
     Command,
     NewFile,
     check_new,
-    check_store,
+    check_records,
     library_path,
     replay_command,
 )
@@ -32,6 +32,7 @@ from loopwright.cli.common.options import (
 from loopwright.cli.common.peers import compare_peer
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.dsl.numerics import Numerics
+from loopwright.transfer.records.location import Location
 
 if TYPE_CHECKING:
     from loopwright.dsl.workload import Workload
@@ -62,7 +63,7 @@ class _Options:
     target: str
     threads: int | None
     device: str | None
-    records: Path
+    records: Location
     output: Path | None
     plot: Path | None
     report: Path | None
@@ -175,7 +176,7 @@ def tune(options: _Options) -> None:
         raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)
     if options.trials != 0:
-        check_store(options.records)
+        check_records(options.records)
     budget = Budget.of(options.trials, options.minutes, options.effort)
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
     where = (options.device, options.target, options.threads)
@@ -284,7 +285,7 @@ def _peak_flops(machine: Target) -> float | None:
     return roofline(machine).flops
 
 
-def _show_result(tuned: Tuned, peak: float | None, records: Path, device: str | None) -> None:
+def _show_result(tuned: Tuned, peak: float | None, records: Location, device: str | None) -> None:
     from loopwright.explore.report.callbacks import failed
     from loopwright.explore.result import speed
     from loopwright.schedule.space import find_sketch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.common.command import Command, NewFile, check_store, library_path
+from loopwright.cli.common.command import Command, NewFile, check_records, library_path
 from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
 from loopwright.cli.common.options import DEVICE, MINUTES, SEED, TRANSFER, collect
@@ -64,7 +64,7 @@ def tune_model(network: Network, options: _Options) -> None:
     if options.tasks is not None and options.share is not None:
         raise click.UsageError("--tasks and --share both choose tasks: give one of them")
     output = library_path(options.output, network.path)
-    check_store(network.records)
+    check_records(network.records)
 
     began = time.monotonic()  # all counts, from here on
 

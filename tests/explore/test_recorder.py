@@ -44,16 +44,16 @@ def at_once(monkeypatch, path):
 
 def limited(path, monkeypatch, pages):
     """Let SQLite find the disk full beyond so many pages, by its own means."""
-    from loopwright.transfer.records.database import Database
+    from loopwright.transfer.records.sql import sqlite
 
-    connect = Database._connect
+    connect = sqlite._connect
 
-    def limit(self):
-        connection = connect(self)
+    def limit(*given):
+        connection = connect(*given)
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(Database, "_connect", limit)
+    monkeypatch.setattr(sqlite, "_connect", limit)
 
 
 def told(tuned, words):
@@ -166,3 +166,53 @@ def test_the_command_line_shows_the_result_though_nothing_could_be_stored(tmp_pa
     assert "not all could be stored" in done.output
     assert "record     none" in done.output
     assert (tmp_path / "mm.so").exists()
+
+
+# ---- a server ----
+
+
+@pytest.fixture
+def cluster(server, monkeypatch):
+    """A server that is given up soon when it is away, and runs again afterwards."""
+    monkeypatch.setattr("loopwright.transfer.records.sql.postgresql.OUTAGE", 2.0)
+    server.empty()
+    yield server
+    if not server.runs():
+        server.start()
+
+
+@pytest.mark.postgresql
+def test_a_server_that_restarts_meanwhile_has_all_of_the_search(cluster):
+    device = After(30, cluster.restart)
+    tuned = run(device, records=cluster.url())
+    found(tuned, device)
+    assert not told(tuned, "not stored")
+    with RecordStore(cluster.url()) as store:
+        assert {r.config for r in store} == set(device.measured)
+        assert store.get(tuned.record.id).config == tuned.config
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("when", [1, 80])
+def test_a_server_that_goes_away_costs_no_result_and_is_said(cluster, when):
+    device = After(when, cluster.stop)
+    tuned = run(device, records=cluster.url())
+    found(tuned, device)
+    (said,) = told(tuned, "not stored for now: ")
+    assert "Is the server running" in said
+    assert told(tuned, "not all could be stored")
+    assert tuned.record.id is None
+
+
+@pytest.mark.postgresql
+def test_a_server_that_comes_back_gets_everything(cluster):
+    def stop():
+        cluster.stop()
+        device.number, device.act = 60, cluster.start
+
+    device = After(30, stop)
+    tuned = run(device, records=cluster.url())
+    found(tuned, device)
+    assert told(tuned, "were stored at last, in postgresql://loopwright@/postgres?host=")
+    with RecordStore(cluster.url()) as store:
+        assert {r.config for r in store} == set(device.measured)

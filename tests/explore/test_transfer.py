@@ -23,6 +23,7 @@ from loopwright.transfer.pretrained.dataset import read_groups
 from loopwright.transfer.pretrained.training import train
 from loopwright.transfer.records.store import Record, RecordStore
 from tests.transfer.examples import MACHINE, matmul
+from tests.transfer.layouts import execute
 from tests.transfer.learned import AVX2, costs, filled, points
 
 NEW = (40, 24, 56)
@@ -171,8 +172,7 @@ def test_without_trials_and_with_nothing_new_what_failed_is_told(file, tmp_path)
 
 def test_a_damaged_record_of_another_workload_does_not_stop_a_search(tmp_path):
     path = filled(tmp_path / "r.db", count=60)
-    with RecordStore(path) as store, store._database.write() as connection:
-        connection.execute("UPDATE texts SET text = '{' || text WHERE text LIKE '%tensors%'")
+    execute(path, "UPDATE texts SET text = '{' || text WHERE text LIKE '%tensors%'")
     notes = Notes()
     tuned = run(
         Featured(), trials=8, records=path, transfer="auto", model="gbt", callbacks=[notes]

@@ -229,6 +229,29 @@ def test_a_store_that_is_deleted_meanwhile_costs_nothing_of_what_was_found(net, 
     assert any(end in line for line in told)
 
 
+@pytest.mark.postgresql
+def test_a_server_that_goes_away_meanwhile_costs_nothing_of_what_was_found(
+    net, cluster, monkeypatch
+):
+    monkeypatch.setattr("loopwright.transfer.records.sql.postgresql.OUTAGE", 0.2)
+    model, x = net
+    told = []
+
+    def tell(line):
+        told.append(line)
+        if " trials" in line and cluster.runs():
+            cluster.stop()
+
+    try:
+        url = cluster.url()
+        made = tune_model(model, (x,), trials=2 * BATCH, records=url, device=MadeUp(), tell=tell)
+    finally:
+        cluster.start()
+    torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+    assert len(made.records) == 2
+    assert any("not all could be stored" in line for line in told)
+
+
 def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
     net, tmp_path, monkeypatch
 ):

@@ -2,7 +2,8 @@
 
     python killer.py FOLDER ROUNDS SEED
 
-One process forks all the writers, as starting an interpreter would take far longer than they live.
+One process forks all the writers, as starting an interpreter would take far longer than they live,
+and so would loading SQLAlchemy and Alembic.
 """
 
 import os
@@ -14,9 +15,12 @@ import sys
 import time
 from pathlib import Path
 
+import alembic.command  # noqa: F401 - for all writers
+
+from loopwright.transfer.records.sql import stored  # noqa: F401
 from loopwright.transfer.records.store import RecordStore
 from tests.transfer.examples import failed, record
-from tests.transfer.test_schema import write_schema_0
+from tests.transfer.test_schema import write
 
 WRITERS = 2
 OLD = [record(n) for n in range(50)]
@@ -66,7 +70,7 @@ def play(path, rng):
         select.select([pipe for _, pipe in running], [], [], 10)
     ids = []
     for pid, pipe in running:
-        time.sleep(rng.uniform(0, 0.01))
+        time.sleep(rng.uniform(0, 0.03))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         ids += reported(pipe)
@@ -93,7 +97,7 @@ def main(folder, rounds, seed):
         if number % 4 == 0:  # sometimes killed while the file is made, or brought up to date
             path, former = folder / f"{number}.db", {}
             if number % 8 == 0:
-                write_schema_0(path, OLD)
+                write(path, number // 8 % 3, OLD)
                 former = dict(enumerate(OLD, 1))
         ids = play(path, rng)
         former = check(path, ids, former)

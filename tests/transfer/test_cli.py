@@ -141,7 +141,7 @@ def test_no_store_is_replaced_by_lines(run, tmp_path):
         (["best", "--records", "all.txt"], 1, "not a SQLite file"),
         (["import", "none.jsonl"], 2, "there is no such file"),
         (["merge", "none.db"], 2, "no such file"),
-        (["merge"], 2, "FILES"),
+        (["merge"], 2, "STORES"),
         (["export", "tuning.db"], 2, "FILE is the store itself"),
         (["export", "tuning.db", "--best"], 2, "FILE is the store itself"),
         (["frobnicate"], 2, "No such command"),

@@ -112,10 +112,10 @@ def test_damaged_lines_of_older_versions_are_refused_or_records(lines, data, cou
 @pytest.mark.parametrize("count", SHORT_AND_LONG)
 def test_damaged_rows_of_a_store_are_refused_or_records(count):
     rng = np.random.default_rng(4)
-    rows = [(number, *to_row(made)[1:]) for number, made in enumerate(SOME, 1)]
-    texts = [n for n, value in enumerate(rows[1]) if isinstance(value, str)]
+    rows = [{**to_row(made), "id": number} for number, made in enumerate(SOME, 1)]
+    texts = [name for name, value in rows[1].items() if isinstance(value, str)]
     for number in range(count):
-        row = list(rows[number % len(rows)])
+        row = dict(rows[number % len(rows)])
         column = texts[rng.integers(len(texts))]
         if not row[column]:
             continue

@@ -6,6 +6,7 @@ import loopwright as lw
 from loopwright.transfer.records.compare import differences
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import AVX512, MACHINE, OTHER, failed, matmul, record
+from tests.transfer.layouts import execute
 from tests.transfer.test_lookup import ARM, AVX2, FOUR, NEWER
 
 
@@ -78,8 +79,7 @@ def test_another_shape_names_the_nearest_first(store):
 
 def test_a_damaged_workload_is_an_error(store):
     store.add([record(0, workload_key="k")])
-    with store._database.write() as connection:
-        connection.execute("UPDATE texts SET text = '{' WHERE text LIKE '%tensors%'")
+    execute(store.location, "UPDATE texts SET text = '{' WHERE text LIKE '%tensors%'")
     with pytest.raises(RecordError, match="damaged workload"):
         explained(store, workload=matmul(2, 2, 2))
 

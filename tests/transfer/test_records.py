@@ -1,15 +1,15 @@
 """What a record store must do, however the file came about."""
 
-import sqlite3
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loopwright.measure.device import Failure
-from loopwright.transfer.records import schema
 from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import RecordError, RecordStore
+from tests.transfer import layouts
 from tests.transfer.examples import (
     AVX512,
     MACHINE,
@@ -32,16 +32,17 @@ class Reopened(RecordStore):
             self.close()
 
 
-@pytest.fixture(params=["fresh", "reopened", "migrated"])
+POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.postgresql)
+
+
+@pytest.fixture(params=["fresh", "reopened", "migrated", POSTGRESQL])
 def store(request, tmp_path):
-    path = tmp_path / "tuning.db"
-    if request.param == "migrated":
-        connection = sqlite3.connect(path)
-        schema.STEPS[0](connection)
-        connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES (0, 0.0)")
-        connection.commit()
-        connection.close()
-    with (Reopened if request.param == "reopened" else RecordStore)(path) as made:
+    place = tmp_path / "tuning.db"
+    if request.param == "postgresql":
+        place = request.getfixturevalue("cluster").url()
+    elif request.param == "migrated":
+        layouts.write(place, 0, [], None)
+    with (Reopened if request.param == "reopened" else RecordStore)(place) as made:
         yield made
 
 
@@ -119,7 +120,8 @@ def test_adding_while_reading_is_fine(store):
 def test_long_texts_are_stored_once(store):
     store.add(record(n, machine={"processor": "x" * 100_000}) for n in range(50))
     store.close()
-    assert store.path.stat().st_size < 400_000
+    if isinstance(store.location, Path):
+        assert store.location.stat().st_size < 400_000
 
 
 def test_settings_count_their_records(store):
@@ -262,7 +264,8 @@ def test_the_best_of_each_make_a_small_file(store, tmp_path):
         assert network.config == config(5)
         assert small.best(matmul(), AVX512, machine=OTHER) == record(7, 5.0, machine=OTHER)
     store.close()
-    assert path.stat().st_size < store.path.stat().st_size / 2
+    if isinstance(store.location, Path):
+        assert path.stat().st_size < store.location.stat().st_size / 2
     with pytest.raises(RecordError, match="there already"):
         store.export_best(path)
 

@@ -9,10 +9,13 @@ import pytest
 
 from loopwright.schedule.sketch.naming import Derivation, SketchName, Step
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.transfer.records import rows, schema
-from loopwright.transfer.records.record import SCHEMA, Record
+from loopwright.transfer.records.record import Record
+from loopwright.transfer.records.sql import earlier, schema
+from loopwright.transfer.records.sql.schema import LAYOUT
 from loopwright.transfer.records.store import RecordError, RecordStore
+from tests.transfer import layouts
 from tests.transfer.examples import AVX512, MACHINE, OTHER, config, failed, matmul, record
+from tests.transfer.layouts import execute
 
 SOME = [record(0, 3.0), record(1, 1.0), failed(2), record(3, machine=OTHER), record(4, seed=None)]
 
@@ -55,43 +58,16 @@ def first_config(r):
     return {"sketch": words + made["sketch"], "values": made["values"]}
 
 
-def first_row(r):
-    """The columns of a record in schema 0 and 1."""
-    row = dict(zip(schema.COLUMNS, rows.to_row(r), strict=True))
-    del row["digest"], row["numerics"]
-    return {**row, "config": json.dumps(first_config(r), separators=(",", ":"))}
-
-
-def write_schema_0(path, stored=SOME):
-    _write(path, stored, schema.STEPS[:1], "records", ())
-
-
-def write_schema_1(path, stored=SOME):
-    _write(path, stored, schema.STEPS[:2], "measured", ("digest",))
-
-
-def _write(path, stored, steps, table, first):
-    connection = sqlite3.connect(path)
-    for version, step in enumerate(steps):
-        step(connection)
-        connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES (?, 0.0)", (version,))
-    for row in map(first_row, stored):
-        content = (value for column, value in row.items() if column != "cost")
-        made = (*(schema.digest(*content) for _ in first), *row.values())
-        columns = (*first, *row)
-        connection.execute(
-            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(made))})",
-            made,
-        )
-    connection.commit()
-    connection.close()
+def write(path, layout, stored=SOME):
+    """Write a file of an earlier layout."""
+    layouts.write(path, layout, stored, first_config)
 
 
 def layout(path):
     """Names and definitions of everything in a file."""
     connection = sqlite3.connect(path)
     found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-    versions = connection.execute(f"SELECT version FROM {schema.VERSIONS}").fetchall()
+    versions = connection.execute(f"SELECT version_num FROM {schema.VERSIONS}").fetchall()
     connection.close()
     return found, versions
 
@@ -102,7 +78,7 @@ def path(tmp_path):
 
 
 def test_schema_0_is_brought_up_to_date(path):
-    write_schema_0(path)
+    write(path, 0)
     with RecordStore(path) as store:
         assert list(store) == SOME
         assert [r.id for r in store] == [1, 2, 3, 4, 5]
@@ -112,14 +88,14 @@ def test_schema_0_is_brought_up_to_date(path):
 
 def test_records_of_schema_1_have_derivations_and_numerics(path):
     stored = [*SOME, *OF_REWRITES.values()]
-    write_schema_1(path, stored)
+    write(path, 1, stored)
     with RecordStore(path) as store:
         assert list(store) == stored
 
 
 def test_records_that_equal_those_of_schema_1_are_not_stored_again(path):
     stored = [*SOME, *OF_REWRITES.values()]
-    write_schema_1(path, stored)
+    write(path, 1, stored)
     with RecordStore(path) as store:
         assert store.add(stored) == tuple(range(1, len(stored) + 1))
         assert len(store) == len(stored)
@@ -133,7 +109,7 @@ def test_json_of_schema_1_is_read(made):
 
 
 def test_a_damaged_config_of_schema_1_is_an_error_that_names_its_record_alone(path):
-    write_schema_1(path, [record(0), record(1)])
+    write(path, 1, [record(0), record(1)])
     connection = sqlite3.connect(path)
     connection.execute("UPDATE records SET config = '[' WHERE id = 2")
     connection.commit()
@@ -144,47 +120,54 @@ def test_a_damaged_config_of_schema_1_is_an_error_that_names_its_record_alone(pa
             list(store)
 
 
-@pytest.mark.parametrize("write", [write_schema_0, write_schema_1])
-def test_a_migrated_file_is_laid_out_as_a_new_one(path, tmp_path, write):
-    write(path)
+@pytest.mark.parametrize("earlier_layout", range(earlier.END))
+def test_a_file_of_an_earlier_layout_is_laid_out_as_a_new_one(path, tmp_path, earlier_layout):
+    write(path, earlier_layout)
     for each in (path, tmp_path / "new.db"):
         with RecordStore(each) as store:
             len(store)
     assert layout(path) == layout(tmp_path / "new.db")
 
 
+def test_a_file_of_schema_2_keeps_its_records_and_their_numbers(path):
+    stored = [*SOME, *OF_REWRITES.values()]
+    write(path, 2, stored)
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM records WHERE id = 2")
+    connection.commit()
+    connection.close()
+    with RecordStore(path) as store:
+        assert {r.id: r for r in store} == {n: r for n, r in enumerate(stored, 1) if n != 2}
+        assert store.add(stored[2:]) == tuple(range(3, len(stored) + 1))
+
+
 def test_equal_records_of_schema_0_become_one(path):
-    write_schema_0(path, SOME + SOME)
+    write(path, 0, SOME + SOME)
     with RecordStore(path) as store:
         assert list(store) == SOME
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
-    write_schema_0(path)
-    before = layout(path)
+    write(path, 0)
+    before = path.read_bytes()
 
-    def broken(connection):
-        schema._derived(connection)
+    def broken(connection, layout):
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(schema, "STEPS", (schema._flat, schema._normalized, broken))
+    monkeypatch.setattr(earlier, "write_anew", broken)
     with pytest.raises(RecordError, match="disk I/O error"):
         len(RecordStore(path))
-    assert layout(path) == before
-
-
-def test_there_is_a_step_for_every_schema():
-    assert len(schema.STEPS) == SCHEMA + 1
+    assert path.read_bytes()[100:] == before[100:]  # but for the header, which says WAL
 
 
 def test_a_newer_schema_is_refused(path):
     with RecordStore(path) as store:
         store.add(SOME)
     connection = sqlite3.connect(path)
-    connection.execute(f"INSERT INTO {schema.VERSIONS} VALUES ({SCHEMA + 1}, 0.0)")
+    connection.execute(f"UPDATE {schema.VERSIONS} SET version_num = {LAYOUT + 1}")
     connection.commit()
     connection.close()
-    with pytest.raises(RecordError, match=rf"schema {SCHEMA + 1}, .* up to {SCHEMA}.*upgrade"):
+    with pytest.raises(RecordError, match=rf"schema {LAYOUT + 1}, .* up to {LAYOUT}.*upgrade"):
         len(RecordStore(path))
 
 
@@ -194,8 +177,8 @@ def test_a_senseless_schema_is_damage(path, version):
         len(store)
     connection = sqlite3.connect(path)
     connection.executescript(
-        f"DROP TABLE {schema.VERSIONS}; CREATE TABLE {schema.VERSIONS} (version, applied);"
-        f"INSERT INTO {schema.VERSIONS} VALUES ({version}, 0.0)"
+        f"DROP TABLE {schema.VERSIONS}; CREATE TABLE {schema.VERSIONS} (version_num);"
+        f"INSERT INTO {schema.VERSIONS} VALUES ({version})"
     )
     connection.close()
     with pytest.raises(RecordError, match="damaged"):
@@ -292,8 +275,7 @@ def test_overwritten_bytes_never_give_anything_but_an_error_of_ours(path, seed):
 def test_a_damaged_value_is_an_error_that_names_the_record(path, column, value):
     with RecordStore(path) as store:
         store.add([record(0), record(1)])
-        with store._database.write() as connection:
-            connection.execute(f"UPDATE records SET {column} = ? WHERE id = 2", (value,))
+        execute(path, f"UPDATE records SET {column} = ? WHERE id = 2", value)
         with pytest.raises(RecordError, match="record 2 is damaged"):
             list(store)
         assert store.get(1) == record(0)
@@ -303,8 +285,7 @@ def test_a_damaged_value_is_an_error_that_names_the_record(path, column, value):
 def test_a_damaged_fingerprint_is_an_error(path, text):
     with RecordStore(path) as store:
         store.add([record(0)])
-        with store._database.write() as connection:
-            connection.execute("UPDATE texts SET text = ? WHERE text LIKE '%cores%'", (text,))
+        execute(path, "UPDATE texts SET text = ? WHERE text LIKE '%cores%'", text)
         with pytest.raises(RecordError, match=rf"{path.name}: a fingerprint is damaged"):
             store.best(matmul(), AVX512, machine=MACHINE)
 
@@ -312,8 +293,7 @@ def test_a_damaged_fingerprint_is_an_error(path, text):
 def test_text_in_the_wrong_encoding_is_an_error(path):
     with RecordStore(path) as store:
         store.add([record(0)])
-        with store._database.write() as connection:
-            connection.execute("UPDATE records SET config = CAST(x'fffe' AS TEXT)")
+        execute(path, "UPDATE records SET config = CAST(x'fffe' AS TEXT)")
         with pytest.raises(RecordError, match="UTF-8"):
             list(store)
 

@@ -71,7 +71,7 @@ def test_the_command_trains_a_model_and_goes_on_from_it(store, tmp_path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
 
     def called(*options):
-        common = ("train", "--records", str(store.path), "--targets", "all")
+        common = ("train", "--records", str(store.location), "--targets", "all")
         result = CliRunner().invoke(model_command, [*common, "--model", "sequence", *options])
         assert result.exit_code == 0, result.output
         return result.output

@@ -244,9 +244,9 @@ def test_the_command_line_trains_and_judges(store, tmp_path):
         assert result.exit_code == 0, result.output
         return result.output
 
-    options = ("--records", store.path, "--targets", "all")
+    options = ("--records", store.location, "--targets", "all")
     path = tmp_path / "m.json"
-    other = ("train", "--records", str(store.path), "-o", str(path))
+    other = ("train", "--records", str(store.location), "-o", str(path))
     left = CliRunner().invoke(model_command, other)
     assert "the records are of other targets" in left.output
     said = called("train", *options, "-o", path, "--note", "a test")

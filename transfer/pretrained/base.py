@@ -120,7 +120,7 @@ def _with_records(base: Base, workload: Workload, target: Target, store: RecordS
     except LoopwrightError as error:  # a damaged record of another workload is of no matter
         return Base(base.model, (*base.notes, f"leaves other workloads' records out: {error}"))
     others = counted(len({g.workload.key for g in groups}), "other workload")
-    note = f"learns from {count} records of {others} in {store.path}"
+    note = f"learns from {count} records of {others} in {store.location}"
     return Base(model, (*base.notes, note))
 
 

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.records.kinds import kind
+from loopwright.transfer.records.location import Location
 from loopwright.transfer.records.lookup import Setting, comparable, family, hardware
 from loopwright.transfer.records.record import FINALS, NEVER, workload_of
 from loopwright.transfer.records.store import RecordStore
@@ -58,7 +58,7 @@ class RecordGroup:
         return kind(self.workload)
 
 
-_Whole = tuple[Path, tuple[Setting, ...]]  # a store, and the settings whose costs compare
+_Whole = tuple[Location, tuple[Setting, ...]]  # a store, and the settings whose costs compare
 _Learned = tuple[Floats, Floats, int]
 _MANY = 100  # groups from which on a second process has started before one is done
 
@@ -80,7 +80,7 @@ def read_groups(
     """
     _representation(reads)
     wholes = [
-        (store.path, tuple(members))
+        (store.location, tuple(members))
         for store in stores
         for members in comparable(filter(wanted, store.settings()))
     ]

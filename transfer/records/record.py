@@ -23,7 +23,7 @@ from loopwright.schedule.target import Target
 from loopwright.transfer.records import upgrade
 
 SCHEMA = 2
-"""The form of records on disk, in a store and as JSON lines; see `schema.py` for the steps."""
+"""The form of records as JSON lines; the layout of stores is `sql.schema.LAYOUT`."""
 
 FINALS = "/finals"
 """Ends the name of a session that compared the best of a search, all measured side by side."""
@@ -165,7 +165,7 @@ class Record:
         """Read what `to_json` wrote. Raises `RecordError` for anything else."""
         if not isinstance(data, dict) or "schema" not in data:
             raise RecordError("not a record: a JSON object with a field `schema` is expected")
-        check_schema(data["schema"], "this record")
+        check_schema(data["schema"], SCHEMA, "this record")
         try:
             data = _upgraded(data)
         except ConfigError as error:
@@ -197,13 +197,13 @@ def _plain(text: str) -> Any:
         raise RecordError(f"a damaged workload: {error} in {text[:80]!r}") from error
 
 
-def check_schema(found: object, what: str) -> None:
+def check_schema(found: object, newest: int, what: str) -> None:
     """Refuse what a newer version of Loopwright wrote, and what none did."""
     if type(found) is not int or found < 0:
         raise RecordError(f"{what} is damaged: its schema is {found!r}, not a number")
-    if found > SCHEMA:
+    if found > newest:
         raise RecordError(
-            f"{what} has schema {found}, this version of Loopwright knows up to {SCHEMA}: "
+            f"{what} has schema {found}, this version of Loopwright knows up to {newest}: "
             "a newer Loopwright wrote it; upgrade with `pip install --upgrade loopwright`"
         )
 

@@ -1,7 +1,8 @@
-"""Records as rows of the view `measured`, and back."""
+"""Records as rows of a table, and back."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,24 @@ from loopwright.measure.device import Failure
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.lookup import Setting
 from loopwright.transfer.records.record import Record, RecordError, canonical, mapping
-from loopwright.transfer.records.schema import COLUMNS, digest
 
-Row = tuple[Any, ...]
+COLUMNS = (
+    "digest", "workload_key", "workload", "target", "machine", "threads", "config", "numerics",
+    "seconds", "cost", "failure", "message", "traceback", "cache", "build_seconds", "run_seconds",
+    "seed", "session", "versions", "created",
+)  # fmt: skip
+"""Columns of a record. `digest` names the content; `machine`, `config`, `seconds` and `versions`
+are JSON; `cost` is null, and the three texts of a failure are not, where the record failed; `seed`
+is text, as seeds may have more than 64 bits, or empty."""
 
-INSERT = f"INSERT INTO measured ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
-SELECT = f"SELECT id, {', '.join(COLUMNS[1:])} FROM measured"
+Row = Mapping[str, Any]
+"""Values of `COLUMNS`."""
+
+
+def digest(*values: object) -> bytes:
+    """16 bytes that name a content: of a record, its columns from `workload_key` on, but for the
+    cost, which follows from them."""
+    return hashlib.sha256(json.dumps(values).encode()).digest()[:16]
 
 
 def config_text(config: Config) -> str:
@@ -34,34 +47,44 @@ def to_config(text: str) -> Config:
 
 
 def to_row(r: Record) -> Row:
-    """The columns `COLUMNS` of a record."""
+    """A record as a row."""
     f = r.failure
-    where = (r.workload_key, r.workload, r.target, canonical(r.machine), r.threads)
-    seconds = json.dumps(list(map(float, r.seconds)))
-    result = (config_text(r.config), r.numerics, seconds)
-    rest = (
-        *((f.kind, f.message, f.traceback) if f else (None, None, None)),
-        r.cache,
-        float(r.build_seconds),
-        float(r.run_seconds),
-        "" if r.seed is None else str(r.seed),
-        r.session,
-        canonical(r.versions),
-        float(r.created),
-    )
-    cost = None if r.failure else r.cost
-    name = digest(*where, *result, *rest)
-    return (name, *where, *result, cost, *rest)
+    content = {
+        "workload_key": r.workload_key,
+        "workload": r.workload,
+        "target": r.target,
+        "machine": canonical(r.machine),
+        "threads": r.threads,
+        "config": config_text(r.config),
+        "numerics": r.numerics,
+        "seconds": json.dumps(list(map(float, r.seconds))),
+        "failure": f and f.kind,
+        "message": f and f.message,
+        "traceback": f and f.traceback,
+        "cache": r.cache,
+        "build_seconds": float(r.build_seconds),
+        "run_seconds": float(r.run_seconds),
+        "seed": "" if r.seed is None else str(r.seed),
+        "session": r.session,
+        "versions": canonical(r.versions),
+        "created": float(r.created),
+    }
+    return with_digest({**content, "cost": None if f else r.cost})
 
 
-def to_record(row: Sequence[Any]) -> Record:
-    """The record of a row that `SELECT` gave. Raises `RecordError` for values that no version of
+def with_digest(row: Row) -> Row:
+    """A row with the digest of its other columns."""
+    content = (row[name] for name in COLUMNS if name not in ("digest", "cost"))
+    return {**row, "digest": digest(*content)}
+
+
+def to_record(row: Row) -> Record:
+    """The record of a row with its `id`. Raises `RecordError` for values that no version of
     Loopwright wrote."""
-    columns = dict(zip(COLUMNS[1:], row[1:], strict=True))
     try:
-        return _record(row[0], columns)
+        return _record(row)
     except (RecordError, TypeError, ValueError, RecursionError) as error:
-        raise RecordError(f"record {row[0]} is damaged: {error}") from error
+        raise RecordError(f"record {row['id']} is damaged: {error}") from error
 
 
 def to_setting(row: Sequence[Any]) -> Setting:
@@ -73,7 +96,7 @@ def to_setting(row: Sequence[Any]) -> Setting:
         raise RecordError(f"a fingerprint is damaged: {error}") from error
 
 
-def _record(number: int, c: Mapping[str, Any]) -> Record:
+def _record(c: Row) -> Record:
     kind = c["failure"]
     return Record(
         workload_key=c["workload_key"],
@@ -92,5 +115,5 @@ def _record(number: int, c: Mapping[str, Any]) -> Record:
         session=c["session"],
         versions=json.loads(c["versions"]),
         created=c["created"],
-        id=number,
+        id=c["id"],
     )

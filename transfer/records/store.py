@@ -1,60 +1,69 @@
-"""`RecordStore`: everything ever measured, the paper's D = {(e, s, c)}, in one file."""
+"""`RecordStore`: everything ever measured, the paper's D = {(e, s, c)}, in one database."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import os
-import statistics
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.workload import Workload
-from loopwright.paths import file_at
+from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.records import rows
-from loopwright.transfer.records.database import Database
 from loopwright.transfer.records.explain import explain
 from loopwright.transfer.records.lines import read_lines, write_lines
+from loopwright.transfer.records.location import GivenLocation, Location, Server, location_of
 from loopwright.transfer.records.lookup import Query, Setting, choose, comparable, hardware
-from loopwright.transfer.records.record import (
-    CACHES,
-    CHOSEN,
-    FINALS,
-    NETWORK,
-    NEVER,
-    Record,
-    RecordError,
-    canonical,
-)
+from loopwright.transfer.records.record import CACHES, NETWORK, Record, RecordError, canonical
+from loopwright.transfer.records.rows import to_row
 
-__all__ = ["Record", "RecordError", "RecordStore", "Setting"]
+if TYPE_CHECKING:
+    from loopwright.transfer.records.sql.stored import Stored
+
+__all__ = ["Record", "RecordError", "RecordStore", "Setting", "check_store"]
 
 _PAGE = 1024
 """Records read or written at once: a lock is never held for long."""
 
 
+def check_store(given: GivenLocation) -> None:
+    """Raise `RecordError` where records cannot be added, before they are made."""
+    location = location_of(given)
+    if isinstance(given, Server) or isinstance(location, Server):
+        with RecordStore(location) as store:
+            len(store)
+    else:
+        new_file(given, "records =", RecordError)
+
+
 class RecordStore:
-    """A SQLite file of records, which are only ever added.
+    """A SQLite file, or a PostgreSQL database, of records, which are only ever added.
 
-    Its life: made with a path, it opens the file when first used; `add` has stored a batch for
-    good when it returns; `close`, or leaving its `with` block, frees the file, and the next use
-    opens it again. Threads may share a store, processes may share a file, whether they were
-    forked or not, and readers never wait for writers. Equal records are stored once.
+    Its life: made with a location, it opens that when first used; `add` has stored a batch for
+    good when it returns; `close`, or leaving its `with` block, closes it, and the next use opens
+    it again. Threads may share a store, and processes a location, whether they were forked or
+    not, and readers never wait for writers. Equal records are stored once, and numbers follow
+    each other in the order in which records were stored.
 
-    Every method raises `RecordError` for a file that is missing, foreign, damaged or of a newer
-    schema, and says what to do; an older schema is brought up to date when the file is opened.
+    Every method raises `RecordError` for a store that is missing, foreign, damaged, away or of a
+    newer schema, and says what to do; an older schema is brought up to date when it is opened.
+    A database that was reached and goes away is waited for, up to 20 seconds.
+
+    Attributes
+    ----------
+    location: the path of the file, or the server; its text is for messages, without passwords.
     """
 
-    def __init__(self, path: str | os.PathLike[str] = "tuning.db", create: bool = True) -> None:
-        """`create` makes the file where there is none, when it is first used. Raises `RecordError`
-        for a path that no file can have."""
-        if os.fspath(path) in ("", ":memory:"):
-            raise RecordError(f"{path!r} is not a file: give the path of a record store")
-        file_at(path, "the record store", RecordError, exists=False)
-        self._database = Database(path, create)
-        self.path = self._database.path
+    def __init__(self, location: GivenLocation = "tuning.db", create: bool = True) -> None:
+        """`location` is a path, or "postgresql://user@host/database". `create` makes the store
+        where there is none, when it is first used. Raises `RecordError` for what can be no
+        location."""
+        self.location: Location = location_of(location)
+        self._create = create
+        self._made: Stored | None = None
+        self._first = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<RecordStore {self.path}>"
@@ -66,11 +75,10 @@ class RecordStore:
 
     def get(self, number: int) -> Record:
         """The record of an id. Raises `RecordError` if there is none."""
-        found = self._database.read(f"{rows.SELECT} WHERE id = ?", (number,))
-        if not found:
-            hint = f"`loopwright records list --records {self.path}` shows them"
-            raise RecordError(f"{self.path} has no record {number}; {hint}")
-        return self._record(found[0])
+        if not (found := self._stored.numbered([number])):
+            hint = f"`loopwright records list --records {self.location}` shows them"
+            raise RecordError(f"{self.location} has no record {number}; {hint}")
+        return found[0]
 
     def query(
         self,
@@ -94,7 +102,7 @@ class RecordStore:
             "machine": None if machine is None else canonical(machine),
             "threads": threads,
             "session": session,
-            "(cost IS NULL)": failed,
+            "failed": failed,
         }
         return self._pages({name: v for name, v in given.items() if v is not None}, newest)
 
@@ -102,19 +110,11 @@ class RecordStore:
         return self.query()
 
     def __len__(self) -> int:
-        return int(self._database.read("SELECT count(*) FROM records")[0][0])
+        return self._stored.count()
 
     def settings(self) -> tuple[Setting, ...]:
         """The workloads and places of which there are records, with their numbers."""
-        found = self._database.read(
-            """SELECT s.id, s.workload_key, w.text, t.text, m.text, s.threads,
-                count(r.cost), count(*) - count(r.cost)
-            FROM settings s JOIN records r ON r.setting = s.id JOIN texts w ON w.id = s.workload
-                JOIN texts t ON t.id = s.target JOIN texts m ON m.id = s.machine
-            GROUP BY s.id ORDER BY s.id"""
-        )
-        with self._database.explained():
-            return tuple(map(rows.to_setting, found))
+        return self._stored.settings()
 
     def best(
         self,
@@ -169,9 +169,9 @@ class RecordStore:
         """Explanation of why `best` finds nothing: the nearest records, and the fields in which
         they differ."""
         if self.best(workload, target, policy, machine=machine, threads=threads) is not None:
-            return f"{self.path} has records of {workload.key} that serve: this is no miss."
+            return f"{self.location} has records of {workload.key} that serve: this is no miss."
         wanted = _wanted(workload, target, machine, threads, policy)
-        return explain(self.settings(), wanted, workload.to_json(), str(self.path))
+        return explain(self.settings(), wanted, workload.to_json(), str(self.location))
 
     def measured(
         self,
@@ -184,14 +184,8 @@ class RecordStore:
         """The configs that have been measured, with their last cost in seconds, infinite for a
         failure; in the order in which they were first measured."""
         wanted = _wanted(workload, target, machine, threads, "exact")
-        ids, marks = _ids(s for s in self.settings() if wanted.allows(s))
-        found = self._database.read(
-            f"""SELECT config, cost FROM records
-            WHERE setting IN ({marks}) AND cache = ? ORDER BY id""",
-            (*ids, cache),
-        )
-        with self._database.explained():
-            return {rows.to_config(text): math.inf if c is None else c for text, c in found}
+        ids = [s.id for s in self.settings() if wanted.allows(s)]
+        return self._stored.costs(ids, cache)
 
     def export_lines(
         self, path: str | os.PathLike[str], records: Iterable[Record] | None = None
@@ -214,8 +208,17 @@ class RecordStore:
         _, new = self._add(list(read_lines(path, skipped if skip_damaged else None)))
         return new, skipped
 
+    def lacking(self, other: RecordStore) -> Iterator[Record]:
+        """The records that another store has not, in the order of this one."""
+        last = 0
+        while page := self._stored.digests(last, _PAGE):
+            known = other._stored.known(list(page))
+            last = max(page.values())
+            yield from self._stored.numbered([n for d, n in page.items() if d not in known])
+
     def merge(self, records: Iterable[Record]) -> int:
-        """Add records, those of another store say, in small batches; how many were new."""
+        """Add records, those that another store is `lacking` say, in small batches; how many were
+        new. After an interruption, the same call goes on."""
         pending, new = iter(records), 0
         while batch := list(itertools.islice(pending, _PAGE)):
             new += self._add(batch)[1]
@@ -237,8 +240,9 @@ class RecordStore:
             raise
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
-        self._database.close()
+        """Close the file or the connection; the next use opens it again."""
+        if self._made is not None:
+            self._made.close()
 
     def __enter__(self) -> RecordStore:
         return self
@@ -246,110 +250,32 @@ class RecordStore:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    @property
+    def _stored(self) -> Stored:
+        from loopwright.transfer.records.sql.stored import Stored  # SQLAlchemy takes a while
+
+        with self._first:
+            if self._made is None:
+                self._made = Stored(self.location, self._create)
+        return self._made
+
     def _add(self, records: Iterable[Record]) -> tuple[tuple[int, ...], int]:
         """The ids, and how many records were new."""
-        batch = [rows.to_row(record) for record in records]
-        with self._database.write() as connection:
-            (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM records").fetchone()
-            connection.executemany(rows.INSERT, batch)
-            sql = "SELECT id FROM records WHERE digest = ?"
-            ids = tuple(connection.execute(sql, row[:1]).fetchone()[0] for row in batch)
-        return ids, len({number for number in ids if number > last})
-
-    def _record(self, row: Sequence[Any]) -> Record:
-        with self._database.explained():
-            return rows.to_record(row)
+        return self._stored.add([to_row(record) for record in records])
 
     def _pages(self, given: Mapping[str, Any], newest: bool) -> Iterator[Record]:
         """Records whose columns have the given values, read a page at a time."""
-        order, side, last = ("DESC", "<", 1 << 62) if newest else ("ASC", ">", 0)
-        conditions = " AND ".join((f"id {side} ?", *(f"{name} = ?" for name in given)))
-        sql = f"{rows.SELECT} WHERE {conditions} ORDER BY id {order} LIMIT {_PAGE}"
-        while found := self._database.read(sql, (last, *given.values())):
-            for row in found:
-                yield self._record(row)
-            last = found[-1][0]
+        last = None
+        while found := self._stored.page(given, newest, last, _PAGE):
+            yield from found
+            last = found[-1].id
 
     def _best_of(
         self, group: Iterable[Setting], cache: str | None, among: Container[Config] | None = None
     ) -> Record | None:
-        """The best record of comparable settings.
-
-        The median over a config's records, each counted as often as it has samples, is never
-        below the lowest cost of them; so in the order of these, few configs need to be looked at.
-        """
-        ids, marks = _ids(group)
-        some = f"setting IN ({marks}) AND cost IS NOT NULL"
-        some += f" AND cache = coalesce(?, nullif(cache, '{NETWORK}'))"
-        wrong = f"""SELECT config FROM records
-            WHERE setting IN ({marks}) AND failure IN {NEVER}"""
-        some += f" AND config NOT IN ({wrong})"
-        given: tuple[Any, ...] = (*ids, cache, *ids)
-        compared = self._database.read(
-            f"""SELECT s.session LIKE '%{CHOSEN}', r.session, config, min(created), min(cost)
-            FROM records r JOIN sessions s ON s.id = r.session
-            WHERE {some} AND s.session LIKE '%{FINALS}'
-            GROUP BY r.session, config ORDER BY min(r.id)""",
-            given,
-        )
-
-        def serves(config: str) -> bool:
-            with self._database.explained():
-                return among is None or rows.to_config(config) in among
-
-        since, lost = _judged([row for row in compared if serves(row[2])])
-        if since is not None:
-            some, given = f"{some} AND created >= ?", (*given, since)
-        floors = self._database.read(
-            f"""SELECT config, min(cost) FROM records WHERE {some}
-            GROUP BY config ORDER BY min(cost)""",
-            given,
-        )
-        lowest, best = math.inf, None
-        for config, floor in floors:
-            if floor >= lowest:
-                break
-            if config in lost or not serves(config):
-                continue
-            found = self._database.read(
-                f"{rows.SELECT} WHERE {some} AND config = ?", (*given, config)
-            )
-            records = [self._record(row) for row in found]
-            median = statistics.median(r.cost for r in records for _ in r.seconds)
-            if median < lowest:
-                lowest, best = median, max(records, key=lambda r: (len(r.seconds), r.created))
-        return best
-
-
-def _judged(
-    compared: Sequence[tuple[bool, int, str, float, float]],
-) -> tuple[float | None, frozenset[str]]:
-    """From when on records count, and the configs that do not: by the configs of comparisons,
-    each with whether its comparison names the winner (the first of it) or not (the cheapest of
-    it), its session, when it was measured and at which cost.
-
-    Records count from the last comparison on, or from an earlier one whose winner is in none of
-    the later ones. A config does not count if it lost the last one that it was in.
-    """
-    sessions: dict[int, list[tuple[bool, int, str, float, float]]] = {}
-    for row in compared:
-        sessions.setdefault(row[1], []).append(row)
-    since, seen, lost = None, set[str](), set[str]()
-    for rows_ in sorted(sessions.values(), key=lambda found: -max(row[3] for row in found)):
-        named = rows_[0][0]
-        winner = rows_[0][2] if named else min(rows_, key=lambda row: row[4])[2]
-        if winner not in seen:
-            since = min(row[3] for row in rows_)
-        if named:
-            lost |= {row[2] for row in rows_} - seen - {winner}
-        seen |= {row[2] for row in rows_}
-    return since, frozenset(lost)
-
-
-def _ids(settings: Iterable[Setting]) -> tuple[tuple[int, ...], str]:
-    """The numbers of settings, and as many placeholders."""
-    ids = tuple(s.id for s in settings)
-    return ids, ", ".join("?" * len(ids))
+        """The best record of comparable settings, of a config that is `among` those given."""
+        ids = [s.id for s in group]
+        return self._stored.best_of(ids, cache, lambda config: among is None or config in among)
 
 
 def _wanted(

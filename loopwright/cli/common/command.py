@@ -11,6 +11,8 @@ import click
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.paths import problem_of_file, problem_of_new_file, shown, why
+from loopwright.transfer.records.location import Location, Server, is_url, location_of
+from loopwright.transfer.records.record import RecordError
 
 STORE = Path("tuning.db")
 """The record store where none is given."""
@@ -47,6 +49,18 @@ class File(click.Path):
         return problem_of_file(path, self.exists)
 
 
+class Store(File):
+    """A record store: the path of its file, or the URL of its server."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, Server) and not is_url(value):
+            return super().convert(value, param, ctx)
+        try:
+            return location_of(value)
+        except RecordError as error:
+            self.fail(str(error), param, ctx)
+
+
 class NewFile(File):
     """The path of a file to be written."""
 
@@ -69,12 +83,18 @@ def library_path(given: Path | None, default: Path) -> Path:
     return path
 
 
-def check_store(path: Path) -> None:
-    """A usage error where records cannot be added to a store: there must be room for its log, too,
-    beside it."""
-    check_new("--records", path)
-    if not os.access(path.parent, os.W_OK):
-        raise click.UsageError(f"--records {path}: files cannot be written to {path.parent}")
+def check_records(location: Location) -> None:
+    """A usage error where records cannot be added to a file: there must be room for its log, too,
+    beside it. Raises `RecordError` for a server that cannot be used."""
+    if isinstance(location, Server):
+        from loopwright.transfer.records.store import check_store
+
+        check_store(location)
+        return
+    check_new("--records", location)
+    if not os.access(location.parent, os.W_OK):
+        folder = location.parent
+        raise click.UsageError(f"--records {location}: files cannot be written to {folder}")
 
 
 def check_new(option: str, path: Path) -> None:
@@ -85,10 +105,11 @@ def check_new(option: str, path: Path) -> None:
         raise click.UsageError(f"{option}: {error.message}") from error
 
 
-def replay_command(number: int | None, records: Path, device: str | None = None) -> str:
+def replay_command(number: int | None, records: Location, device: str | None = None) -> str:
     """Command that runs a record of a store again, on the machine that a URL names."""
     words = ["loopwright", "replay", str(number)]
-    words += [] if records.absolute() == STORE.absolute() else ["--records", str(records)]
+    usual = isinstance(records, Path) and records.absolute() == STORE.absolute()
+    words += [] if usual else ["--records", str(records)]
     return shlex.join([*words, *(["--device", device] if device else [])])
 
 

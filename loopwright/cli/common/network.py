@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from loopwright.cli.common.command import STORE
 from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, collect
+from loopwright.transfer.records.location import Location, may_exist
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
@@ -68,7 +69,7 @@ class Network:
     shapes: tuple[str, ...]
     dims: tuple[str, ...]
     threads: int | None
-    records: Path
+    records: Location
     numerics: str
     sparse: bool
     layout: str
@@ -94,7 +95,7 @@ class Network:
         from loopwright.graph.build import build_model
 
         source = click.get_current_context().get_parameter_source("records")
-        if source == ParameterSource.COMMANDLINE and not self.records.exists():
+        if source == ParameterSource.COMMANDLINE and not may_exist(self.records):
             click.echo(f"note: there is no record store {self.records} yet", err=True)
         with _in_options():
             return build_model(
@@ -161,9 +162,9 @@ class Network:
         return made
 
     @property
-    def store(self) -> Path | None:
+    def store(self) -> Location | None:
         """The record store, if there is one."""
-        return self.records if self.records.exists() else None
+        return self.records if may_exist(self.records) else None
 
     @property
     def tune_command(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from loopwright.cli.common.command import STORE, File
+from loopwright.cli.common.command import STORE, File, Store
 from loopwright.dsl.numerics import Numerics
 from loopwright.paths import problem_of_file, shown
 
@@ -26,7 +26,12 @@ def _transfer(_context: click.Context, _parameter: click.Parameter, value: str) 
 FILE = File()
 EXISTING = File(exists=True)
 RECORDS = click.option(
-    "--records", type=FILE, default=STORE, show_default=True, help="The record store."
+    "--records",
+    type=Store(),
+    default=STORE,
+    show_default=True,
+    metavar="FILE|URL",
+    help="The record store: a file, or postgresql://user@host/database.",
 )
 THREADS = click.option(
     "--threads", type=click.IntRange(1), help="Threads of the program; all if not given."

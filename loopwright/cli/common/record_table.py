@@ -6,7 +6,6 @@ import functools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from loopwright.cli.common.command import replay_command
 from loopwright.dsl.workload import Workload
+from loopwright.transfer.records.location import Location
 from loopwright.transfer.records.store import Record
 
 _HEAD = (
@@ -69,7 +69,7 @@ def _line(r: Record) -> tuple[str, ...]:
     )
 
 
-def record_details(r: Record, store: Path) -> Iterator[tuple[str, object]]:
+def record_details(r: Record, store: Location) -> Iterator[tuple[str, object]]:
     """All of a record, in the order in which one wants to know."""
     yield "record", r.id
     yield "workload", f"{r.workload_key}\n{_workload(r.workload)}"
