@@ -20,6 +20,7 @@ FLOORS = {
         "target",
         "c",
         "tir",
+        "passes",
         "direct",
         "gpu",
         "open",
