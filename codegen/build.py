@@ -293,7 +293,7 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
                 return Compiled((code,), kind)
             maker = "TVM"
         if made.passes:
-            return Compiled(tuple(_passed(made, "object")), "llvm", reason)
+            return Compiled(tuple(_passed(made, draft)), "llvm", reason)
         return Compiled(tuple(_modules(made, draft, object_file)), "llvm", reason)
     except LoopwrightError:
         raise
@@ -323,18 +323,18 @@ def by_passes(made: Program, passes: str) -> Program:
 
 
 def unoptimized(made: Program) -> list[str]:
-    """LLVM IR of the functions of a program, before any pass."""
-    functions = _functions(made)
-    return [
-        str(compiled({name: function}, made.target, optimized=False).inspect_source("ll"))
-        for name, function in functions.items()
-    ]
+    """LLVM IR of the functions of a program, the kernel first, before any pass."""
+    return _modules(made, False, lambda m: str(m.inspect_source("ll")), optimized=False)
 
 
-def _passed(made: Program, give: str) -> list[bytes]:
-    """What the passes of a program make of its functions: "object" or "llvm"."""
+def _passed(made: Program, draft: bool) -> list[bytes]:
+    """Object files of a program by its passes, in a draft of its kernel alone by these."""
     process, pipeline = shared_process(), Pipeline.of(made.passes)
-    return [process.run(text, pipeline, made.target, give).given for text in unoptimized(made)]
+    texts = unoptimized(made)
+    quick = Pipeline("default<O0>", pipeline.switches) if draft else pipeline
+    lists = [pipeline, *(quick for _ in texts[1:])]
+    pairs = zip(texts, lists, strict=True)
+    return [process.run(text, one, made.target, "object").given for text, one in pairs]
 
 
 def signature(made: Program, name: str) -> Signature:
@@ -364,11 +364,14 @@ def _functions(made: Program) -> dict[str, Any]:
     return emit_tree(made.tree, made.target)
 
 
-def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T]:
+def _modules(
+    made: Program, draft: bool, finish: Callable[[Any], _T], optimized: bool = True
+) -> list[_T]:
     """Apply `finish` to the module of each function, both at once: LLVM frees the GIL."""
 
     def module(name: str, function: Any) -> _T:
-        return finish(compiled({name: function}, made.target, name == "main" or not draft))
+        full = optimized and (name == "main" or not draft)
+        return finish(compiled({name: function}, made.target, full))
 
     functions = _functions(made)
     with ThreadPoolExecutor(len(functions)) as threads:
@@ -402,7 +405,12 @@ def _sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
             return "\n".join(map(disassembly, compiled.objects))
 
         def llvm() -> str:
-            return "\n".join(text.decode() for text in _passed(made, "llvm"))
+            pipeline = Pipeline.of(made.passes)
+            shown = (
+                shared_process().run(text, pipeline, made.target, "llvm")
+                for text in unoptimized(made)
+            )
+            return "\n".join(one.given.decode() for one in shown)
 
         return texts | {"llvm": llvm, "asm": assembly_passed}
 

@@ -38,12 +38,22 @@ FLOORS = {
         "runner",
         "programs",
         "local",
+        "pass_device",
         "remote",
         "opening",
         "nest",
     ),
     "transfer": ("records", "pretrained"),
-    "explore": ("budget", "strategies", "report", "recorder", "session", "finalize", "tune"),
+    "explore": (
+        "budget",
+        "strategies",
+        "report",
+        "recorder",
+        "session",
+        "finalize",
+        "passes",
+        "tune",
+    ),
     "graph": ("network", "importers", "transforms", "tasks", "compile", "open", "build", "tuning"),
 }
 """Of each folder, the floors that it has: none imports one that stands behind it."""
