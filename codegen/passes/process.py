@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import tvm
 
@@ -153,7 +154,7 @@ class _Child:
         path = library()
         _check_switches(given)
         ours, theirs = socket.socketpair()
-        self._folder = TemporaryFolder()  # some passes write files where they are
+        folder = TemporaryFolder()  # some passes write files where they are
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         with theirs:
             self._process = subprocess.Popen(
@@ -162,9 +163,12 @@ class _Child:
                 stdout=self._said,
                 stderr=self._said,
                 pass_fds=(theirs.fileno(),),
-                cwd=self._folder.name,
+                cwd=folder.name,
             )
         self._connection = Connection(ours.detach())
+        self._ending = weakref.finalize(
+            self, _end, self._connection, self._process, self._said, folder, self.owner
+        )
         try:
             hello = json.loads(self._bounded(self._connection.recv_bytes, _START))
             _check_version(hello["version"])
@@ -201,11 +205,11 @@ class _Child:
         except (EOFError, OSError):
             if late.is_set():
                 raise _LostError(f"was not done after {timeout:g} s") from None
-            raise _LostError(self._end()) from None
+            raise _LostError(self._ended()) from None
         finally:
             timer.cancel()
 
-    def _end(self) -> str:
+    def _ended(self) -> str:
         """How it ended, with its last words."""
         try:
             status = self._process.wait(_START)
@@ -222,13 +226,24 @@ class _Child:
         return next((line for line in lines if "LLVM ERROR" in line), " ".join(lines[:3]))
 
     def close(self) -> None:
-        """End it."""
-        self._connection.close()
-        if self.owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
-            self._folder.cleanup()
-        self._said.close()
+        """End it. Twice is fine."""
+        self._ending()
+
+
+def _end(
+    connection: Connection,
+    process: subprocess.Popen[bytes],
+    said: IO[bytes],
+    folder: TemporaryFolder,
+    owner: int,
+) -> None:
+    """Kill a child, unless this is a fork of its parent, and close what it was reached by."""
+    connection.close()
+    said.close()
+    if owner == os.getpid():
+        process.kill()
+        process.wait()
+        folder.cleanup()
 
 
 def _check_switches(given: tuple[str, ...]) -> None:

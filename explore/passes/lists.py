@@ -23,7 +23,7 @@ def drawn(rng: np.random.Generator, switches: int = 0) -> Elements:
     passes = [PASSES[n] for n in rng.integers(len(PASSES), size=count)]
     if rng.random() < _WHOLE:
         passes.insert(int(rng.integers(count + 1)), _one(PIPELINES, rng))
-    return _legal((*passes, *(_one(SWITCHES, rng) for _ in range(rng.integers(switches + 1)))))
+    return legal((*passes, *(_one(SWITCHES, rng) for _ in range(rng.integers(switches + 1)))))
 
 
 def varied(elements: Elements, rng: np.random.Generator, switches: int = 0) -> Elements:
@@ -36,7 +36,7 @@ def varied(elements: Elements, rng: np.random.Generator, switches: int = 0) -> E
         if kind > 0:
             among = SWITCHES if switches and rng.random() < 0.5 else PASSES
             left.insert(int(rng.integers(len(left) + 1)), _one(among, rng))
-    return _legal(tuple(left)) or (_one(PASSES, rng),)
+    return legal(tuple(left)) or (_one(PASSES, rng),)
 
 
 def minimized(elements: Elements, same: Callable[[Elements], bool]) -> Elements:
@@ -56,7 +56,7 @@ def _one(among: Elements, rng: np.random.Generator) -> str:
     return among[int(rng.integers(len(among)))]
 
 
-def _legal(elements: Elements) -> Elements:
+def legal(elements: Elements) -> Elements:
     """Elements without a second switch of one name, which LLVM refuses."""
     kept: dict[str, str] = {}
     for number, element in enumerate(elements):

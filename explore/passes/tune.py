@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.build import build_fixed, program
+from loopwright.codegen.build import build_fixed, program, unoptimized
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.passes.pipeline import DEFAULT
 from loopwright.codegen.passes.process import library as find_llvm
 from loopwright.codegen.passes.table import Elements, text
 from loopwright.codegen.target import resolve
+from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload, fixed
 from loopwright.explore.budget import TuningError
 from loopwright.explore.passes.good import GOOD
 from loopwright.explore.passes.lists import drawn, minimized, varied
+from loopwright.explore.passes.model import proposed
 from loopwright.explore.significance import SIGNIFICANT, Ratio, ratio, slower
 from loopwright.measure.builder import Built
 from loopwright.measure.device import Failure
@@ -96,22 +99,22 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     minutes: float = 2.0,
     seed: int = 0,
     numerics: str | None = None,
-    begin: Sequence[Elements] = GOOD,
+    model: SequenceModel | str | os.PathLike[str] | None = None,
     progress: Callable[[str], Any] | None = None,
 ) -> PassesTuned:
     """Search for the pass list and switches by which a program runs fastest on this machine.
 
-    Lists that served other kernels come first, then variations of the best ones and random ones
-    (Cummins et al. 2023, section III.B, with measured time in place of a count). All that is timed
-    is checked against the oracle. A list is returned where a comparison of its own, side by side
-    with -O3, is certain that it is faster; -O3 otherwise.
+    LLVM's own lists and single switches come first, then variations of the best ones and random
+    ones (Cummins et al. 2023, section III.B, with measured time in place of a count). All that is
+    timed is checked against the oracle. A list is returned where a comparison of its own, side by
+    side with -O3, is certain that it is faster; -O3 otherwise.
 
     Parameters
     ----------
     workload, config, target, threads, numerics: the program, as for `codegen.build.build`.
     minutes: time to take, about.
     seed: of the lists that are drawn.
-    begin: lists to try first.
+    model: what proposes lists to try first, or its file; see `explore.passes.model`.
     progress: is called with a line after each batch.
 
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
@@ -124,7 +127,10 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     with PassDevice(machine, seed=seed) as device:
         search = _Search(device, made.workload, made.config, np.random.default_rng(seed))
         end = time.monotonic() + 60 * minutes
-        waiting = list(begin)
+        waiting = list(GOOD)
+        if model is not None:
+            known = model if isinstance(model, SequenceModel) else SequenceModel.load(model)
+            waiting = [*proposed(known, unoptimized(made)[0], BATCH), *waiting]
         while time.monotonic() < end - (1 - _OF_SEARCH) * 60 * minutes:
             batch, waiting = waiting[:BATCH], waiting[BATCH:]
             search.try_all([*batch, *search.propose(BATCH - len(batch))])
