@@ -18,7 +18,7 @@ from loopwright.costmodel.models.file import (
     write_model,
 )
 from loopwright.costmodel.sequence.decoders import Decoder, Sample
-from loopwright.costmodel.sequence.description import Floats
+from loopwright.costmodel.sequence.description import AXIS, MACHINE, Floats
 from loopwright.costmodel.sequence.grammar import Decision, Decisions, Prefix
 from loopwright.costmodel.sequence.network import Embedded, Network
 
@@ -46,7 +46,7 @@ class SequenceModel:
 
     def root(self, grammar: Decisions) -> Prediction:
         """The empty prefix. Raises `ModelError` for decisions of another kind than it learned."""
-        wanted = len(self.network.parameters["axes"])
+        wanted = self.network.sizes[0]
         if (found := grammar.context.axes.shape[1]) != wanted:
             raise ModelError(
                 f"the {self.describe()} reads {wanted} numbers of a part, and was given {found}: "
@@ -77,6 +77,7 @@ class SequenceModel:
         parameters = {n: numbers_to_text(p) for n, p in self.network.parameters.items()}
         words = list(self.network.words)
         content = {"version": VERSION, "words": words, "parameters": parameters}
+        content["context"] = list(self.network.sizes)
         write_model(path, SEQUENCE, content | {"about": self.about})
 
     @staticmethod
@@ -91,7 +92,9 @@ class SequenceModel:
         try:
             parameters = {n: numbers_of_text(p) for n, p in content["parameters"].items()}
             words = {word: 1 + number for number, word in enumerate(content["words"])}
-            return SequenceModel(Network(parameters, words), dict(content["about"]))
+            axis, machine = content.get("context", (AXIS, MACHINE))
+            network = Network(parameters, words, (axis, machine))
+            return SequenceModel(network, dict(content["about"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"{Path(path)} holds no sequence model ({error!r})") from error
 

@@ -60,15 +60,16 @@ class Embedded:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Parameters by name, with the number of each word."""
+    """Parameters by name, with the number of each word, and how many numbers describe an axis and
+    a machine of the context."""
 
     parameters: Mapping[str, Floats]
     words: Mapping[str, int]
+    sizes: tuple[int, int] = (AXIS, MACHINE)
 
     def __post_init__(self) -> None:
         width = len(self.parameters["score"])
-        sizes = (len(self.parameters[name]) for name in ("axes", "machine"))
-        for name, shape in shapes(len(self.words), width, *sizes).items():
+        for name, shape in shapes(len(self.words), width, *self.sizes).items():
             if self.parameters[name].shape != shape:
                 found = self.parameters[name].shape
                 raise ModelError(f"parameters {name!r} have the shape {found}, not {shape}")

@@ -77,7 +77,7 @@ def train(
     }
     if base:
         about["base"] = base.about
-    return SequenceModel(Network(learned, words), about)
+    return SequenceModel(Network(learned, words, sizes), about)
 
 
 def _initial(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:

@@ -111,9 +111,10 @@ def test_a_grammar_has_lists_of_one_to_the_most_elements(kernel):
 def untrained(kernel):
     rng, context = np.random.default_rng(0), context_of(kernel)
     words = {w: 1 + n for n, w in enumerate((*VOCABULARY.elements, END))}
-    sizes = shapes(len(words), 8, context.axes.shape[1], len(context.machine))
-    numbers = {n: rng.normal(0, 0.3, s).astype(np.float32) for n, s in sizes.items()}
-    return SequenceModel(Network(numbers, words), {})
+    sizes = (context.axes.shape[1], len(context.machine))
+    found = shapes(len(words), 8, *sizes).items()
+    numbers = {n: rng.normal(0, 0.3, s).astype(np.float32) for n, s in found}
+    return SequenceModel(Network(numbers, words, sizes), {})
 
 
 def test_proposals_are_different_lists_and_those_of_a_saved_model(kernel, tmp_path):
