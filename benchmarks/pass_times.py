@@ -26,7 +26,6 @@ from suites.drawn import drawn
 from suites.row import Row
 
 import loopwright as lw
-from loopwright.codegen.passes.pipeline import DEFAULT
 from loopwright.codegen.target import resolve
 from loopwright.explore.significance import SIGNIFICANT, ratio, slower
 from loopwright.measure.pass_device import PassDevice
@@ -64,7 +63,7 @@ def measured(workload: lw.Workload, threads: int, search: float, model: Path | N
     }
     if found.passes:
         with PassDevice(resolve("cpu", threads), seed=99) as device:
-            both = device.build_lists(workload, found.config, [DEFAULT, found.passes])
+            both = device.build_lists(workload, found.config, ["", found.passes])
             row["samples"] = device.compare_built(workload, both, ROUNDS).samples
     return row
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from loopwright.codegen.build import build_fixed, program, unoptimized
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.passes.pipeline import DEFAULT
 from loopwright.codegen.passes.process import library as find_llvm
 from loopwright.codegen.passes.table import Elements, text
 from loopwright.codegen.target import resolve
@@ -159,7 +158,7 @@ class _Search:
         self.costs: dict[Any, float] = {}
         self.lists: dict[Elements, float] = {}
         self.of_code: dict[Any, tuple[Elements, Built]] = {}
-        (self.base,) = device.build_lists(workload, config, [DEFAULT])
+        (self.base,) = device.build_lists(workload, config, [""])  # what `lw.build` makes
         if self.base.failure is None:
             (timed,) = device.time_built(workload, [self.base])
             if timed.failure is None:
