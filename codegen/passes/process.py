@@ -220,9 +220,11 @@ class _Child:
         return f"{how}: {self._last_words() or 'it said nothing'}"
 
     def _last_words(self) -> str:
-        """The line that tells most of what it printed."""
+        """The lines that tell most of what it printed."""
         self._said.seek(0)
         lines = self._said.read(_MOST).decode(errors="replace").strip().splitlines()
+        if lines and lines[0].startswith("Traceback"):
+            return lines[-1]
         return next((line for line in lines if "LLVM ERROR" in line), " ".join(lines[:3]))
 
     def close(self) -> None:

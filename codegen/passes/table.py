@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loopwright.codegen.passes.pipeline import DEFAULT
+from loopwright.codegen.passes.pipeline import DEFAULT, Pipeline
 
 Elements = tuple[str, ...]
 
@@ -72,3 +72,16 @@ def text(elements: Sequence[str]) -> str:
     switches = [e for e in elements if e.startswith("-")]
     passes = ",".join(e for e in elements if not e.startswith("-")) or DEFAULT
     return " ".join((passes, *switches))
+
+
+def elements_of(text: str) -> Elements:
+    """The elements of a list that `passes=` takes."""
+    pipeline = Pipeline.of(text)
+    found, depth = [""], 0
+    for sign in pipeline.passes:
+        depth += (sign in "(<") - (sign in ")>")
+        if sign == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += sign
+    return (*found, *pipeline.switches)

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.build import build_fixed, program, unoptimized
+from loopwright.codegen.build import build_fixed, by_passes, program, unoptimized
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.passes.pipeline import DEFAULT
 from loopwright.codegen.passes.process import library as find_llvm
-from loopwright.codegen.passes.table import Elements, text
+from loopwright.codegen.passes.table import Elements, elements_of, text
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.tensor import Tensor
@@ -24,7 +25,7 @@ from loopwright.explore.budget import TuningError
 from loopwright.explore.passes.good import GOOD
 from loopwright.explore.passes.lists import drawn, minimized, varied
 from loopwright.explore.passes.model import proposed
-from loopwright.explore.significance import SIGNIFICANT, Ratio, ratio, slower
+from loopwright.explore.significance import FEWEST, SIGNIFICANT, Ratio, ratio, slower
 from loopwright.measure.builder import Built
 from loopwright.measure.device import Failure
 from loopwright.measure.pass_device import PassDevice
@@ -36,6 +37,8 @@ BATCH = 16
 """Lists that are built and timed before the next ones are drawn."""
 FINALISTS, ROUNDS = 6, 20
 """Lists that are compared with -O3 at the end, and samples of each; the best has as many again."""
+ONCE = 0.01
+"""Seconds that a sample takes beside its call, about."""
 _SWITCHES = 2
 """Switches of a list at most, drawn."""
 _OF_SEARCH = 0.75
@@ -98,6 +101,7 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     minutes: float = 2.0,
     seed: int = 0,
     numerics: str | None = None,
+    begin: Sequence[str] = (),
     model: SequenceModel | str | os.PathLike[str] | None = None,
     progress: Callable[[str], Any] | None = None,
 ) -> PassesTuned:
@@ -113,7 +117,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     workload, config, target, threads, numerics: the program, as for `codegen.build.build`.
     minutes: time to take, about.
     seed: of the lists that are drawn.
-    model: what proposes lists to try first, or its file; see `explore.passes.model`.
+    begin: lists to try first, such as those that served other kernels.
+    model: what proposes lists to try next, or its file; see `explore.passes.model`.
     progress: is called with a line after each batch.
 
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
@@ -123,19 +128,21 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     find_llvm()
     machine = resolve(target, threads)
     made = program(fixed(any_workload(workload)), config, machine, numerics)
+    by_passes(made, DEFAULT)  # an error for what takes no list
+    waiting = list(map(elements_of, begin))
+    if model is not None:
+        known = model if isinstance(model, SequenceModel) else SequenceModel.load(model)
+        waiting += proposed(known, unoptimized(made)[0], BATCH)
+    waiting += GOOD
+    end = time.monotonic() + 60 * minutes
     with PassDevice(machine, seed=seed) as device:
         search = _Search(device, made.workload, made.config, np.random.default_rng(seed))
-        end = time.monotonic() + 60 * minutes
-        waiting = list(GOOD)
-        if model is not None:
-            known = model if isinstance(model, SequenceModel) else SequenceModel.load(model)
-            waiting = [*proposed(known, unoptimized(made)[0], BATCH), *waiting]
-        while time.monotonic() < end - (1 - _OF_SEARCH) * 60 * minutes:
+        while not search.tried or time.monotonic() < end - (1 - _OF_SEARCH) * 60 * minutes:
             batch, waiting = waiting[:BATCH], waiting[BATCH:]
             search.try_all([*batch, *search.propose(BATCH - len(batch))])
             if progress is not None:
                 progress(search.summary())
-        passes, speedup = search.decided()
+        passes, speedup = search.decided(end)
         return PassesTuned(
             made.workload,
             machine,
@@ -204,27 +211,31 @@ class _Search:
         default, best = self.costs[self.base.code], min(self.costs.values())
         return f"{len(self.tried)} lists, {len(self.costs)} codes, best {default / best:.3f} x -O3"
 
-    def decided(self) -> tuple[str, Ratio | None]:
-        """The list that is certainly faster than -O3, minimized, with the ratio; none else."""
+    def decided(self, end: float = math.inf) -> tuple[str, Ratio | None]:
+        """The list that is certainly faster than -O3, minimized, with the ratio; none else. Of
+        slow programs fewer samples are taken, to be done at about `end`."""
         default = self.costs[self.base.code]
         ranked = sorted(self.of_code, key=lambda code: self.costs[code])
         left = [self.of_code[c] for c in ranked[:FINALISTS] if self.costs[c] < default]
         if not left:
             return "", None
-        found = self._samples([one for _, one in left])
+        found = self._samples([one for _, one in left], (end - time.monotonic()) / 2)
         best = min(range(len(left)), key=lambda n: typical(found[n + 1]))
         elements, one = left[best]
         # The choice among several took the luckiest: what is claimed is measured anew.
-        by_default, by_list = self._samples([one])
+        by_default, by_list = self._samples([one], end - time.monotonic())
         speedup = ratio(by_default, by_list)
         certain = slower(by_default, by_list) < SIGNIFICANT and speedup.low > 1
         if not certain or self.device.verify_built(self.workload, one) is not None:
             return "", None
         return text(self._minimized(elements, one)), speedup
 
-    def _samples(self, built: Sequence[Built]) -> Sequence[tuple[float, ...]]:
-        """Samples of -O3, then of others, side by side."""
-        return self.device.compare_built(self.workload, [self.base, *built], ROUNDS).samples
+    def _samples(self, built: Sequence[Built], left: float) -> Sequence[tuple[float, ...]]:
+        """Samples of -O3, then of others, side by side, in the seconds that are left."""
+        every = [self.base, *built]
+        once = len(every) * (self.costs[self.base.code] + ONCE)
+        rounds = ROUNDS if left > ROUNDS * once else max(FEWEST, int(left / once))
+        return self.device.compare_built(self.workload, every, rounds).samples
 
     def _minimized(self, elements: Elements, built: Built) -> Elements:
         """The list without what does not change the code."""

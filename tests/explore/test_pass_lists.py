@@ -7,7 +7,7 @@ import loopwright as lw
 from loopwright.codegen.build import program, unoptimized
 from loopwright.codegen.passes.pipeline import Pipeline
 from loopwright.codegen.passes.process import PassError, PassProcess
-from loopwright.codegen.passes.table import PASSES, PIPELINES, SWITCHES, text
+from loopwright.codegen.passes.table import PASSES, PIPELINES, SWITCHES, elements_of, text
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.sequence.decoders import Greedy
 from loopwright.costmodel.sequence.grammar import Grammar
@@ -85,6 +85,14 @@ def test_what_changes_nothing_is_dropped_from_a_list():
 def test_text_has_passes_then_switches_and_minus_o3_where_there_are_no_passes():
     assert text(["-a", "function(gvn)", "-b=1", "inline"]) == "function(gvn),inline -a -b=1"
     assert text(["-a"]) == "default<O3> -a"
+
+
+def test_the_elements_of_a_text_make_the_same_text():
+    rng = np.random.default_rng(0)
+    for made in (drawn(rng, 2) for _ in range(100)):
+        assert text(elements_of(text(made))) == text(made)
+    found = elements_of("function(gvn,loop(indvars)),simplifycfg<a;b> -x=1")
+    assert found == ("function(gvn,loop(indvars))", "simplifycfg<a;b>", "-x=1")
 
 
 def test_the_context_of_a_kernel_has_a_row_for_each_of_its_functions(kernel):

@@ -1,6 +1,7 @@
 """`tune_passes`: -O3 unless a list is certainly faster, and failures that stay failures."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.codegen.passes import process
-from loopwright.dsl.errors import BuildError
+from loopwright.dsl.errors import BuildError, TargetError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.passes import tune
 from loopwright.explore.passes.tune import _Search
+from loopwright.explore.significance import FEWEST
 from loopwright.measure.builder import Built
 from loopwright.measure.device import Comparison, Failure
 from loopwright.measure.runner import Sampled
@@ -119,6 +121,27 @@ def test_the_command_builds_by_a_list(tmp_path):
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
     assert lw.load(path).passes == "default<O2> -disable-lsr"
+
+
+def test_what_takes_no_list_is_an_error_before_anything_is_measured():
+    x = lw.tensor("x", (4, 4))
+    with pytest.raises(TargetError, match="target c"):
+        lw.tune_passes(lw.ops.relu(x), target="c")
+    with pytest.raises(BuildError, match="give one list"):
+        lw.tune_passes(lw.ops.relu(x), begin=["a b"])
+
+
+def test_slow_programs_are_compared_in_fewer_rounds():
+    device = FakeDevice({"a": 0.5})
+    found = search(device)
+    found.try_all([("a",)])
+    asked = []
+    device.compare_built = lambda w, b, rounds: (
+        asked.append(rounds),
+        FakeDevice.compare_built(device, w, b, rounds),
+    )[1]
+    assert found.decided(time.monotonic() + 30)[0] == "a"
+    assert [FEWEST <= n < 20 for n in asked] == [True, True]
 
 
 def test_time_must_be_positive_and_the_package_there(monkeypatch):
