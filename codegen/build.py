@@ -337,6 +337,13 @@ def _passed(made: Program, draft: bool) -> list[bytes]:
     return [process.run(text, one, made.target, "object").given for text, one in pairs]
 
 
+def _optimized(made: Program) -> str:
+    """LLVM IR of a program behind its passes."""
+    process, pipeline = shared_process(), Pipeline.of(made.passes)
+    shown = (process.run(text, pipeline, made.target, "llvm") for text in unoptimized(made))
+    return "\n".join(one.given.decode() for one in shown)
+
+
 def signature(made: Program, name: str) -> Signature:
     """Signature of the library of a program."""
     tree, workload = made.tree, made.workload
@@ -400,19 +407,10 @@ def _sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
         return texts | {"c": lambda: _c_source(made), "asm": assembly}
 
     if made.passes:
-
-        def assembly_passed() -> str:
-            return "\n".join(map(disassembly, compiled.objects))
-
-        def llvm() -> str:
-            pipeline = Pipeline.of(made.passes)
-            shown = (
-                shared_process().run(text, pipeline, made.target, "llvm")
-                for text in unoptimized(made)
-            )
-            return "\n".join(one.given.decode() for one in shown)
-
-        return texts | {"llvm": llvm, "asm": assembly_passed}
+        return texts | {
+            "llvm": lambda: _optimized(made),
+            "asm": lambda: "\n".join(map(disassembly, compiled.objects)),
+        }
 
     def inspected(kind: str) -> str:
         return "\n".join(_modules(made, False, lambda m: str(m.inspect_source(kind))))
