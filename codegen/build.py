@@ -17,9 +17,11 @@ from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.gpu.source import gpu_program
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.linker import disassembly
+from loopwright.codegen.library.linker import architecture, disassembly
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.open.build import build_open
+from loopwright.codegen.passes.pipeline import Pipeline
+from loopwright.codegen.passes.process import shared_process
 from loopwright.codegen.target import cpu_features, resolve
 from loopwright.codegen.tir.emit import emit_tree
 from loopwright.codegen.tir.pipeline import compiled, object_file
@@ -55,7 +57,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Program:
-    """A workload lowered by one config: what is compiled."""
+    """A workload lowered by one config: what is compiled, by LLVM's own passes or by others."""
 
     workload: Workload
     target: Target
@@ -63,6 +65,7 @@ class Program:
     tree: Tree
     numerics: Numerics = Numerics.STANDARD
     error_growth: float = 1.0
+    passes: str = ""
 
 
 def space_of(
@@ -149,6 +152,7 @@ def build(
     name: str = "kernel",
     numerics: str | Numerics | None = None,
     codegen: str | None = None,
+    passes: str | None = None,
 ) -> Library:
     """Compile a workload.
 
@@ -169,6 +173,9 @@ def build(
         `dsl.numerics`; "standard" if None, but for a config, whose own program it is.
     codegen: "llvm", or "builtin" for machine code without LLVM, in milliseconds, where that covers
         the program: `library.codegen` says what made it, and why. If None, what the target says.
+    passes: what LLVM does with the program in place of its -O3, in the words of `opt -passes=…`,
+        and switches of its back end: "default<O3>,function(gvn) -disable-lsr". Needs the extra
+        llvm. `lw.tune_passes` looks for a list.
 
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
@@ -176,7 +183,9 @@ def build(
     if codegen is not None:
         machine = by_codegen(machine, codegen)
     if not given.dims:
-        return build_fixed(given, config, machine, name, numerics)
+        return build_fixed(given, config, machine, name, numerics, passes)
+    if passes is not None:
+        raise TargetError("passes= is for fixed sizes: build workload.at(…), or leave it out")
     if config is not None:
         sizes = ", ".join(f"{d.name}=…" for d in given.dims)
         raise ConfigError(f"a config is of fixed sizes: give none, or build workload.at({sizes})")
@@ -193,9 +202,12 @@ def build_fixed(
     target: Target,
     name: str = "kernel",
     numerics: str | Numerics | None = None,
+    passes: str | None = None,
 ) -> Library:
     """Compile a workload of fixed shapes, as `build` does."""
     made = program(fixed(workload), config, target, numerics)
+    if passes is not None:
+        made = by_passes(made, passes)
     compiled = compile_by(made)
     if made.target.gpu is not None:
         return _gpu_library(made, compiled, name)
@@ -231,7 +243,7 @@ def _described(made: Program) -> dict[str, Any]:
         "workload_key": made.workload.key,
         "config": made.config.to_json(),
         "numerics": str(made.numerics),
-    }
+    } | ({"passes": made.passes} if made.passes else {})
 
 
 @dataclass(frozen=True)
@@ -280,6 +292,8 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
             if code is not None:
                 return Compiled((code,), kind)
             maker = "TVM"
+        if made.passes:
+            return Compiled(tuple(_passed(made, draft)), "llvm", reason)
         return Compiled(tuple(_modules(made, draft, object_file)), "llvm", reason)
     except LoopwrightError:
         raise
@@ -296,6 +310,38 @@ def by_codegen(target: Target, codegen: str) -> Target:
             f'codegen="builtin" is for processors, not for target {target.kind}: leave one out'
         )
     return target if target.kind not in ("llvm", "builtin") else replace(target, kind=codegen)
+
+
+def by_passes(made: Program, passes: str) -> Program:
+    """A program that LLVM optimizes by a pass list. Raises `TargetError`, `BuildError`."""
+    target = made.target
+    if target.kind != "llvm" or architecture(target.triple) != "x86_64":
+        raise TargetError(
+            f"passes= is for what LLVM compiles for x86-64, not for target {target}: leave one out"
+        )
+    return replace(made, passes=str(Pipeline.of(passes)))
+
+
+def unoptimized(made: Program) -> list[str]:
+    """LLVM IR of the functions of a program, the kernel first, before any pass."""
+    return _modules(made, False, lambda m: str(m.inspect_source("ll")), optimized=False)
+
+
+def _passed(made: Program, draft: bool) -> list[bytes]:
+    """Object files of a program by its passes, in a draft of its kernel alone by these."""
+    process, pipeline = shared_process(), Pipeline.of(made.passes)
+    texts = unoptimized(made)
+    quick = Pipeline("default<O0>", pipeline.switches) if draft else pipeline
+    lists = [pipeline, *(quick for _ in texts[1:])]
+    pairs = zip(texts, lists, strict=True)
+    return [process.run(text, one, made.target, "object").given for text, one in pairs]
+
+
+def _optimized(made: Program) -> str:
+    """LLVM IR of a program behind its passes."""
+    process, pipeline = shared_process(), Pipeline.of(made.passes)
+    shown = (process.run(text, pipeline, made.target, "llvm") for text in unoptimized(made))
+    return "\n".join(one.given.decode() for one in shown)
 
 
 def signature(made: Program, name: str) -> Signature:
@@ -325,11 +371,14 @@ def _functions(made: Program) -> dict[str, Any]:
     return emit_tree(made.tree, made.target)
 
 
-def _modules(made: Program, draft: bool, finish: Callable[[Any], _T]) -> list[_T]:
+def _modules(
+    made: Program, draft: bool, finish: Callable[[Any], _T], optimized: bool = True
+) -> list[_T]:
     """Apply `finish` to the module of each function, both at once: LLVM frees the GIL."""
 
     def module(name: str, function: Any) -> _T:
-        return finish(compiled({name: function}, made.target, name == "main" or not draft))
+        full = optimized and (name == "main" or not draft)
+        return finish(compiled({name: function}, made.target, full))
 
     functions = _functions(made)
     with ThreadPoolExecutor(len(functions)) as threads:
@@ -356,6 +405,12 @@ def _sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
             return compile_source(_c_source(made) + glue(made.tree), made.target, True).decode()
 
         return texts | {"c": lambda: _c_source(made), "asm": assembly}
+
+    if made.passes:
+        return texts | {
+            "llvm": lambda: _optimized(made),
+            "asm": lambda: "\n".join(map(disassembly, compiled.objects)),
+        }
 
     def inspected(kind: str) -> str:
         return "\n".join(_modules(made, False, lambda m: str(m.inspect_source(kind))))

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from loopwright.codegen.load import load
     from loopwright.costmodel.source.model import SourceModel
     from loopwright.explore.budget import Interrupted
+    from loopwright.explore.passes.tune import tune_passes
     from loopwright.explore.scheduling.environment import ScheduleEnv
     from loopwright.explore.tune import tune
     from loopwright.graph.build import build_model
@@ -103,6 +104,7 @@ _LATER = {
     "space": ("loopwright.codegen.build", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
     "tune_model": ("loopwright.graph.tuning.tune", "tune_model"),
+    "tune_passes": ("loopwright.explore.passes.tune", "tune_passes"),
 }
 
 
@@ -187,6 +189,7 @@ __all__ = [
     "trunc_div",
     "tune",
     "tune_model",
+    "tune_passes",
     "unpack",
     "where",
     "workload",

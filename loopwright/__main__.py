@@ -12,6 +12,7 @@ from loopwright.cli.devices import devices
 from loopwright.cli.explain import explain
 from loopwright.cli.inspect import inspect
 from loopwright.cli.model import model
+from loopwright.cli.passes import passes
 from loopwright.cli.profile import profile
 from loopwright.cli.records import records
 from loopwright.cli.replay import replay
@@ -23,7 +24,7 @@ from loopwright.version import __version__
 
 COMMANDS = (
     tune, tune_model, explain, inspect, replay, bench, tasks, build, run, profile, records, model,
-    devices,
+    devices, passes,
 )  # fmt: skip
 
 

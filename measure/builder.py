@@ -20,11 +20,13 @@ from loopwright.schedule.target import Target
 
 @dataclass(frozen=True)
 class Task:
-    """A workload on a target, and whether its code must bring all that it calls (see `link`)."""
+    """A workload on a target, whether its code must bring all that it calls (see `link`), and the
+    passes in place of LLVM's own, if any."""
 
     workload: Workload
     target: Target
     complete: bool = False
+    passes: str = ""
 
     @functools.cached_property
     def text(self) -> str:
@@ -98,6 +100,10 @@ class Builder:
         """Build every config; nothing goes on any more when this returns."""
         return [Built.of(reply) for reply in self._pool.map([self._job(task, c) for c in configs])]
 
+    def build_each(self, tasks: Sequence[Task], config: Config) -> list[Built]:
+        """Build one config for every task."""
+        return [Built.of(reply) for reply in self._pool.map([self._job(t, config) for t in tasks])]
+
     def oracle(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Reply:
         """The outputs that the oracle computes for the inputs of a seed, as blobs; `scaled` as for
         `runner.Data`."""
@@ -126,5 +132,6 @@ class Builder:
             "target": task.target_text,
             "config": config.to_json(),
             "complete": task.complete,
+            "passes": task.passes,
         }
         return Job(Message(asked), self._timeout)

@@ -1,6 +1,7 @@
 """How the tests run: Hypothesis's profiles, and what is skipped where something is missing."""
 
 import glob
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -43,6 +44,10 @@ def _modules(*names: str) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in names)
 
 
+def _distribution(name: str) -> bool:
+    return any(importlib.metadata.distributions(name=name))
+
+
 def _programs(*names: str) -> bool:
     return all(shutil.which(name) is not None for name in names)
 
@@ -60,6 +65,7 @@ _PRESENT: dict[str, Callable[[], bool]] = {
     "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "sshd": lambda: _programs("ssh", "ssh-keygen") and os.path.exists("/usr/sbin/sshd"),
     "postgresql": lambda: _modules("psycopg") and _postgresql(),
+    "llvm": lambda: _distribution("karellen-llvm-core"),
     "torch": lambda: _modules("torch"),
     "onnx": lambda: _modules("onnx", "onnxruntime"),
 }

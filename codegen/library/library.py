@@ -283,6 +283,11 @@ class Library:
             return made
         return f"{made}, since the built-in code generator does not cover {reason}"
 
+    @property
+    def passes(self) -> str:
+        """What LLVM did with the program, where `passes=` was given; else nothing."""
+        return str(self.origin.extra.get("passes", ""))
+
     def source(self, kind: str) -> str:
         """The text of the program as `kind`: what there is depends on the builder.
 
@@ -323,6 +328,7 @@ class Library:
             "outputs": "\n".join(map(str, self.signature.outputs)),
             "target": self.origin.target,
         } | ({"code": self.codegen} if "codegen" in self.origin.extra else {})
+        rows |= {"passes": self.passes} if self.passes else {}
         return html_table(f"{type(self).__name__} {self.signature.name}", rows)
 
     def __copy__(self) -> Library:
@@ -380,6 +386,8 @@ class Library:
         kept = f", {numerics} numerics" if numerics else ""
         if "codegen" in self.origin.extra:
             kept += f", code: {self.codegen}"
+        if self.passes:
+            kept += f", passes: {self.passes}"
         loose = [name for name in self.signature.constants if name in self._names]
         constants = f", constants to bind: {', '.join(loose)}" if loose else ""
         return f"<{type(self).__name__} {self.signature}{kept}{bound}{constants}>"

@@ -11,7 +11,7 @@ import numpy as np
 
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.sequence.description import Context, Floats
-from loopwright.costmodel.sequence.grammar import Decision, Grammar, Prefix
+from loopwright.costmodel.sequence.grammar import Decision, Decisions, Prefix
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -35,7 +35,7 @@ class Group:
 
     @staticmethod
     def of(
-        grammar: Grammar, sequences: Sequence[Prefix], costs: Floats, tau: float = TAU
+        grammar: Decisions, sequences: Sequence[Prefix], costs: Floats, tau: float = TAU
     ) -> Group:
         """A group by its costs, of any unit: weights are exp(-(c / c_best - 1) / τ).
 
@@ -50,12 +50,12 @@ class Group:
         return weighted(grammar, sequences, np.exp(-(costs / costs.min() - 1) / tau))
 
 
-def scored(grammar: Grammar, sequences: Sequence[Prefix], scores: Floats) -> Group:
+def scored(grammar: Decisions, sequences: Sequence[Prefix], scores: Floats) -> Group:
     """A group by scores of a cost model that ranks: weights are exp((s - s_best) / T)."""
     return weighted(grammar, sequences, np.exp((scores - scores.max()) / TEMPERATURE))
 
 
-def weighted(grammar: Grammar, sequences: Sequence[Prefix], weights: Floats) -> Group:
+def weighted(grammar: Decisions, sequences: Sequence[Prefix], weights: Floats) -> Group:
     """A group by weights, of which the largest is 1."""
     kept = np.flatnonzero(weights > _LEAST)
     found = [grammar.decisions(sequences[place]) for place in kept.tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,19 @@ class Decision:
 
     allowed: tuple[int, ...]
     described: Described
+
+
+class Decisions(Protocol):
+    """Sequences of decisions about something, of which a model reads the context."""
+
+    @property
+    def context(self) -> Context: ...
+
+    def decision(self, prefix: Prefix) -> Decision | None:
+        """What may follow a prefix; None where the sequence is whole."""
+
+    def decisions(self, sequence: Prefix) -> tuple[Decision, ...]:
+        """The decisions that a whole sequence answers."""
 
 
 class Grammar:

@@ -1,4 +1,4 @@
-"""`SequenceModel`: the probability of each config of a space to be a good one."""
+"""`SequenceModel`: the probability of each sequence of decisions to be a good one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from loopwright.costmodel.models.file import (
     write_model,
 )
 from loopwright.costmodel.sequence.decoders import Decoder, Sample
-from loopwright.costmodel.sequence.description import Floats
-from loopwright.costmodel.sequence.grammar import Decision, Grammar, Prefix
+from loopwright.costmodel.sequence.description import AXIS, MACHINE, Floats
+from loopwright.costmodel.sequence.grammar import Decision, Decisions, Prefix
 from loopwright.costmodel.sequence.network import Embedded, Network
 
 VERSION = 1
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class SequenceModel:
-    """Proposes configs, decision by decision, for any space.
+    """Proposes configs, decision by decision, for any space; or pass lists, for any kernel.
 
     Attributes
     ----------
@@ -39,16 +39,22 @@ class SequenceModel:
         self.network, self.about = network, about
 
     def samples(
-        self, grammar: Grammar, decoder: Decoder, rng: np.random.Generator
+        self, grammar: Decisions, decoder: Decoder, rng: np.random.Generator
     ) -> Iterator[Sample]:
-        """Configs of a grammar's space as sequences, in the decoder's order."""
+        """Whole sequences of a grammar, in the decoder's order."""
         return decoder.samples(self.root(grammar), rng)
 
-    def root(self, grammar: Grammar) -> Prediction:
-        """The empty prefix."""
+    def root(self, grammar: Decisions) -> Prediction:
+        """The empty prefix. Raises `ModelError` for decisions of another kind than it learned."""
+        wanted = self.network.sizes[0]
+        if (found := grammar.context.axes.shape[1]) != wanted:
+            raise ModelError(
+                f"the {self.describe()} reads {wanted} numbers of a part, and was given {found}: "
+                "one of configs proposes no pass lists, nor the other way round"
+            )
         return Prediction(_Run(self.network, grammar), (), self.network.start(grammar.context))
 
-    def log_probability(self, grammar: Grammar, sequence: Prefix) -> float:
+    def log_probability(self, grammar: Decisions, sequence: Prefix) -> float:
         """Logarithm of the probability of a whole sequence."""
         node, total = self.root(grammar), 0.0
         for choice in sequence:
@@ -71,6 +77,7 @@ class SequenceModel:
         parameters = {n: numbers_to_text(p) for n, p in self.network.parameters.items()}
         words = list(self.network.words)
         content = {"version": VERSION, "words": words, "parameters": parameters}
+        content["context"] = list(self.network.sizes)
         write_model(path, SEQUENCE, content | {"about": self.about})
 
     @staticmethod
@@ -85,7 +92,9 @@ class SequenceModel:
         try:
             parameters = {n: numbers_of_text(p) for n, p in content["parameters"].items()}
             words = {word: 1 + number for number, word in enumerate(content["words"])}
-            return SequenceModel(Network(parameters, words), dict(content["about"]))
+            axis, machine = content.get("context", (AXIS, MACHINE))
+            network = Network(parameters, words, (axis, machine))
+            return SequenceModel(network, dict(content["about"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"{Path(path)} holds no sequence model ({error!r})") from error
 
@@ -93,7 +102,7 @@ class SequenceModel:
 class _Run:
     """One network on one grammar: each decision is embedded once."""
 
-    def __init__(self, network: Network, grammar: Grammar) -> None:
+    def __init__(self, network: Network, grammar: Decisions) -> None:
         self.network, self.grammar = network, grammar
         self._known: dict[Decision, Embedded] = {}
 

@@ -27,16 +27,19 @@ SCALE = 0.25
 """Factor of numbers on their way in: they are logarithms up to about 20."""
 
 
-def shapes(words: int, width: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters, for so many known words; word 0 is any unknown one."""
+def shapes(
+    words: int, width: int, axis: int = AXIS, machine: int = MACHINE
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters, for so many known words, and numbers of an axis and a machine;
+    word 0 is any unknown one."""
     return {
         "words": (1 + words, width),
         "numbers": (NUMBERS, width),
         "choice": (width,),
-        "axes": (AXIS, width),
+        "axes": (axis, width),
         "axis": (width,),
         "pooled": (width, width),
-        "machine": (MACHINE, width),
+        "machine": (machine, width),
         "start": (width,),
         "taken": (width, 3 * width),
         "kept": (width, 3 * width),
@@ -57,14 +60,16 @@ class Embedded:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Parameters by name, with the number of each word."""
+    """Parameters by name, with the number of each word, and how many numbers describe an axis and
+    a machine of the context."""
 
     parameters: Mapping[str, Floats]
     words: Mapping[str, int]
+    sizes: tuple[int, int] = (AXIS, MACHINE)
 
     def __post_init__(self) -> None:
         width = len(self.parameters["score"])
-        for name, shape in shapes(len(self.words), width).items():
+        for name, shape in shapes(len(self.words), width, *self.sizes).items():
             if self.parameters[name].shape != shape:
                 found = self.parameters[name].shape
                 raise ModelError(f"parameters {name!r} have the shape {found}, not {shape}")

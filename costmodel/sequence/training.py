@@ -50,9 +50,10 @@ def train(
         more = sorted(set(words) - set(old.words))
         words = {**old.words, **{w: 1 + len(old.words) + n for n, w in enumerate(more)}}
         first["words"] = np.concatenate([first["words"], _initial((len(more), width), rng)])
+    sizes = (groups[0].context.axes.shape[1], len(groups[0].context.machine))
     parameters = {
         name: torch.tensor(first.get(name, _initial(shape, rng))).requires_grad_()
-        for name, shape in shapes(len(words), width).items()
+        for name, shape in shapes(len(words), width, *sizes).items()
     }
     optimizer = torch.optim.AdamW(parameters.values(), _RATE, weight_decay=_DECAY)
     known, losses = Vocabulary(words), []
@@ -76,7 +77,7 @@ def train(
     }
     if base:
         about["base"] = base.about
-    return SequenceModel(Network(learned, words), about)
+    return SequenceModel(Network(learned, words, sizes), about)
 
 
 def _initial(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:

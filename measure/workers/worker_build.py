@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 
-from loopwright.codegen.build import compile_by, program, signature
+from loopwright.codegen.build import by_passes, compile_by, program, signature
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes
@@ -26,9 +26,9 @@ def operations() -> dict[str, Operation]:
 
 
 def _build(message: Message) -> Message:
-    """From "workload", "target" and "config" to "signature", "error_growth", "codegen", bytes of
-    "workspace", and one blob: a shared object, an object file of built-in code, or a GPU's code
-    with what is known of it in "resources".
+    """From "workload", "target", "config" and "passes" to "signature", "error_growth", "codegen",
+    bytes of "workspace", and one blob: a shared object, an object file of built-in code, or a GPU's
+    code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.
@@ -40,6 +40,8 @@ def _build(message: Message) -> Message:
     except ConfigError as error:
         raise CandidateError("illegal", str(error)) from error
     try:
+        if asked["passes"]:
+            made = by_passes(made, asked["passes"])
         compiled = compile_by(made, draft=True)
         code = compiled.objects
         answer = {

@@ -1,0 +1,65 @@
+"""Random pass lists, variations of good ones, and what of a list matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from loopwright.codegen.passes.table import PASSES, PIPELINES, SWITCHES, Elements
+
+MOST = 24
+"""Passes of a random list at most."""
+_WHOLE = 0.7
+"""Share of random lists that have one of LLVM's own inside."""
+_CHANGES = 3
+"""Elements that a variation changes at most."""
+
+
+def drawn(rng: np.random.Generator, switches: int = 0) -> Elements:
+    """A random list of single passes, mostly with one of LLVM's own in it, and of up to so many
+    switches."""
+    count = int(rng.integers(1, MOST + 1))
+    passes = [PASSES[n] for n in rng.integers(len(PASSES), size=count)]
+    if rng.random() < _WHOLE:
+        passes.insert(int(rng.integers(count + 1)), _one(PIPELINES, rng))
+    return legal((*passes, *(_one(SWITCHES, rng) for _ in range(rng.integers(switches + 1)))))
+
+
+def varied(elements: Elements, rng: np.random.Generator, switches: int = 0) -> Elements:
+    """A list that differs in a few elements: some are left out, put in, or of another kind."""
+    left = list(elements)
+    for _ in range(int(rng.integers(1, _CHANGES + 1))):
+        kind = rng.integers(3)
+        if kind < 2 and left:
+            del left[int(rng.integers(len(left)))]
+        if kind > 0:
+            among = SWITCHES if switches and rng.random() < 0.5 else PASSES
+            left.insert(int(rng.integers(len(left) + 1)), _one(among, rng))
+    return legal(tuple(left)) or (_one(PASSES, rng),)
+
+
+def minimized(elements: Elements, same: Callable[[Elements], bool]) -> Elements:
+    """The list without elements that change nothing: those whose absence is the `same`, from the
+    last to the first, until none is left to drop (Cummins et al. 2023, section III.B)."""
+    before: Elements = ()
+    while before != elements:
+        before = elements
+        for place in reversed(range(len(before))):
+            fewer = (*elements[:place], *elements[place + 1 :])
+            if fewer and same(fewer):
+                elements = fewer
+    return elements
+
+
+def _one(among: Elements, rng: np.random.Generator) -> str:
+    return among[int(rng.integers(len(among)))]
+
+
+def legal(elements: Elements) -> Elements:
+    """Elements without a second switch of one name, which LLVM refuses."""
+    kept: dict[str, str] = {}
+    for number, element in enumerate(elements):
+        switch = element.startswith("-")
+        kept.setdefault(element.partition("=")[0] if switch else str(number), element)
+    return tuple(kept.values())
