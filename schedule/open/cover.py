@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -212,7 +212,9 @@ def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | N
     left = np.ones([len(line) - 1 for line in lines], bool)  # the cells between the lines
     for box in boxes:
         ends_of = zip(lines, box.dims, strict=True)
-        left[tuple(slice(x.index(d.low), x.index(d.high + d.multiple)) for x, d in ends_of)] = False
+        left[tuple(slice(x.index(d.low), x.index(d.high + d.multiple)) for x, d in ends_of)] = (
+            False
+        )
     if not left.any():
         return None
     cell = np.argwhere(left)[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -83,7 +82,9 @@ def at_sizes(tree: Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> Tree:
         if isinstance(x, Formula):
             many = math.prod(sizes[name].size for name in x.dims())
             if many > MOST_SIZES:
-                raise ConfigError(f"{x} has {many} combinations of sizes, {MOST_SIZES} are verified")
+                raise ConfigError(
+                    f"{x} has {many} combinations of sizes, {MOST_SIZES} are verified"
+                )
         return evaluated(x, sizes)
 
     made: Tree = _Visit(number)(tree)
@@ -158,10 +159,14 @@ class _Visit:
         return x if isinstance(value, int) else Binary("div", one, _value(value, x.type))
 
 
-@functools.cache
-def _fields(kind: type) -> tuple[str, ...]:
+def _fields(kind: Any) -> tuple[str, ...]:
     """The names of a dataclass's fields; none of another type."""
-    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+    if kind not in _KNOWN:
+        _KNOWN[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+    return _KNOWN[kind]
+
+
+_KNOWN: dict[Any, tuple[str, ...]] = {}
 
 
 def _value(number: Any, dtype: str) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,13 @@ from loopwright.dsl.size import Dim
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.fit import Array
-from loopwright.schedule.open.numbers import MOST_SIZES, at_sizes, structure, with_numbers, without_hints
+from loopwright.schedule.open.numbers import (
+    MOST_SIZES,
+    at_sizes,
+    structure,
+    with_numbers,
+    without_hints,
+)
 from loopwright.schedule.open.retarget import divides, retargeted
 from loopwright.schedule.open.unify import Structure, Unification, drawn
 from loopwright.schedule.program.nest import extent, in_place
@@ -73,7 +79,7 @@ class _Opening(Unification):
     def __init__(
         self, workload: Sized, target: Target, config: Config, made_for: Mapping[str, int]
     ) -> None:
-        self.workload, self.target, self.made_for = workload, target, made_for
+        self.workload, self.target, self.made_for = workload, target, dict(made_for)
         self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
         self.config = rolled(workload, target, config, self.sketch)
         self.open_sums = self._open_sums(workload.dims)
@@ -116,12 +122,12 @@ class _Opening(Unification):
         """The numbers of the nests whose sums have other lengths at other sizes. They are not cut
         into blocks, since no block divides all of these."""
         found = set()
-        for d, value in ((d, v) for d in dims for v in (d.low, d.low + d.multiple, d.high)):
-            if value > d.high:
-                continue  # an axis of one element is none, so the next size is tried too
-            there = self.workload.at(**{**self.made_for, d.name: value})
+        # An axis of one element is none, so the next size is tried too.
+        ends = [(d, v) for d in dims for v in (d.low, min(d.low + d.multiple, d.high), d.high)]
+        for d, value in ends:
+            other = self.workload.at(**{**self.made_for, d.name: value})
             with contextlib.suppress(ConfigError):
-                made = retargeted(self.sketch, there, self.target, self.config)
+                made = retargeted(self.sketch, other, self.target, self.config)
                 for k, (here, there) in enumerate(zip(self.sketch.nests, made.nests, strict=True)):
                     if [*map(extent, here.reduce)] != [*map(extent, there.reduce)]:
                         found.add(k)

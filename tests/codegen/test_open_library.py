@@ -200,7 +200,7 @@ def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
 
 def test_more_sizes_than_can_be_verified_are_refused_with_the_remedy():
     x = lw.tensor("X", (lw.dim("n", 1, 1 << 23),))
-    with pytest.raises(ConfigError, match="8388608 sizes .* narrower bounds or a multiple"):
+    with pytest.raises(ConfigError, match=r"8388608 sizes .* narrower bounds or a multiple"):
         lw.build(lw.workload(lw.ops.relu(x)))
 
 

@@ -125,5 +125,4 @@ def _lstm(call: Call) -> list[Value]:
         real = (kept.astype(np.int32) - zero.astype(np.int32).reshape(ways)) * steps.reshape(ways)
         weights.append(real.astype(np.float32).swapaxes(1, 2))
     inputs = (call.value(0), *weights, *call.inputs[3:8])
-    made: list[Value] = OPERATORS["LSTM"](replace(call, op="LSTM", inputs=inputs))
-    return made
+    return list(OPERATORS["LSTM"](replace(call, op="LSTM", inputs=inputs)))
