@@ -66,7 +66,7 @@ class RecordStore:
         self._first = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<RecordStore {self.path}>"
+        return f"<RecordStore {self.location}>"
 
     def add(self, records: Iterable[Record]) -> tuple[int, ...]:
         """Store records, all or none; their ids, in order. A record that is in the store already

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator as operators
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -113,16 +113,18 @@ def _matmul_to_float(call: Call) -> Value:
 
 
 @operator("com.microsoft:DynamicQuantizeLSTM")
-def _lstm(call: Call) -> list[Value]:
+def _lstm(call: Call) -> Value | Sequence[Value]:
     """An LSTM whose weights are quantized. onnxruntime rounds its data and states to 8 bits too,
     anew in every step; here they stay as they are, which is closer to what was trained."""
     weights = []
     for place, scale in ((1, 8), (2, 10)):
         kept, steps = call.known(place), call.known(scale)
         zero = call.known(scale + 1, np.zeros_like(steps, np.int32))
-        assert kept is not None and steps is not None and zero is not None
+        assert kept is not None
+        assert steps is not None
+        assert zero is not None
         ways = (steps.shape[0], 1, -1)  # one of each direction, or of each of its columns
         real = (kept.astype(np.int32) - zero.astype(np.int32).reshape(ways)) * steps.reshape(ways)
         weights.append(real.astype(np.float32).swapaxes(1, 2))
     inputs = (call.value(0), *weights, *call.inputs[3:8])
-    return list(OPERATORS["LSTM"](replace(call, op="LSTM", inputs=inputs)))
+    return OPERATORS["LSTM"](replace(call, op="LSTM", inputs=inputs))
