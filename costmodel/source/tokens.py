@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class Vocabulary:
     Attributes
     ----------
     language: "opencl", "c" or "cuda".
-    symbols: at most `SYMBOLS`, the unknown included, in order of their numbers from 1 on.
+    symbols: in order of their numbers from 1 on; of a corpus at most `SYMBOLS`, the unknown
+        included.
     """
 
     language: str
@@ -104,6 +106,12 @@ class Vocabulary:
             counts.update(symbols(source, language))
         frequent = sorted(counts, key=lambda s: (-counts[s], s))[: SYMBOLS - 1]
         return Vocabulary(language, tuple(sorted(frequent)))
+
+    @staticmethod
+    def whole(language: str) -> Vocabulary:
+        """All that a source is made of: the reserved words and the characters of ASCII. Rows that
+        count them compare, whatever sources they are of."""
+        return Vocabulary(language, tuple(sorted({*reserved(language), *string.printable})))
 
     def encode(self, source: str) -> Integers:
         """Numbers of the symbols of a source, of shape (symbols,); 0 is the unknown."""
