@@ -67,7 +67,7 @@ def collect(work: Sequence[Workload], target: Target, path: Path, size: int, end
             encoded = EncodedSpace(points, legal_points(points))
             chosen = encoded.configs(encoded.fresh(size, Seen(), rng))
             try:
-                found = device.measure(workload, chosen)
+                found = list(device.measure(workload, chosen))
             except DeviceError as error:
                 print(f"{workload.key}: {error}", file=sys.stderr)
                 continue

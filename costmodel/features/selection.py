@@ -7,10 +7,10 @@
     input 0 … input 8                    bytes of the arrays that a call reads
     output 0 … output 8                  bytes of the arrays that it writes
 
-An access is judged by how far it lies from that of the neighbour: the next thread of a GPU, or the
-next iteration of the innermost loop on a processor. At one element (or one vector) it is coalesced;
-it is `offset` if, besides, it does not begin at the array's first element. At a fixed distance of
-more it is strided. Else it is `other`: one element for all, or places that elements name.
+An access is judged by its distance from that of the neighbour: of the next thread of a GPU, or of
+the next iteration of the innermost loop on a processor. At one element, or one vector, it is
+`coalesced`, or `offset` where it does not begin at the array's first element. At another fixed
+distance it is `strided`. Else it is `other`: one element for all, or places that elements name.
 
 The paper counts ten iterations for a loop whose length it does not know. Here all are known.
 """
@@ -114,7 +114,7 @@ class _Count:
                 self._statement(stmt, runs)
 
     def _mean(self, loop: Loop) -> float:
-        """Mean of min(extent, bound) over the iterations of the loops that the bound depends on."""
+        """Mean of min(extent, bound) over the iterations of the loops that move the bound."""
         extent = float(loop.extent)
         if loop.bound is None:
             return extent
@@ -185,7 +185,11 @@ class _Count:
         if self.gpu:
             threads = [loop for loop in self.path if loop.kind == "thread"]
             neighbour = threads[-1] if threads else None
-            if inner is not None and inner.kind == "vectorized" and self._steps(place, inner) == {1}:
+            if (
+                inner is not None
+                and inner.kind == "vectorized"
+                and self._steps(place, inner) == {1}
+            ):
                 unit = float(inner.extent)
         if neighbour is None:
             return "other"
@@ -226,4 +230,3 @@ def _flat(buffer: Buffer, index: Sequence[Linear]) -> Linear:
     for extent, position in zip(buffer.shape, index, strict=True):
         place = place * extent + position
     return place
-

@@ -9,13 +9,11 @@ from loopwright.costmodel.features.representation import Numbers, Representation
 from loopwright.costmodel.features.selection import SELECTION_FEATURES, selection_features
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.source.tokens import Vocabulary
+from loopwright.costmodel.source.words import LANGUAGES
 from loopwright.dsl.errors import BuildError
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
-
-LANGUAGES = {"opencl": "opencl", "cuda": "cuda", "c": "c"}
-"""Languages of the programs that have a text, by the kind of the target."""
 
 
 class SourceText(Representation):
@@ -25,12 +23,19 @@ class SourceText(Representation):
     program that cannot be written has NaN in all columns.
     """
 
+    @classmethod
+    def of(cls, space: Space) -> SourceText:
+        """The representation of a space whose programs have a text; `ModelError` for another."""
+        if not space.sketches[0].has_loops:
+            raise ModelError('a table of known costs has no programs to read: give model="gbt"')
+        _vocabulary(space.target)
+        return cls()
+
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
         from loopwright.codegen.build import Program, program_text
 
-        vocabulary, chosen, target = _vocabulary(space.target), space.sketches[sketch], space.target
-        if not chosen.has_loops:
-            raise ModelError("a table of known costs has no programs to read: use model=\"gbt\"")
+        target, chosen = space.target, space.sketches[sketch]
+        vocabulary = _vocabulary(target)
         made = np.full((len(numbers), len(self.names(space))), np.nan, np.float32)
         if not len(numbers):
             return made
@@ -51,9 +56,9 @@ class SourceText(Representation):
 
 
 def _vocabulary(target: Target) -> Vocabulary:
-    if target.kind not in LANGUAGES:
+    if target.kind not in LANGUAGES:  # which are called as the targets are
         raise ModelError(
-            f'model="source" reads the text of programs, and those for target {target.kind} have '
-            'none: give target="c", "opencl" or "cuda", or another model'
+            f'model="source" reads the text of programs, and those for target {target.kind!r} '
+            'have none: give target="c", "opencl" or "cuda", or another model'
         )
-    return Vocabulary.whole(LANGUAGES[target.kind])
+    return Vocabulary.whole(target.kind)
