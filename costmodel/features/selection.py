@@ -72,7 +72,9 @@ def selection_features(tree: Tree, target: Target) -> Floats:
     tree = tree.row(0)
     count = _Count(gpu=target.gpu is not None)
     count.block(tree.body, 1.0)
-    found = {**count.found, "range": max(map(_parallel, tree.body), default=1.0)}
+    found = {**count.found, "range": 1.0}
+    for stmt in tree.body:
+        found["range"] = max(found["range"], _iterations(stmt, _PARALLEL))
     arrays = {"input": (*tree.inputs, *tree.constants), "output": tree.outputs}
     for way, buffers in arrays.items():
         for place, buffer in enumerate(buffers):
@@ -81,12 +83,17 @@ def selection_features(tree: Tree, target: Target) -> Floats:
     return np.array([found.get(name, 0.0) for name in SELECTION_FEATURES])
 
 
-def _parallel(stmt: Stmt) -> float:
-    """Iterations of a statement that may run at once; the most of those inside."""
+def group_size(tree: Tree) -> float:
+    """Threads of a block, the most of all kernels; 1 on a processor."""
+    return max((_iterations(stmt, ("thread",)) for stmt in tree.row(0).body), default=1.0)
+
+
+def _iterations(stmt: Stmt, kinds: Sequence[str]) -> float:
+    """Iterations of the loops of such kinds, the most of those inside of each other."""
     if not isinstance(stmt, Loop):
         return 1.0
-    own = float(stmt.extent) if stmt.kind in _PARALLEL else 1.0
-    return own * max(map(_parallel, stmt.body), default=1.0)
+    own = float(stmt.extent) if stmt.kind in kinds else 1.0
+    return own * max((_iterations(inner, kinds) for inner in stmt.body), default=1.0)
 
 
 @dataclass

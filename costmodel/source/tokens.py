@@ -74,6 +74,28 @@ def _symbols(source: str, kept: frozenset[str]) -> Iterator[str]:
         before = text[-1]
 
 
+_UNKNOWN_TRIPS = 10.0
+_BRACES = re.compile(r"\bfor\s*\([^;{}]*;(?P<until>[^;{}]*);[^;{}]*\)\s*\{|\{|\}")
+_TRIPS = re.compile(r"<\s*(\d+)\s*$")
+
+
+def _repeated(source: str) -> Iterator[tuple[float, str]]:
+    """Parts of a source, and how often each runs; a loop's head counts as around it."""
+    around, start = [1.0], 0
+    for brace in _BRACES.finditer(source):
+        yield around[-1], source[start : brace.end()]
+        start = brace.end()
+        if brace.group() == "}":
+            around = around[:-1] or [1.0]
+        else:
+            trips = 1.0
+            if brace["until"] is not None:
+                number = _TRIPS.search(brace["until"])
+                trips = float(number[1]) if number else _UNKNOWN_TRIPS
+            around.append(around[-1] * trips)
+    yield around[-1], source[start:]
+
+
 def _name(place: int, first: str) -> str:
     """The name at a place of a, b, …, z, aa, ab, …, or of capitals."""
     letters = ""
@@ -117,6 +139,14 @@ class Vocabulary:
         """Numbers of the symbols of a source, of shape (symbols,); 0 is the unknown."""
         numbers = {symbol: place for place, symbol in enumerate(self.symbols, 1)}
         return np.array([numbers.get(s, 0) for s in symbols(source, self.language)], np.int64)
+
+    def runs(self, source: str) -> Floats:
+        """How often each symbol is run, by the loops around it: (symbols + 1,), float32. Loops up
+        to a number run so often; others ten times, as in Hayashi et al. 2015."""
+        total = np.zeros(len(self.symbols) + 1)
+        for times, text in _repeated(source):
+            total += times * self.count([text])[0]
+        return total.astype(np.float32)
 
     def count(self, sources: Sequence[str]) -> Floats:
         """How often each symbol stands in each source: (sources, symbols + 1), float32."""

@@ -6,7 +6,11 @@ import numpy as np
 
 from loopwright.costmodel.features.batch_arithmetic import Array
 from loopwright.costmodel.features.representation import Numbers, Representation
-from loopwright.costmodel.features.selection import SELECTION_FEATURES, selection_features
+from loopwright.costmodel.features.selection import (
+    SELECTION_FEATURES,
+    group_size,
+    selection_features,
+)
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.source.tokens import Vocabulary
 from loopwright.costmodel.source.words import LANGUAGES
@@ -15,13 +19,20 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
 
+EXACT = (*SELECTION_FEATURES, "group")
+"""Columns that are known beside the text: the 28 numbers of `selection`, threads of a block."""
+
 
 class SourceText(Representation):
-    """Counts of the symbols of a program's text, and the 28 numbers of `selection` beside them.
+    """How often each symbol stands in a program's text, how often it is run, and what is `EXACT`.
 
-    Texts are those that are compiled, without what all programs have. Nothing is compiled. A
-    program that cannot be written has NaN in all columns.
+    Numbers are logarithms. Every column comes twice: as it is, and less what it is for the space's
+    default config. Texts are those that are compiled, without what all programs have. Nothing is
+    compiled. A program that cannot be written has NaN in all columns.
     """
+
+    def __init__(self) -> None:
+        self._default: tuple[Space, Array] | None = None
 
     @classmethod
     def of(cls, space: Space) -> SourceText:
@@ -32,11 +43,19 @@ class SourceText(Representation):
         return cls()
 
     def features(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        found = self._read(space, sketch, numbers)
+        if self._default is None or self._default[0] is not space:
+            default = np.array([space.sketches[0].default], np.int64)
+            self._default = space, self._read(space, 0, default)
+        return np.concatenate([found, found - self._default[1]], axis=1)
+
+    def _read(self, space: Space, sketch: int, numbers: Numbers) -> Array:
+        """Columns as they are."""
         from loopwright.codegen.build import Program, program_text
 
         target, chosen = space.target, space.sketches[sketch]
         vocabulary = _vocabulary(target)
-        made = np.full((len(numbers), len(self.names(space))), np.nan, np.float32)
+        made = np.full((len(numbers), len(self._names(space))), np.nan, np.float32)
         if not len(numbers):
             return made
         trees = lower(chosen, target, numbers)
@@ -46,13 +65,18 @@ class SourceText(Representation):
                 text = program_text(Program(space.workload, target, chosen.at(choices), tree))
             except BuildError:
                 continue
-            exact = np.log2(1 + selection_features(tree, target))
-            made[place] = np.concatenate([vocabulary.count([text])[0], exact])
+            exact = [*selection_features(tree, target), group_size(tree)]
+            counts = [*vocabulary.count([text])[0], *vocabulary.runs(text), *exact]
+            made[place] = np.log2(1.0 + np.array(counts))
         return made
 
     def names(self, space: Space) -> tuple[str, ...]:
-        symbols = _vocabulary(space.target).symbols
-        return ("unknown", *(f"symbol {s!r}" for s in symbols), *SELECTION_FEATURES)
+        own = self._names(space)
+        return (*own, *(f"{name} to default" for name in own))
+
+    def _names(self, space: Space) -> tuple[str, ...]:
+        known = ("unknown", *(f"symbol {s!r}" for s in _vocabulary(space.target).symbols))
+        return (*known, *(f"{name} run" for name in known), *EXACT)
 
 
 def _vocabulary(target: Target) -> Vocabulary:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.costmodel.features.selection import SELECTION_FEATURES
 from loopwright.costmodel.model import ModelError
+from loopwright.dsl.errors import BuildError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.reranking import RANKED, Reranking
-from loopwright.explore.strategies.source_text import SourceText
+from loopwright.explore.strategies.source_text import EXACT, SourceText
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.tabular import load_brute_forced
 
@@ -39,10 +39,25 @@ def test_a_row_counts_what_stands_in_the_text():
     points = product()
     (row,) = SourceText().features(points, 0, numbers(points, 1))
     named = dict(zip(SourceText().names(points), row))
-    assert named["symbol 'for'"] >= 3
+    assert 2 ** named["symbol 'for'"] - 1 >= 3
+    assert named["symbol '*' run"] > 5 + named["symbol '*'"]
     assert named["unknown"] == 0
     assert 2 ** named["output 0"] - 1 == pytest.approx(31 * 29 * 4)
-    assert set(SELECTION_FEATURES) <= set(named)
+    assert set(EXACT) <= set(named)
+
+
+def test_the_default_differs_in_nothing_from_itself():
+    points = product()
+    (row,) = SourceText().features(points, 0, np.array([points.sketches[0].default]))
+    assert not row[len(row) // 2 :].any()
+
+
+def test_a_program_that_cannot_be_written_has_no_numbers(monkeypatch):
+    def fails(_):
+        raise BuildError("no text")
+
+    monkeypatch.setattr("loopwright.codegen.build.program_text", fails)
+    assert np.isnan(SourceText().features(product(), 0, numbers(product(), 2))).all()
 
 
 def test_candidates_are_those_that_the_text_ranks_first(monkeypatch):
