@@ -18,7 +18,7 @@ The paper counts ten iterations for a loop whose length it does not know. Here a
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,7 +101,7 @@ class _Count:
     """A walk over a tree that counts what runs."""
 
     gpu: bool
-    found: Counter[str] = field(default_factory=Counter)
+    found: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     path: list[Loop] = field(default_factory=list)
     lets: dict[Var, Linear] = field(default_factory=dict)
 

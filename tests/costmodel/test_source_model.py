@@ -71,7 +71,8 @@ def test_a_vocabulary_has_at_most_128_symbols_and_the_rest_is_unknown():
 
 
 def test_symbols_run_as_often_as_the_loops_around_them():
-    text = "a + b; for (int i = 0; i < 4; ++i) { for (j = 0; j < n; j++) { c * d; } e - f; } g / h;"
+    inner = "for (j = 0; j < n; j++) { c * d; } e - f;"
+    text = f"a + b; for (int i = 0; i < 4; ++i) {{ {inner} }} g / h;"
     vocabulary = Vocabulary.whole("c")
     found = dict(zip(("?", *vocabulary.symbols), vocabulary.runs(text)))
     # The length of the inner loop is not known: ten.

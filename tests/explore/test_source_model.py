@@ -87,6 +87,7 @@ def test_equal_seeds_ask_for_equal_configs():
     assert asked() == asked()
 
 
+@pytest.mark.slow
 @pytest.mark.opencl
 def test_a_search_by_text_gives_a_library_that_is_right():
     A, B = lw.tensor("A", (24, 16)), lw.tensor("B", (16, 24))
