@@ -301,6 +301,20 @@ def compile_by(made: Program, draft: bool = False) -> Compiled:
         raise BuildError(f"{maker} could not compile {made.config}: {error}") from error
 
 
+def program_text(made: Program) -> str:
+    """Text of what runs at each call, without what all programs have; nothing is compiled.
+
+    Raises `TargetError` for a target that has none, `BuildError` where none can be written.
+    """
+    kind = made.target.kind
+    if kind not in ("c", "cuda", "opencl"):
+        raise TargetError(f"programs for target {kind} have no source: give c, cuda or opencl")
+    tree = replace(made.tree, inputs=(*made.tree.inputs, *made.tree.prepared), prepared=())
+    if kind == "c":
+        return kernels(tree, made.workload, made.target)["main"]
+    return gpu_program(tree, made.target).kernels
+
+
 def by_codegen(target: Target, codegen: str) -> Target:
     """A target whose code is made by "llvm" or "builtin". Raises `TargetError`."""
     if codegen not in ("llvm", "builtin"):

@@ -24,7 +24,14 @@ from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Mask, Points
 from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
-from loopwright.explore.tuner import MODELLED, PROPOSED, StrategyLike, Tuner, check_seed
+from loopwright.explore.tuner import (
+    MODELLED,
+    PROPOSED,
+    SOURCE,
+    StrategyLike,
+    Tuner,
+    check_seed,
+)
 from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, DeviceError, Measurement, TimeUpError
 from loopwright.measure.tabular import TabularDevice
@@ -45,8 +52,9 @@ from loopwright.transfer.records.store import RecordStore
 SHARE, MOST = 0.25, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-GO_ON = ("gbt", "mlp", "blend")
-"""The models that go on from the shipped one: they rank, by the features that it reads."""
+GO_ON = ("gbt", "mlp", "blend", SOURCE)
+"""The models that go on from the shipped one: they rank, by the features that it reads, or rank
+what one of these proposes."""
 POLICY = "policy"
 """The model that chooses decision by decision: the strategy "sampled"."""
 ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)

@@ -82,6 +82,7 @@ def tune(  # noqa: PLR0913 - what users choose
     strategy, model: see `Tuner`; "transfer" begins with the best config of the workload on another
         machine, if the store has records of one. "sampled" measures what a sequence model
         proposes, and so does model="policy"; with trials=0, it takes the model's first choice.
+        model="source" reads the text of what "gbt" proposes, for targets "c", "opencl", "cuda".
     callbacks: who is told how it goes, such as `loopwright.explore.report.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from loopwright.costmodel.features.representation import Representation
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
+from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.registry import make_model
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.budget import TuningError
@@ -18,7 +20,9 @@ from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.grid import GridSearch
 from loopwright.explore.strategies.random_search import RandomSearch
+from loopwright.explore.strategies.reranking import Reranking
 from loopwright.explore.strategies.sampled import Sampled
+from loopwright.explore.strategies.source_text import SourceText
 from loopwright.explore.strategies.strategy import Strategy
 from loopwright.explore.strategies.transfer_search import TransferSearch
 from loopwright.schedule.sketch.sketch import Config
@@ -29,6 +33,8 @@ StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
 MODELLED = ("annealing", "transfer")
 """Strategies that ask a cost model."""
+SOURCE = "source"
+"""The model of programs' text, which ranks what "gbt" proposes."""
 PROPOSED = ("annealing", "sampled")
 """Strategies that a sequence model proposes points to."""
 _SEEDS = 1 << 63
@@ -78,7 +84,8 @@ class Tuner:
             asked for.
         strategy: one of `STRATEGIES`, or a function of an encoded space and a generator.
         model: one of `costmodel.models.registry.MODELS`, or a cost model, which "annealing" and
-            "transfer" then train.
+            "transfer" then train. "source", of "annealing", reads the text of the programs that
+            "gbt" proposes; the target must be one whose programs have a text.
         seed: decides everything that is random, the model's part included.
         representation: features for the model; by default those that it reads, or
             `ConfigVector` for a table of known costs, which has no loops.
@@ -110,10 +117,20 @@ class Tuner:
         if callable(strategy):
             self.strategy = strategy(encoded, rng)
         elif strategy in MODELLED:
-            trained = make_model(model, int(of_model.generate_state(1)[0]) >> 1, base)
+            drawn = int(of_model.generate_state(1)[0]) >> 1
+            if model == SOURCE:
+                trained, ranker = make_model("gbt", drawn, base), _source_ranker(self.space, drawn)
+            else:
+                trained, ranker = make_model(model, drawn, base), {}
             features = Features(self.space, representation or trained.reads)
             if strategy == "annealing":
-                self.strategy = Annealing(encoded, rng, trained, features, schedule, proposer)
+                make = Reranking if ranker else Annealing
+                self.strategy = make(encoded, rng, trained, features, schedule, proposer, **ranker)
+            elif ranker:
+                raise TuningError(
+                    f"model={SOURCE!r} ranks what annealing proposes: leave out "
+                    f"strategy={strategy!r}"
+                )
             else:
                 first = encoded.points([begin]) if isinstance(begin, Config) else None
                 self.strategy = TransferSearch(encoded, rng, trained, features, schedule, first)
@@ -165,6 +182,12 @@ class Tuner:
         self.configs += configs
         self.costs += values.tolist()
         self.strategy.tell(points, values)
+
+
+def _source_ranker(space: Space, seed: int) -> dict[str, Any]:
+    """What ranks programs by their text: the arguments of `Reranking`."""
+    rows = Features(space, SourceText.of(space))
+    return {"ranker": GBTModel("rank", seed, reads=SOURCE), "ranked_by": rows}
 
 
 def _baselines() -> dict[str, type[Strategy]]:

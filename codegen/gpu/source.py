@@ -28,9 +28,15 @@ _DEVICE_KERNEL = 2  # TVM's calling convention of kernels
 
 @dataclass(frozen=True)
 class GpuProgram:
-    """Kernels as TIR and as source text, and what launches them."""
+    """Kernels as TIR and as source text, and what launches them.
+
+    Attributes
+    ----------
+    kernels: their text alone, without the functions that all programs have.
+    """
 
     tir: Mapping[str, Any]
+    kernels: str
     source: str
     plans: Mapping[str, Plan]
 
@@ -47,7 +53,7 @@ def gpu_program(tree: Tree, target: Target) -> GpuProgram:
         plans[name] = _function(name, arguments, body, target, functions, texts)
     preludes = [(_PRELUDES / name).read_text() for name in _PRELUDE[target.kind]]
     source = "\n".join([_pragmas(texts), *preludes, *texts])
-    return GpuProgram(functions, source, plans)
+    return GpuProgram(functions, "\n".join(texts), source, plans)
 
 
 _PRELUDE = {"cuda": ("cuda_ptx.cu", "cuda.cu"), "opencl": ("opencl.cl",)}

@@ -283,19 +283,20 @@ class Walk:
         parts = list(walk(store.value))
         touch = tuple(Touch.of(role, [statement], None) for role in self.roles)
         return StoreContext(
-            float(sum(map(_is_arithmetic, parts))),
-            float(sum(map(_is_function, parts))),
+            float(sum(map(is_arithmetic, parts))),
+            float(sum(map(is_function, parts))),
             statement.width,
             touch,
         )
 
 
-def _is_arithmetic(part: Expr) -> bool:
+def is_arithmetic(part: Expr) -> bool:
+    """Return whether it is one operation of arithmetic."""
     return isinstance(part, Binary) and (part.op in ARITHMETIC or part.op in ("min", "max"))
 
 
-def _is_function(part: Expr) -> bool:
+def is_function(part: Expr) -> bool:
     """Return whether it costs about as much as an exp."""
     if isinstance(part, Binary):
-        return part.op in FUNCTIONS_OF_TWO and not _is_arithmetic(part)
+        return part.op in FUNCTIONS_OF_TWO and not is_arithmetic(part)
     return isinstance(part, Unary) and part.op in FLOAT_FUNCTIONS

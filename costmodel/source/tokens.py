@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,28 @@ def _symbols(source: str, kept: frozenset[str]) -> Iterator[str]:
         before = text[-1]
 
 
+_UNKNOWN_TRIPS = 10.0
+_BRACES = re.compile(r"\bfor\s*\([^;{}]*;(?P<until>[^;{}]*);[^;{}]*\)\s*\{|\{|\}")
+_TRIPS = re.compile(r"<\s*(\d+)\s*$")
+
+
+def _repeated(source: str) -> Iterator[tuple[float, str]]:
+    """Parts of a source, and how often each runs; a loop's head counts as around it."""
+    around, start = [1.0], 0
+    for brace in _BRACES.finditer(source):
+        yield around[-1], source[start : brace.end()]
+        start = brace.end()
+        if brace.group() == "}":
+            around = around[:-1] or [1.0]
+        else:
+            trips = 1.0
+            if brace["until"] is not None:
+                number = _TRIPS.search(brace["until"])
+                trips = float(number[1]) if number else _UNKNOWN_TRIPS
+            around.append(around[-1] * trips)
+    yield around[-1], source[start:]
+
+
 def _name(place: int, first: str) -> str:
     """The name at a place of a, b, …, z, aa, ab, …, or of capitals."""
     letters = ""
@@ -90,7 +113,8 @@ class Vocabulary:
     Attributes
     ----------
     language: "opencl", "c" or "cuda".
-    symbols: at most `SYMBOLS`, the unknown included, in order of their numbers from 1 on.
+    symbols: in order of their numbers from 1 on; of a corpus at most `SYMBOLS`, the unknown
+        included.
     """
 
     language: str
@@ -105,10 +129,24 @@ class Vocabulary:
         frequent = sorted(counts, key=lambda s: (-counts[s], s))[: SYMBOLS - 1]
         return Vocabulary(language, tuple(sorted(frequent)))
 
+    @staticmethod
+    def whole(language: str) -> Vocabulary:
+        """All that a source is made of: the reserved words and the characters of ASCII. Rows that
+        count them compare, whatever sources they are of."""
+        return Vocabulary(language, tuple(sorted({*reserved(language), *string.printable})))
+
     def encode(self, source: str) -> Integers:
         """Numbers of the symbols of a source, of shape (symbols,); 0 is the unknown."""
         numbers = {symbol: place for place, symbol in enumerate(self.symbols, 1)}
         return np.array([numbers.get(s, 0) for s in symbols(source, self.language)], np.int64)
+
+    def runs(self, source: str) -> Floats:
+        """How often each symbol is run, by the loops around it: (symbols + 1,), float32. Loops up
+        to a number run so often; others ten times, as in Hayashi et al. 2015."""
+        total = np.zeros(len(self.symbols) + 1)
+        for times, text in _repeated(source):
+            total += times * self.count([text])[0]
+        return total.astype(np.float32)
 
     def count(self, sources: Sequence[str]) -> Floats:
         """How often each symbol stands in each source: (sources, symbols + 1), float32."""

@@ -128,12 +128,12 @@ class Annealing(Strategy):
         if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
             self.model.fit(self.known, self.costs, np.zeros(len(self.costs), np.int64))
 
-    def _anneal(self, keep: int) -> _Found:
+    def _anneal(self, keep: int) -> Found:
         """The best `keep` new programs that the chains visit."""
         s = self.schedule
         self._start()
         scores = self._scores(self.rows)
-        best = self._best(_Found(self.chains, programs(self.rows), scores), keep)
+        best = self._best(Found(self.chains, programs(self.rows), scores), keep)
         spread = float(scores.std()) or 1.0
         for temperature in spread * np.geomspace(s.hot, s.cold, s.steps):
             moved = self.encoded.neighbours(self.chains, self.rng, among=self.open)
@@ -147,7 +147,7 @@ class Annealing(Strategy):
             places = np.flatnonzero(legal)[accept]
             self.chains[places], self.rows[places] = moved[accept], rows[accept]
             scores[places] = new[accept]
-            best = self._best(best.joined(_Found(moved, programs(rows), new)), keep)
+            best = self._best(best.joined(Found(moved, programs(rows), new)), keep)
         return best
 
     def _first(self, n: int) -> Points:
@@ -188,7 +188,7 @@ class Annealing(Strategy):
     def _scores(self, rows: Rows) -> Floats:
         return np.asarray(acquired(self.model, rows, self.schedule.acquisition), np.float64)
 
-    def _best(self, found: _Found, keep: int) -> _Found:
+    def _best(self, found: Found, keep: int) -> Found:
         """The best of what is new, one point for each program."""
         order = np.argsort(-found.scores, kind="stable")
         _, first = np.unique(found.programs[order], return_index=True)
@@ -198,18 +198,18 @@ class Annealing(Strategy):
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class Found:
     """Points that chains came by: which programs they are, and their scores."""
 
     points: Points
     programs: Hashes
     scores: Floats
 
-    def take(self, places: Points) -> _Found:
-        return _Found(self.points[places], self.programs[places], self.scores[places])
+    def take(self, places: Points) -> Found:
+        return Found(self.points[places], self.programs[places], self.scores[places])
 
-    def joined(self, other: _Found) -> _Found:
-        return _Found(
+    def joined(self, other: Found) -> Found:
+        return Found(
             np.concatenate([self.points, other.points]),
             np.concatenate([self.programs, other.programs]),
             np.concatenate([self.scores, other.scores]),

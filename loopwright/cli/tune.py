@@ -103,6 +103,7 @@ class _Options:
             "mlp",
             "mlp-regression",
             "blend",
+            "source",
             "treegru",
             "treegru-regression",
             "treegru-plain",
@@ -112,8 +113,9 @@ class _Options:
     ),
     default="gbt",
     show_default=True,
-    help="What annealing learns; the treegru ones need torch. With policy, a sequence model "
-    "proposes candidates: --strategy sampled.",
+    help="What annealing learns; the treegru ones need torch. source reads the text of what gbt "
+    "proposes, on targets c, opencl and cuda. With policy, a sequence model proposes candidates: "
+    "--strategy sampled.",
 )
 @click.option(
     "--acquisition",

@@ -70,6 +70,20 @@ def test_a_vocabulary_has_at_most_128_symbols_and_the_rest_is_unknown():
     assert vocabulary.count([text, ""]).sum(axis=1).tolist() == [len(encoded), 0]
 
 
+def test_symbols_run_as_often_as_the_loops_around_them():
+    inner = "for (j = 0; j < n; j++) { c * d; } e - f;"
+    text = f"a + b; for (int i = 0; i < 4; ++i) {{ {inner} }} g / h;"
+    vocabulary = Vocabulary.whole("c")
+    found = dict(zip(("?", *vocabulary.symbols), vocabulary.runs(text)))
+    # The length of the inner loop is not known: ten.
+    assert [found[s] for s in "+-*/"] == [1 + 2 + 2 * 4, 4, 40, 1]
+
+
+def test_a_stray_brace_ends_nothing():
+    vocabulary = Vocabulary.whole("c")
+    assert vocabulary.runs("} } a + b;").sum() == len("} } a + b;")
+
+
 @pytest.mark.parametrize("kind", ["trees", pytest.param("lstm", marks=pytest.mark.torch)])
 def test_a_model_learns_from_text_and_its_file_predicts_the_same(kind, tmp_path, monkeypatch):
     if kind == "lstm":
