@@ -165,8 +165,8 @@ def test_text_that_is_no_list_is_an_error(bad):
 def test_lists_are_for_what_llvm_compiles():
     with pytest.raises(TargetError, match="target c"):
         lw.build(product(), target="c", passes="default<O3>")
-    with pytest.raises(TargetError, match="target direct"):
-        lw.build(product(), codegen="direct", passes="default<O3>")
+    with pytest.raises(TargetError, match="target builtin"):
+        lw.build(product(), codegen="builtin", passes="default<O3>")
     with pytest.raises(TargetError, match="x86-64"):
         lw.build(product(), target=AARCH64, passes="default<O3>")
     n = lw.dim("n", 1, 64)
