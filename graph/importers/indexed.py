@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from loopwright.dsl.dtypes import INTEGERS
 from loopwright.dsl.expr import Cast, Expr, Gather, Read, Select, children
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.workload import defined, tensor_shape
@@ -17,7 +18,8 @@ from loopwright.graph.importers.definitions import Definitions, Foreign
 def indexed(parts: Sequence[Definitions | Foreign], inputs: set[Tensor]) -> dict[Tensor, int]:
     """The extent of the axis, the least of several, that all integers of an input index.
 
-    What is read under a condition does not count, nor what a branch of an `If` may read.
+    What is read under a condition does not count, nor what a branch of an `If` may read, nor real
+    numbers that are made integers, as those of Keras are.
     """
     found: dict[Tensor, int] = {}
     if any(part.name == "if" for part in parts):
@@ -28,7 +30,7 @@ def indexed(parts: Sequence[Definitions | Foreign], inputs: set[Tensor]) -> dict
             for gather in _gathers(d.body):
                 for at, extent in zip(gather.at, gather.shape, strict=True):
                     source = None if at is None else _source(at, d)
-                    if source in inputs:
+                    if source in inputs and source.dtype in INTEGERS:
                         found[source] = min(found.get(source, extent), extent)
     return found
 

@@ -44,6 +44,16 @@ def test_an_exported_library_tells_of_an_index_outside_too(tmp_path):
     assert np.isnan(out).all()
 
 
+def test_real_numbers_that_are_made_integers_index():
+    from onnx import TensorProto, helper
+
+    model, ids = embedding(np.float32)
+    model.graph.node.insert(0, helper.make_node("Cast", ["ids"], ["whole"], to=TensorProto.INT32))
+    model.graph.node[1].input[1] = "whole"
+    built = lw.build_model(model, threads=1)
+    np.testing.assert_array_equal(built(ids), TABLE[ids.astype(int)])
+
+
 def test_a_model_of_open_sizes_looks_at_every_index():
     model, _ = embedding()
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "n"
