@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 import loopwright as lw
-from loopwright.codegen.build import compile_program, program, signature
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import compile_program, signature
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.tir.emit import emit_tree
 from loopwright.schedule.lowering import lower

@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 import loopwright as lw
-from loopwright.codegen.build import build_fixed, by_codegen, compile_by, program, space_of
+from loopwright.codegen.build import build_fixed, by_codegen, program, space_of
+from loopwright.codegen.compile import compile_by
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import random_inputs
 

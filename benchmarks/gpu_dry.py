@@ -13,7 +13,8 @@ from contenders.gpu_dlight import compiled
 from contenders.gpu_operators import module, tensors
 from suites.row import Row
 
-from loopwright.codegen.build import compile_program, program
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import compile_program
 from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, walk
+from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Index
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import walk
 from loopwright.dsl.workload import Workload, defined
 
 Array = np.ndarray[Any, Any]

@@ -17,10 +17,10 @@ from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import epsilon, is_float, limits, numpy_dtype
 from loopwright.dsl.elements import BINARY, STEPS, UNARY
 from loopwright.dsl.errors import ShapeError
-from loopwright.dsl.expr import children
 from loopwright.dsl.index import Index, position
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import children, walk
 from loopwright.dsl.workload import Workload, defined, fixed, reads, tensor_shape
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +68,7 @@ def slack(
         return ()
     given = [np.asarray(value) for value in inputs]
     rng = np.random.default_rng(0)
-    steps = any(_is_step(x) for s in workload.stages for x in e.walk(defined(s).body))
+    steps = any(_is_step(x) for s in workload.stages for x in walk(defined(s).body))
     runs = [
         _run(workload, given, _Off(workload, rng, signs))
         for signs in (_SIGNS if steps else _SIGNS[:1])
@@ -117,7 +117,7 @@ def tolerance(workload: Workload, error_growth: float = 1.0) -> tuple[float, flo
 def _bounds(stage: Tensor) -> tuple[float, float]:
     """Tolerance of a stage whose operands are right, relative and absolute."""
     d = defined(stage)
-    worked = [x for x in e.walk(d.body) if not isinstance(x, (e.Read, e.Const))]
+    worked = [x for x in walk(d.body) if not isinstance(x, (e.Read, e.Const))]
     eps = max(map(epsilon, (stage.dtype, *(x.dtype for x in worked))))
     terms = 1 + sum(isinstance(x, e.Binary) and x.op in ("add", "sub") for x in worked)
     steps = math.prod(i.extent or 1 for i in d.reduce)

@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from loopwright.dsl.errors import RangeError, UndecidedError
-from loopwright.dsl.expr import Expr, IndexValue, Read, Select, children
+from loopwright.dsl.expr import Expr, IndexValue, Read, Select
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.size import Size
+from loopwright.dsl.traversal import children
 
 
 @dataclass(frozen=True)

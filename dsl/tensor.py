@@ -17,17 +17,29 @@ from loopwright.dsl.expr import (
     Read,
     Reduce,
     as_expr,
-    children,
     gather,
     refuse_truth,
-    walk,
-    widened,
 )
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
-from loopwright.dsl.refusals import NoArithmetic
 from loopwright.dsl.size import Size
+from loopwright.dsl.traversal import children, walk, widened
+
+
+class _NoArithmetic:
+    """Base of values that operators and NumPy's functions refuse, with `_refusal` as the error."""
+
+    def _refusal(self) -> str:
+        return f"{self!r} takes no operators"
+
+    def _refuse(self, *others: object, **options: object) -> Any:
+        raise NotationError(self._refusal())
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __neg__ = __abs__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __array_ufunc__ = _refuse
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Definition:
         return {index: _known(index) for index in (*self.axes, *self.reduce)}
 
 
-class Tensor(NoArithmetic):
+class Tensor(_NoArithmetic):
     """A named array of elements: an input, or defined once by `T[i, j] = …` or `T[i, j] += …`.
 
     Sums and products of halves (float16, bfloat16) go through float32 and are rounded once:
@@ -222,7 +234,7 @@ def _check_positions(name: str, body: Expr, extents: Mapping[Index, int]) -> Non
                 )
 
 
-class _Pending(NoArithmetic):
+class _Pending(_NoArithmetic):
     """`C[i, j]` for a tensor without a shape yet: only `C[i, j] += …` makes sense of it."""
 
     def __init__(self, tensor: Tensor, subscript: tuple[Affine, ...]) -> None:

@@ -13,24 +13,13 @@ from typing import Any
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.elements import FUNCTIONS_OF_TWO
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import (
-    ARITHMETIC,
-    Binary,
-    Expr,
-    Extent,
-    Gather,
-    Read,
-    Unary,
-    children,
-    map_leaves,
-    rebuild,
-    walk,
-)
+from loopwright.dsl.expr import ARITHMETIC, Binary, Expr, Extent, Gather, Read, Unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
 from loopwright.dsl.size import Dim, Size, chosen, dim, extent_at, merged, solved
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import children, map_leaves, rebuild, walk
 from loopwright.dsl.words import brief, html_table
 
 SCHEMA = 1

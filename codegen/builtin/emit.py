@@ -15,7 +15,7 @@ from loopwright.codegen.builtin.homes import homes_of
 from loopwright.codegen.builtin.loops import Loops
 from loopwright.codegen.builtin.places import ITEM
 from loopwright.codegen.builtin.subscripts import value_range
-from loopwright.dsl.expr import walk
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from loopwright.codegen.builtin.code import Uncovered
-from loopwright.dsl.expr import walk
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.grammar import (
     Buffer,
     Linear,

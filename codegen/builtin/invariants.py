@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loopwright.dsl.expr import Binary, Const, Expr, Unary, children, walk
+from loopwright.dsl.expr import Binary, Const, Expr, Unary
+from loopwright.dsl.traversal import children, walk
 from loopwright.schedule.tree.grammar import (
     Let,
     Load,

@@ -9,7 +9,7 @@ from loopwright.codegen.builtin.code import Uncovered
 from loopwright.codegen.builtin.invariants import invariants
 from loopwright.codegen.builtin.places import ITEM, Places
 from loopwright.codegen.builtin.values import ROWS, Values
-from loopwright.dsl.expr import walk
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.grammar import Load, Loop, Position, Stmt, Store, Var, variables
 
 LANES = 8

@@ -25,17 +25,8 @@ from loopwright.codegen.c.text import (
 )
 from loopwright.codegen.library.header import C_TYPES
 from loopwright.dsl.dtypes import HALVES, is_float, is_unsigned, limits, numpy_dtype
-from loopwright.dsl.expr import (
-    COMPARISONS,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Gather,
-    Select,
-    Unary,
-    children,
-)
+from loopwright.dsl.expr import COMPARISONS, Binary, Cast, Const, Expr, Gather, Select, Unary
+from loopwright.dsl.traversal import children
 from loopwright.schedule.tree.grammar import Buffer, Load, Position
 
 _SUFFIX = {

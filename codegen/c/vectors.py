@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from loopwright.codegen.c.text import PRODUCT, SUM, UNARY, Text, call
 from loopwright.codegen.c.values import Values
-from loopwright.dsl.expr import Binary, Const, Expr, Gather, Unary, walk
+from loopwright.dsl.expr import Binary, Const, Expr, Gather, Unary
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.grammar import (
     Buffer,
     Linear,

@@ -29,7 +29,7 @@ from loopwright.codegen.tir.indices import (
 )
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
-from loopwright.dsl.expr import walk
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCommit,

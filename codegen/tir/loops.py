@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import walk
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.formula import bounds
 from loopwright.schedule.tree.grammar import Load, Loop, Prefetch, Store, statements, variables
 

@@ -29,9 +29,8 @@ from loopwright.dsl.expr import (
     Gather,
     Select,
     Unary,
-    children,
-    walk,
 )
+from loopwright.dsl.traversal import children, walk
 from loopwright.schedule.tree.grammar import Buffer, Column, Linear, Load, Position
 
 _SHORT = 8  # parts of an expression that may be written more than once

@@ -62,7 +62,8 @@ from loopwright.costmodel.features.batch_arithmetic import (
 )
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.elements import FLOAT_FUNCTIONS, FUNCTIONS_OF_TWO
-from loopwright.dsl.expr import ARITHMETIC, Binary, Expr, Unary, walk
+from loopwright.dsl.expr import ARITHMETIC, Binary, Expr, Unary
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
     GPU_KINDS,

@@ -28,7 +28,8 @@ import numpy as np
 from loopwright.costmodel.features.context import is_arithmetic, is_function
 from loopwright.costmodel.model import Floats
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Cast, Expr, Gather, Select, Unary, walk
+from loopwright.dsl.expr import Cast, Expr, Gather, Select, Unary
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
     MATRIX,

@@ -11,7 +11,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from loopwright.dsl.expr import Const, Expr, children
+from loopwright.dsl.expr import Const, Expr
+from loopwright.dsl.traversal import children
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.build import build_fixed, by_passes, program, unoptimized
+from loopwright.codegen.build import build_fixed, program
+from loopwright.codegen.compile import by_passes, unoptimized
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.passes.pipeline import DEFAULT
 from loopwright.codegen.passes.process import library as find_llvm

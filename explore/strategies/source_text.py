@@ -51,7 +51,7 @@ class SourceText(Representation):
 
     def _read(self, space: Space, sketch: int, numbers: Numbers) -> Array:
         """Columns as they are."""
-        from loopwright.codegen.build import Program, program_text
+        from loopwright.codegen.compile import Program, program_text
 
         target, chosen = space.target, space.sketches[sketch]
         vocabulary = _vocabulary(target)

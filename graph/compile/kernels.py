@@ -9,7 +9,8 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from loopwright.codegen.build import Program, program, signature
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import Program, signature
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.plan import Kernel

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from loopwright.dsl.dtypes import INTEGERS
-from loopwright.dsl.expr import Cast, Expr, Gather, Read, Select, children
+from loopwright.dsl.expr import Cast, Expr, Gather, Read, Select
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import children
 from loopwright.dsl.workload import defined, tensor_shape
 from loopwright.graph.importers.definitions import Definitions, Foreign
 

@@ -23,11 +23,12 @@ from tvm.ir import TensorLoad
 
 from loopwright.dsl.dtypes import is_float, largest, limits
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.dsl.expr import Const, Expr, Read, Reduce, Select, binary, map_leaves, walk
+from loopwright.dsl.expr import Const, Expr, Read, Reduce, Select, binary
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import map_leaves, walk
 from loopwright.dsl.workload import Workload, workload
 from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.tir_blocks import Block, blocks_of, extent, stores_of

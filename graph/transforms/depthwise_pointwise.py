@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read, map_leaves
+from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step

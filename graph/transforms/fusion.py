@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from loopwright.dsl.expr import Binary, Expr, Read, map_leaves
+from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.definitions import (
     Definitions,

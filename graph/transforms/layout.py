@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loopwright.dsl.expr import Expr, Gather, Read, rebuild
+from loopwright.dsl.expr import Expr, Gather, Read
 from loopwright.dsl.ranges import infer
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step, Value

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.codegen.build import program, signature
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import signature
 from loopwright.explore.session import Session
 from loopwright.explore.significance import SIGNIFICANT, fixed_order, slower
 from loopwright.graph.tasks import Task

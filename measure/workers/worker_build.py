@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 
-from loopwright.codegen.build import by_passes, compile_by, program, signature
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import by_passes, compile_by, signature
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes

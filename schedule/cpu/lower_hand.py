@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table, rebuild
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table
 from loopwright.dsl.index import Index
+from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves

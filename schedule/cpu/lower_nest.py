@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table, rebuild
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Expr, IndexValue, Read, children, rebuild
+from loopwright.dsl.expr import Expr, IndexValue, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import children, rebuild
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import leaves, wrapped

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, walk
+from loopwright.dsl.expr import Binary, Expr, IndexValue, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear, nothing
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.program.nest import Nest, extent

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from loopwright.dsl.expr import Expr, IndexValue, Read, walk
+from loopwright.dsl.expr import Expr, IndexValue, Read
 from loopwright.dsl.index import Index
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import Values

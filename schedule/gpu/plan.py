@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Read, walk
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import walk
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.gpu.context import walk_order
 from loopwright.schedule.gpu.heuristics import GPU

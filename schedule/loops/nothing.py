@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import Expr, Read, Select, rebuild
+from loopwright.dsl.expr import Expr, Read, Select
 from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape
 from loopwright.schedule.loops.statements import identity
 from loopwright.schedule.tree.grammar import Buffer, Tree

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, Gather, children, rebuild
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Gather
+from loopwright.dsl.traversal import children, rebuild
 from loopwright.schedule.tree.formula import Formula, evaluated
 from loopwright.schedule.tree.grammar import (
     Linear,

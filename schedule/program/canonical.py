@@ -9,9 +9,10 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read, map_leaves
+from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, Remainder
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.nest import Nest, extent, positions
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read, Table, map_leaves
+from loopwright.dsl.expr import Expr, Read, Table
 from loopwright.dsl.index import Affine, Index, IndexExpr
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, indices_in, substitute_axes, unused
 from loopwright.schedule.program.nest import Nest, extent, gathers

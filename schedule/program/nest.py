@@ -8,23 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import (
-    Binary,
-    Expr,
-    Gather,
-    IndexValue,
-    Read,
-    Select,
-    Table,
-    Unary,
-    children,
-    map_leaves,
-    rebuild,
-    walk,
-)
+from loopwright.dsl.expr import Binary, Expr, Gather, IndexValue, Read, Select, Table, Unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import children, map_leaves, rebuild, walk
 from loopwright.dsl.workload import Workload, defined, tensor_shape
 from loopwright.schedule.target import Target
 

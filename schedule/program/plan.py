@@ -9,9 +9,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import Binary, Read, Select, Table, Unary, walk
+from loopwright.dsl.expr import Binary, Read, Select, Table, Unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import walk
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.program.canonical import (
     Program,

@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select, map_leaves
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, drop_units, fresh, substitute_axes
 from loopwright.schedule.program.fusion import can_inline, inline

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Select, walk
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Select
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, sliding
 

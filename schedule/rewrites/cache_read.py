@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from loopwright.dsl.expr import Binary, Expr, Read, children
+from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import children
 from loopwright.schedule.program.canonical import fresh
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import FusionGroup, grouped

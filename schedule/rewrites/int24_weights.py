@@ -26,20 +26,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.dtypes import largest
-from loopwright.dsl.expr import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    IndexValue,
-    Read,
-    Select,
-    Unary,
-    map_leaves,
-)
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Read, Select, Unary
 from loopwright.dsl.index import Index, IndexExpr
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.program.canonical import fresh, moved, placed, places_of
 from loopwright.schedule.program.constants import constants_of

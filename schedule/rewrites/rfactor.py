@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from loopwright.dsl.expr import Expr, Read, Reduce, map_leaves
+from loopwright.dsl.expr import Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, workload
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.gpu.rules import reads_along

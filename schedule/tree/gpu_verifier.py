@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import walk
+from loopwright.dsl.traversal import walk
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.grammar import (
     MATRIX,

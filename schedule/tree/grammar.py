@@ -42,7 +42,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from loopwright.dsl.expr import Expr, rebuild
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.traversal import rebuild
 
 Column = int | np.ndarray[Any, np.dtype[np.int64]]
 KINDS = ("serial", "parallel", "unrolled", "vectorized")

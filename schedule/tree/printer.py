@@ -6,6 +6,7 @@ import numpy as np
 
 from loopwright.dsl import expr as e
 from loopwright.dsl import show as notation
+from loopwright.dsl.traversal import rebuild
 from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCommit,
@@ -125,7 +126,7 @@ def _with_names(x: e.Expr) -> e.Expr:
     if isinstance(x, e.Gather):
         at = ("-" if part is None else show_value(part) for part in x.at)
         return _Text(f"{_named(x.table)} at ({', '.join(at)})")
-    return e.rebuild(x, _with_names)
+    return rebuild(x, _with_names)
 
 
 class _Text(e.Expr):

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.expr import Expr, children
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.traversal import children
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.gpu_verifier import GPU_LOOPS, Problem, gpu_problems
 from loopwright.schedule.tree.grammar import (

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.build import compile_by, program, signature, space_of
+from loopwright.codegen.build import program, space_of
 from loopwright.codegen.builtin.elf import object_file
 from loopwright.codegen.builtin.emit import emit_tree
+from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.mapped import MappedBinary
 from loopwright.codegen.library.signature import Parameter, Signature

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.build import compile_program, program
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import compile_program
 from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.build import program, unoptimized
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import unoptimized
 from loopwright.codegen.passes.pipeline import Pipeline
 from loopwright.codegen.passes.process import PassError, PassProcess
 from loopwright.codegen.passes.table import PASSES, PIPELINES, SWITCHES, elements_of, text

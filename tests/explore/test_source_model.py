@@ -56,7 +56,7 @@ def test_a_program_that_cannot_be_written_has_no_numbers(monkeypatch):
     def fails(_):
         raise BuildError("no text")
 
-    monkeypatch.setattr("loopwright.codegen.build.program_text", fails)
+    monkeypatch.setattr("loopwright.codegen.compile.program_text", fails)
     assert np.isnan(SourceText().features(product(), 0, numbers(product(), 2))).all()
 
 

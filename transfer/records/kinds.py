@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select, Unary, children
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select, Unary
 from loopwright.dsl.tensor import Definition
+from loopwright.dsl.traversal import children
 from loopwright.dsl.workload import Workload, defined
 from loopwright.transfer.records.record import workload_of
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.build import compile_program, program, signature
+from loopwright.codegen.build import program
+from loopwright.codegen.compile import compile_program, signature
 from loopwright.codegen.devices import cuda_driver
 from loopwright.codegen.gpu import compile as gpu_compile
 from loopwright.codegen.gpu.library import GpuLibrary, load_code
