@@ -131,7 +131,7 @@ def line(row: str, folder: Path, options: argparse.Namespace) -> None:
             file=sys.stderr,
         )
     sampled = [{"n": n} for n in sizes]
-    every = program_seconds(tuned.library, tuned.workload, sampled, rng)
+    every = program_seconds([tuned.library], tuned.workload, sampled, rng)
     chosen = [tuned.library.explain(n=n).rule.program for n in sizes]
     lost = every[chosen, np.arange(len(sizes))] / every.min(axis=0)
     ratios = np.min([times[p] for p in PEERS], axis=0) / times["ours"]

@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,11 @@ from loopwright.schedule.sketch.sketch import Config
 _SEARCHED = 5  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
 _LEAST_MINUTES = 0.2  # of one search: with fewer in all, fewer sizes are searched
-_SHARE = 0.6  # of the minutes, for the searches
-_GENERALIZED = 0.8  # of the minutes, after which no further config is lowered for all sizes
+# Of the minutes, those that have passed at most when
+_SHARE = 0.6  # the searches end,
+_GENERALIZED = 0.75  # no further config is lowered for all sizes,
+_COMPARED = 0.85  # candidates are measured at no further size,
+_TIMED = 0.95  # nor those that are kept.
 _SAMPLED = 24  # sizes at which all candidates are measured
 _LEARNED = 48  # further ones, at which those that are kept are
 _MOST_KEPT = 8
@@ -129,8 +133,7 @@ class _OpenTuning:
         each, as many as there is time for."""
         programs: dict[tuple[Any, ...], OpenProgram] = {}
         for number, (sizes, config) in enumerate(self._configs()):
-            late = self.watch.elapsed > 60 * self.budget.minutes * _GENERALIZED
-            if late and number >= len(self.searches):
+            if self._past(_GENERALIZED) and number >= len(self.searches):
                 break
             with contextlib.suppress(ConfigError):  # a rewrite may have no form for other sizes
                 made = open_program(self.workload, self.target, config, sizes)
@@ -149,6 +152,10 @@ class _OpenTuning:
             yield from ((sizes, config) for config in self._defaults(sizes))
         for rank in range(1, _BEST):
             yield from ((sizes, configs[rank]) for sizes, configs in ranked if len(configs) > rank)
+
+    def _past(self, share: float) -> bool:
+        """Return whether a share of the minutes has passed."""
+        return self.watch.elapsed > 60 * self.budget.minutes * share
 
     def _unmeasured(self, candidates: Sequence[OpenProgram]) -> OpenTuned:
         made = self._covering(list(candidates)[: MOST_PROGRAMS // 2])
@@ -173,16 +180,17 @@ class _OpenTuning:
             ]
         sampled = self._drawn(_SAMPLED, self.rng)
         with self.watch.part("measuring"):
-            seconds = np.concatenate(
-                [program_seconds(lib, self.workload, sampled, self.rng) for lib in parts]
-            )
+            late = partial(self._past, _COMPARED)
+            seconds = program_seconds(parts, self.workload, sampled, self.rng, late)
         kept = _cover_of(seconds)
         with self.watch.part("building"):
             made = self._covering([candidates[k] for k in kept])
             library = self._library(made)
         more = [*sampled, *self._drawn(_LEARNED, self.rng)]
         with self.watch.part("measuring"):
-            seconds = program_seconds(library, self.workload, more, self.rng)
+            late = partial(self._past, _TIMED)
+            seconds = program_seconds([library], self.workload, more, self.rng, late)
+            more = more[: seconds.shape[1]]
         with self.watch.part("learning"):
             models = [self._model(more, row) for row in seconds]
             near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
