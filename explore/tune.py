@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loopwright.costmodel.model import CostModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import Budget, TuningError
-from loopwright.explore.either_tuned import EitherTuned
-from loopwright.explore.open_tune import tune_open
-from loopwright.explore.open_tuned import OpenTuned
-from loopwright.explore.report.callbacks import Callback, display, is_watched
-from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
 from loopwright.explore.stopwatch import Stopwatch
-from loopwright.explore.strategies.annealing import Schedule
-from loopwright.explore.tuned import Tuned
-from loopwright.explore.tuner import StrategyLike
-from loopwright.measure.device import Device
-from loopwright.measure.opening import open_device
-from loopwright.schedule.target import Target
-from loopwright.transfer.pretrained.base import AUTO, Transfer
-from loopwright.transfer.records.location import GivenLocation
-from loopwright.transfer.records.store import check_store
+
+# What needs TVM is imported in the call: that takes seconds, which are of its budget.
+if TYPE_CHECKING:
+    from loopwright.costmodel.model import CostModel
+    from loopwright.explore.either_tuned import EitherTuned
+    from loopwright.explore.open_tuned import OpenTuned
+    from loopwright.explore.report.callbacks import Callback
+    from loopwright.explore.strategies.annealing import Schedule
+    from loopwright.explore.tuned import Tuned
+    from loopwright.explore.tuner import StrategyLike
+    from loopwright.measure.device import Device
+    from loopwright.schedule.target import Target
+    from loopwright.transfer.pretrained.base import Transfer
+    from loopwright.transfer.records.location import GivenLocation
 
 
 def tune(  # noqa: PLR0913 - what users choose
@@ -42,7 +41,7 @@ def tune(  # noqa: PLR0913 - what users choose
     strategy: StrategyLike = "annealing",
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
-    transfer: Transfer = AUTO,
+    transfer: Transfer = "auto",
     numerics: str | Numerics = "standard",
     batch: int | None = None,
     schedule: Schedule | None = None,
@@ -116,6 +115,12 @@ def tune(  # noqa: PLR0913 - what users choose
         same = {name: value for name, value in locals().items() if name not in _OF_ONE}
         return _tune_both(any_workload(workload), target, device, targets, minutes, same)
     watch = Stopwatch()
+    from loopwright.explore.open_tune import tune_open
+    from loopwright.explore.report.callbacks import display, is_watched
+    from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
+    from loopwright.measure.opening import open_device
+    from loopwright.transfer.records.store import check_store
+
     workload = any_workload(workload)
     if progress is None:
         progress = not callbacks and is_watched()
@@ -153,6 +158,9 @@ def _tune_both(
     same: Mapping[str, Any],
 ) -> EitherTuned:
     """`tune` on the processor, then on the GPU."""
+    from loopwright.explore.either_tuned import EitherTuned
+    from loopwright.explore.tuned import Tuned
+
     if set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}) or len(targets) != 2:
         raise TuningError(f'targets={list(targets)}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     if target != "cpu" or device is not None:
