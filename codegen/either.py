@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.gpu.library import GpuLibrary
+from loopwright.codegen.gpu.library import GpuLibrary, load_code
 from loopwright.codegen.library import arrays, calls, foreign
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.signature import Parameter
+from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 from loopwright.dsl.words import html_table
 
+_HELD = "gpu"  # name of the GPU's code in the manifest of the processor's library
 _SAMPLES = 7
 _CALLS = 5  # of a kernel, for one sample
 
@@ -138,25 +142,44 @@ class Either:
         assert isinstance(bound, GpuLibrary)
         return Either(self.cpu.bind(**values), bound, sums)
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Raises `LibraryError`: an exported file is of one device."""
-        raise LibraryError(
-            f"{path}: a file is of one device: export `cpu` and `gpu` of this computation, each "
-            "to a file of its own"
-        )
+    def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
+        """Write the processor's library to `path` as `Library.export` does, with the GPU's code
+        inside. `lw.either(cpu=lw.load(path))` joins both again; C calls the processor's.
+
+        Raises `LibraryError` where something is bound or was loaded from a file, `BuildError`
+        where the toolchain fails.
+        """
+        if self.gpu._bound or not self.gpu.code.image:
+            raise LibraryError(
+                f"{path}: what is bound or was loaded lies on the GPU, and a file has no place "
+                "for it: export the libraries as they were built, and bind after loading"
+            )
+        held = {
+            "signature": self.gpu.signature.to_json(),
+            "target": self.gpu.origin.target,
+            "code": base64.b64encode(self.gpu.code.to_bytes()).decode(),
+        }
+        cpu = copy.copy(self.cpu)
+        cpu.origin = replace(cpu.origin, extra={**cpu.origin.extra, _HELD: held})
+        return cpu.export(path, extras)
 
 
-def either(*, cpu: Library, gpu: Library, sums: Mapping[str, Sum] | None = None) -> Either:
+def either(
+    *, cpu: Library, gpu: Library | None = None, sums: Mapping[str, Sum] | None = None
+) -> Either:
     """Join two libraries of one computation, on the processor and on the GPU.
 
     Parameters
     ----------
-    cpu, gpu: libraries with equal inputs and outputs, of fixed sizes.
+    cpu, gpu: libraries with equal inputs and outputs, of fixed sizes. Without `gpu`, `cpu` was
+        loaded from a file that `Either.export` wrote.
     sums: predicted seconds by "cpu" and "gpu" of a call whose arrays are on the host. If None, a
         few calls are measured now, on arrays of ones.
 
-    Raises `TargetError` for libraries of other devices, `ShapeError` for unlike ones.
+    Raises `TargetError` for libraries of other devices and where this machine has no such GPU,
+    `ShapeError` for unlike ones, `LibraryError` where there is no code for a GPU.
     """
+    gpu = _held(cpu) if gpu is None else gpu
     if isinstance(cpu, GpuLibrary) or not isinstance(gpu, GpuLibrary):
         found = [type(x).__name__ for x in (cpu, gpu)]
         raise TargetError(
@@ -182,6 +205,20 @@ def either(*, cpu: Library, gpu: Library, sums: Mapping[str, Sum] | None = None)
     if set(sums) != {"cpu", "gpu"}:
         raise LibraryError(f"sums of {', '.join(sums) or 'nothing'}: give those of cpu and gpu")
     return Either(cpu, gpu, sums)
+
+
+def _held(cpu: Library) -> GpuLibrary:
+    """The library of the GPU's code that a file holds beside the processor's."""
+    held = cpu.origin.extra.get(_HELD)
+    if held is None:
+        raise LibraryError(
+            f"{cpu.signature.name} holds no code for a GPU: give a library as gpu, or load a file "
+            "that the `export` of lw.either(…) wrote"
+        )
+    origin = Origin(target=held["target"])
+    return load_code(
+        Signature.from_json(held["signature"]), base64.b64decode(held["code"]), origin
+    )
 
 
 def measured(cpu: Library, gpu: GpuLibrary) -> dict[str, Sum]:

@@ -135,6 +135,21 @@ def test_sums_of_both_devices_are_needed(libraries):
         either(**libraries, sums={"cpu": Sum(0.0, {}, 1.0)})
 
 
-def test_a_file_is_of_one_device(libraries, tmp_path):
-    with pytest.raises(LibraryError, match="export `cpu` and `gpu`"):
-        either(**libraries, sums=sums()).export(tmp_path / "both.so")
+def test_an_exported_file_has_both_devices_inside(libraries, tmp_path):
+    path = either(**libraries, sums=sums()).export(tmp_path / "both.so")
+    a, b = arrays()
+    np.testing.assert_allclose(lw.load(path)(a, b), a @ b, rtol=1e-5)
+    for cpu, device in ((1.0, "gpu"), (1e-9, "cpu")):
+        again = either(cpu=lw.load(path), sums=sums(cpu))
+        assert again.explain(a, b).device == device
+        np.testing.assert_allclose(again(a, b), a @ b, rtol=1e-5)
+        np.testing.assert_allclose(again.bind(B=b)(a), a @ b, rtol=1e-5)
+
+
+def test_what_no_file_can_hold_is_refused(libraries, tmp_path):
+    lib = either(**libraries, sums=sums())
+    with pytest.raises(LibraryError, match="export the libraries as they were built"):
+        lib.bind(B=arrays()[1]).export(tmp_path / "both.so")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(LibraryError, match="holds no code for a GPU"):
+        either(cpu=libraries["cpu"])
