@@ -220,6 +220,11 @@ def merged(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(found.values())
 
 
+def check_dims(*extents: Size | int) -> None:
+    """`RangeError` if extents have dims of one name with two meanings."""
+    merged(tuple(d for extent in extents if isinstance(extent, Size) for d in extent.dims))
+
+
 def chosen(dims: tuple[Dim, ...], sizes: Mapping[str, Any], source: str) -> dict[str, int]:
     """A value for every dim, in their order, as `source` gives them. Raises `RangeError` for a
     value that a dim does not take, a dim without one, and a name that is no dim."""

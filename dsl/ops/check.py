@@ -10,6 +10,7 @@ from typing import Any, SupportsIndex
 
 from loopwright.dsl.dtypes import is_float, sum_type
 from loopwright.dsl.errors import NotationError, ShapeError
+from loopwright.dsl.size import check_dims
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 
@@ -40,6 +41,7 @@ def shape_of(op: str, argument: str, x: Tensor, axes: Sequence[str]) -> tuple[in
 def same_extent(op: str, one: tuple[str, int], two: tuple[str, int]) -> None:
     """Two extents, each with what it is called, must be equal."""
     if one[1] != two[1]:
+        check_dims(one[1], two[1])
         raise ShapeError(f"{op}: {one[0]} is {one[1]} but {two[0]} is {two[1]}; make them equal")
 
 

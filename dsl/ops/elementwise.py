@@ -16,6 +16,7 @@ from loopwright.dsl.ops.check import (
     same_extent,
     shape_of,
 )
+from loopwright.dsl.size import check_dims
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 
@@ -150,12 +151,14 @@ def broadcast(op: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def broadcast_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """NumPy's broadcast shape, or None where extents other than 1 differ."""
+    """NumPy's broadcast shape, or None where extents other than 1 differ. `RangeError` if two dims
+    have one name."""
     rank = max(len(shape) for shape in shapes)
     joint = []
     for column in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
         extents = {n for n in column if n != 1}
         if len(extents) > 1:
+            check_dims(*extents)
             return None
         joint.append(extents.pop() if extents else 1)
     return tuple(joint)

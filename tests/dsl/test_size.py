@@ -215,6 +215,20 @@ def test_a_dim_means_one_thing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operator", "one", "other"),
+    [
+        (lw.ops.add, lambda n: (n,), lambda n: (n,)),
+        (lw.ops.matmul, lambda n: (4, n), lambda n: (n, 4)),
+        (lw.ops.batch_matmul, lambda n: (n, 4, 4), lambda n: (n, 4, 4)),
+    ],
+)
+def test_operators_say_where_a_name_stands_for_two_dims(operator, one, other) -> None:
+    x, y = lw.tensor("X", one(N)), lw.tensor("Y", other(lw.dim("n", 1, 9)))
+    with pytest.raises(RangeError, match="dim n takes 1 to 64 in one place and 1 to 9 in another"):
+        operator(x, y)
+
+
+@pytest.mark.parametrize(
     ("sizes", "message"),
     [
         ({}, "got nothing; give one value for each of: n: multiples of 4 from 4 to 64"),
