@@ -33,3 +33,8 @@ def html_table(title: str, rows: Mapping[str, object]) -> str:
         for name, value in rows.items()
     )
     return f"<table><caption>{html.escape(title)}</caption>{cells}</table>"
+
+
+def assigned(values: Mapping[str, object]) -> str:
+    """Values with their names: n=4, m=7."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.open.library import OpenLibrary
-from loopwright.dsl.words import counted, html_table
+from loopwright.dsl.words import assigned, counted, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
-from loopwright.explore.tuned import Tuned
-from loopwright.paths import new_file, why
+from loopwright.explore.tuned import Tuned, written
+from loopwright.paths import new_file
 from loopwright.schedule.target import Target
 
 Sizes = Mapping[str, int]
@@ -47,29 +47,52 @@ class OpenTuned:
     spent: Mapping[str, float]
     end: str
 
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The program that the library chooses at each of `measured`."""
+        return tuple(self.library.open_signature.program(sizes) for sizes in self.measured)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
+        nothing was measured, or the file cannot be written."""
+        from loopwright.explore.report.open_html import open_html
+
+        path = self._to_write(path, "the report")
+        with written():
+            path.write_text(open_html(self), encoding="utf-8")
+        return path
+
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw the times of all programs over the sizes, in the format of the suffix: .png, …
 
         Raises `TuningError` if nothing was measured or the file cannot be written, and for a
         format that matplotlib does not know.
         """
-        from loopwright.explore.report.open_plot import plot_open
+        from loopwright.explore.report.plot import check_format
 
+        path = self._to_write(path, "the plot")
+        check_format(path)
+        with written():
+            self.figure().savefig(path, dpi=150)
+        return path
+
+    def figure(self) -> Any:
+        """The drawing of `plot`, as matplotlib's figure."""
+        from loopwright.explore.report.open_plot import open_figure
+
+        threads = counted(self.target.threads, "thread")
+        machine = f"{self.target.mcpu}, {self.target.kind}, {threads}"
+        title = f"{self.library.open_signature}\n{machine}"
+        return open_figure(title, self.measured, self.seconds, self.chosen)
+
+    def _to_write(self, path: str | os.PathLike[str], what: str) -> Path:
         if not self.measured:
             raise TuningError("nothing was measured, so there is nothing to show: give it trials")
-        path = new_file(path, "the plot", TuningError)
-        chosen = [self.library.open_signature.program(sizes) for sizes in self.measured]
-        what = self.library.open_signature
-        threads = counted(self.target.threads, "thread")
-        title = f"{what}\n{self.target.mcpu}, {self.target.kind}, {threads}"
-        try:
-            return plot_open(title, self.measured, self.seconds, chosen, path)
-        except OSError as error:
-            raise TuningError(f"cannot be written: {why(error)}") from error
+        return new_file(path, what, TuningError)
 
     def __str__(self) -> str:
         dims = "; ".join(map(str, self.workload.dims))
-        at = ", ".join(_shown(sizes) for sizes, _ in self.searches)
+        at = "; ".join(assigned(sizes) for sizes, _ in self.searches)
         return (
             f"{counted(len(self.seconds), 'program')} for {dims}, after searches at {at} "
             f"({self.end}); the choice loses {100 * (self.loss - 1):.1f} % at "
@@ -82,13 +105,9 @@ class OpenTuned:
         rows: dict[str, object] = {
             "dims": "; ".join(map(str, self.workload.dims)),
             "programs": len(self.seconds),
-            "searched at": ", ".join(_shown(sizes) for sizes, _ in self.searches),
+            "searched at": "; ".join(assigned(sizes) for sizes, _ in self.searches),
             "loss of the choice": f"{100 * (self.loss - 1):.1f} %",
             "target": self.target,
             "end": self.end,
         }
         return html_table("OpenTuned", rows)
-
-
-def _shown(sizes: Sizes) -> str:
-    return " ".join(f"{name}={value}" for name, value in sizes.items())

@@ -36,7 +36,7 @@ class Tuned(SearchResult):
         nothing was measured, or the file cannot be written."""
         self._measured()
         path = new_file(path, "the report", TuningError)
-        with _written():
+        with written():
             path.write_text(html(self), encoding="utf-8")
         return path
 
@@ -50,7 +50,7 @@ class Tuned(SearchResult):
 
         self._measured()
         path = new_file(path, "the plot", TuningError)
-        with _written():
+        with written():
             return plot(self, path)
 
     def _measured(self) -> Record:
@@ -61,7 +61,7 @@ class Tuned(SearchResult):
 
 
 @contextmanager
-def _written() -> Iterator[None]:
+def written() -> Iterator[None]:
     """Errors of writing become `TuningError`."""
     try:
         yield

@@ -18,6 +18,7 @@ from loopwright.codegen.open.signature import OpenSignature
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.size import Dim, chosen
+from loopwright.dsl.words import assigned
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.rule import Rule
 
@@ -43,12 +44,11 @@ class Choice:
     seconds: Mapping[int, float]
 
     def __str__(self) -> str:
-        at = ", ".join(f"{name}={value}" for name, value in self.sizes.items())
         box = ", ".join(
             f"{name} from {low} to {high}"
             for name, (low, high) in zip(self.sizes, self.rule.bounds, strict=True)
         )
-        lines = [f"{at}: program {self.rule.program}, which is chosen for {box}"]
+        lines = [f"{assigned(self.sizes)}: program {self.rule.program}, which is chosen for {box}"]
         if self.program:
             own = "; ".join(
                 ", ".join(f"{n}={v}" for n, v in sizes.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,10 @@ from loopwright.explore.result import SearchResult, speed
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.tree.printer import show
+from loopwright.transfer.records.store import Record
 
 if TYPE_CHECKING:
+    from loopwright.dsl.workload import Workload
     from loopwright.measure.bounds import Bound
 
 _STYLE = """
@@ -33,23 +35,29 @@ _CURVE = (
 
 def html(tuned: SearchResult) -> str:
     """The whole report: result, curve, loop tree, roofline, finalists, failures, time spent."""
+    assert tuned.record is not None  # a report is of measurements
     found = _bounds(tuned)
     peak = _peak(tuned)
     sections = [
         _result(tuned, peak),
-        _pre(str(tuned.workload)),
-        _section("Tuning curve", curve(tuned), f"<p>{_CURVE}</p>"),
-        _section(
+        pre(str(tuned.workload)),
+        section("Tuning curve", curve(tuned), f"<p>{_CURVE}</p>"),
+        section(
             "The best config", f"<p><code>{escape(str(tuned.config))}</code></p>", _tree(tuned)
         ),
         _standing(tuned, found, peak),
-        _section("Finalists, measured side by side", _finalists(tuned)),
-        _section("Failures", _failures(tuned)),
-        _section("Notes", _notes(tuned)),
-        _section("Where the time went", _spent(tuned)),
-        _section("Where and with what", _machine(tuned)),
+        section("Finalists, measured side by side", _finalists(tuned)),
+        section("Failures", _failures(tuned)),
+        section("Notes", _notes(tuned)),
+        section("Where the time went", spent_table(tuned.spent)),
+        section("Where and with what", machine_table(tuned.record)),
     ]
-    title = escape(", ".join(t.name for t in tuned.workload.outputs))
+    return page(tuned.workload, sections)
+
+
+def page(workload: Workload, sections: Iterable[str]) -> str:
+    """A whole page about the tuning of a workload."""
+    title = escape(", ".join(t.name for t in workload.outputs))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>Tuning of {title}</title><style>{_STYLE}</style></head>\n"
@@ -94,7 +102,7 @@ def _tree(tuned: SearchResult) -> str:
     if tuned.target.kind == "replayed":
         return "<p>A table of known costs has no loops to show.</p>"
     sketch = find_sketch(tuned.workload, tuned.target, tuned.config.sketch)
-    loops = _pre(show(lower(sketch, tuned.target, tuned.config)))
+    loops = pre(show(lower(sketch, tuned.target, tuned.config)))
     return f"<details><summary>Its loops</summary>{loops}</details>"
 
 
@@ -110,7 +118,7 @@ def _standing(tuned: SearchResult, found: tuple[Bound, ...], peak: float | None)
     ]
     parts = [
         f"<p>{escape(standing(found, tuned.seconds))}</p>",
-        _table(("bound", "at least", "of its time", "by"), rows),
+        table(("bound", "at least", "of its time", "by"), rows),
     ]
     flops, moved = tuned.workload.flops, tuned.workload.min_bytes
     if flops and peak:
@@ -118,7 +126,7 @@ def _standing(tuned: SearchResult, found: tuple[Bound, ...], peak: float | None)
         bandwidth = moved / level.seconds
         drawn = roofline(flops / tuned.seconds, flops / moved, peak, bandwidth, level.name)
         parts.append(drawn)
-    return _section("Roofline", *parts)
+    return section("Roofline", *parts)
 
 
 def _notes(tuned: SearchResult) -> str:
@@ -134,7 +142,7 @@ def _finalists(tuned: SearchResult) -> str:
         (f"{f.cost * 1e3:.4g} ms", f"{f.p:.2g}", f.standing, str(f.config))
         for f in tuned.finalists
     ]
-    return _table(("cost", "p against the fastest", "", "config"), rows)
+    return table(("cost", "p against the fastest", "", "config"), rows)
 
 
 def _failures(tuned: SearchResult) -> str:
@@ -142,33 +150,41 @@ def _failures(tuned: SearchResult) -> str:
         return "<p>None.</p>"
     first = {m.failure.kind: m.failure for m in reversed(tuned.history) if m.failure}
     rows = [(kind, str(n), first[kind].message) for kind, n in tuned.failures.items()]
-    return _table(("kind", "candidates", "the first of them"), rows)
+    return table(("kind", "candidates", "the first of them"), rows)
 
 
-def _spent(tuned: SearchResult) -> str:
-    total = sum(tuned.spent.values()) or 1.0
-    parts = sorted(tuned.spent.items(), key=lambda part: -part[1])
+def spent_table(spent: Mapping[str, float]) -> str:
+    """Seconds by part and their shares."""
+    total = sum(spent.values()) or 1.0
+    parts = sorted(spent.items(), key=lambda part: -part[1])
     rows = [(p, f"{s:.2f} s", f"{s / total:.0%}") for p, s in (*parts, ("all", total))]
-    return _table(("part", "time", "share"), rows)
+    return table(("part", "time", "share"), rows)
 
 
-def _machine(tuned: SearchResult) -> str:
-    r = tuned.record
-    assert r is not None  # a report is of measurements
-    rows = [("target", r.target), ("threads", str(r.threads)), ("seed", str(r.seed))]
-    rows += [(k, v) for k, v in (*r.machine.items(), *r.versions.items())]
-    return _table(("", ""), rows)
+def machine_table(record: Record) -> str:
+    """The target, the machine and the versions of a record."""
+    rows = [
+        ("target", record.target),
+        ("threads", str(record.threads)),
+        ("seed", str(record.seed)),
+    ]
+    rows += [(k, v) for k, v in (*record.machine.items(), *record.versions.items())]
+    return table(("", ""), rows)
 
 
-def _section(title: str, *parts: str) -> str:
+def section(title: str, *parts: str) -> str:
+    """A heading and what stands below it."""
     return f"<h2>{escape(title)}</h2>\n" + "\n".join(parts)
 
 
-def _pre(text: str) -> str:
+def pre(text: str) -> str:
+    """Text as it is."""
     return f"<pre>{escape(text)}</pre>"
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of texts."""
+
     def line(cells: Iterable[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(c)}</{tag}>" for c in cells) + "</tr>"
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loopwright.explore.report.plot import check_format, new_figure
+from loopwright.explore.report.plot import new_figure
 
 
-def plot_open(
+def open_figure(
     title: str,
     sizes: Sequence[Mapping[str, int]],
     seconds: np.ndarray[Any, np.dtype[np.float64]],
     chosen: Sequence[int],
-    path: Path,
-) -> Path:
-    """Write a dot for each program (rows of `seconds`) at each of the sizes, over the first dim,
-    and a ring around the one that is chosen there, in the format of the suffix.
-
-    Raises `TuningError` for a format that matplotlib does not know.
-    """
-    check_format(path)
+) -> Any:
+    """A dot for each program (rows of `seconds`) at each of the sizes, over the first dim, and a
+    ring around the one that is chosen there."""
     figure, axes = new_figure(height=4)
     name = next(iter(sizes[0]))
     place = np.array([each[name] for each in sizes])
@@ -36,5 +30,4 @@ def plot_open(
     axes.set_title(title, fontsize=10, loc="left", wrap=True)
     axes.set(xlabel=name, ylabel="µs", xscale="log", yscale="log")
     axes.legend(fontsize="small", ncols=2)
-    figure.savefig(path, dpi=150)
-    return path
+    return figure

@@ -41,7 +41,7 @@ def check_format(path: Path) -> None:
 
 def curve(tuned: SearchResult) -> str:
     """The tuning curve as SVG: a dot per candidate and the best so far; cost over trial."""
-    return _svg(_curve(tuned))
+    return svg(_curve(tuned))
 
 
 def roofline(
@@ -59,7 +59,7 @@ def roofline(
     axes.plot([intensity], [speed / 1e9], "D", color=_BEST, gid="program", label=label)
     axes.set(xlabel="operations per byte", ylabel="GFLOP/s", xscale="log", yscale="log")
     axes.legend(frameon=False)
-    return _svg(figure)
+    return svg(figure)
 
 
 def _curve(tuned: SearchResult) -> Any:
@@ -130,8 +130,8 @@ def new_figure(height: float = 5) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _svg(figure: Any) -> str:
-    """An <svg> element, without the XML header, for a page; the same for the same data."""
+def svg(figure: Any) -> str:
+    """A figure as an <svg> element, without XML header, for a page; the same for the same data."""
     from matplotlib import rc_context
 
     text = io.StringIO()

@@ -16,6 +16,7 @@ import numpy as np
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
+from loopwright.dsl.words import assigned
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
@@ -81,15 +82,11 @@ def frames(dims: tuple[Dim, ...], read: Read) -> tuple[Frame, ...]:
     while (left := uncovered(dims, found)) is not None:
         if len(found) == _MOST_FRAMES:
             raise ModelError(
-                f"the model has other steps at {_shown(left)}, as at {_MOST_FRAMES} sizes before: "
-                "give its dims narrower bounds, or a multiple"
+                f"the model has other steps at {assigned(left)}, as at {_MOST_FRAMES} sizes "
+                "before: give its dims narrower bounds, or a multiple"
             )
         found.append(_Reading(dims, left, read).frame())
     return tuple(found)
-
-
-def _shown(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sizes.items())
 
 
 class _Reading(Unification):
@@ -113,7 +110,7 @@ class _Reading(Unification):
             box = self.unified()
         except ConfigError as error:
             raise ModelError(
-                f"the model at {_shown(self.made_for)} has no form for other sizes: {error}; "
+                f"the model at {assigned(self.made_for)} has no form for other sizes: {error}; "
                 "build it for this size alone"
             ) from error
         places = iter(range(1 << 62))

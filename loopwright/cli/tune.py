@@ -174,8 +174,6 @@ def tune(options: _Options) -> None:
         optional("matplotlib", "a report", TuningError)
     if workload.dims and options.codegen == "builtin":
         raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
-    if workload.dims and options.report:
-        raise click.UsageError("--report is for fixed shapes: leave it out, or use --plot")
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_records(options.records)
@@ -199,7 +197,7 @@ def tune(options: _Options) -> None:
         if options.device is not None:
             click.echo(f"on {device.name}", err=True)
         if workload.dims:
-            _tune_all_sizes(workload, device, budget, how, watch, output, options.plot)
+            _tune_all_sizes(workload, device, budget, how, watch, output, options)
             return
         try:
             tuned = search(workload, device, budget, how, watch)
@@ -232,7 +230,7 @@ def _tune_all_sizes(
     how: TuneOptions,
     watch: Stopwatch,
     output: Path,
-    plot: Path | None,
+    options: _Options,
 ) -> None:
     """Tune a workload with dims, show the programs, and export them as one library."""
     from loopwright.explore.budget import Interrupted
@@ -250,7 +248,11 @@ def _tune_all_sizes(
         )
         click.echo(f"{box:10s} program {rule.program}")
     written = [tuned.library.export(output)]
-    written += [tuned.plot(plot)] if plot is not None else []
+    if tuned.measured:
+        written += [tuned.plot(options.plot)] if options.plot else []
+        written += [tuned.report(options.report)] if options.report else []
+    elif options.plot or options.report:
+        click.echo("nothing was measured, so nothing is drawn")
     _show_spent(watch.spent())
     click.echo(f"saved      {', '.join(map(str, written))}; records in {how.records}")
 

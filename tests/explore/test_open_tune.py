@@ -1,5 +1,7 @@
 """Tuning of workloads with dims: a library for all sizes, its choice, and what is refused."""
 
+import html
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from loopwright.dsl.errors import RangeError
 from loopwright.explore import open_tune
 from loopwright.explore.budget import Interrupted, TuningError
 from loopwright.explore.open_tuned import OpenTuned
+from loopwright.measure import open_programs
 
 
 def dense(high=200):
@@ -125,3 +128,22 @@ def test_the_plot_has_every_program_and_the_chosen_ones(tuned, tmp_path):
     assert text.lstrip().startswith("<?xml")
     with pytest.raises(TuningError, match="ends in one of"):
         tuned.plot(tmp_path / "sizes.xyz")
+
+
+def test_the_report_is_one_page_with_programs_choices_and_searches(tuned, tmp_path):
+    text = tuned.report(tmp_path / "sizes.html").read_text()
+    for heading in ("Times over sizes", "Programs", "The choice", "Searches", "Where the time"):
+        assert f"<h2>{heading}" in text
+    assert text.count("<svg") == 1
+    assert tuned.searches[0][1].claim in html.unescape(text)
+
+
+def test_little_time_measures_fewer_sizes(monkeypatch):
+    monkeypatch.setattr(open_tune, "_COMPARED", 0.0)
+    monkeypatch.setattr(open_tune, "_TIMED", 0.0)
+    monkeypatch.setattr(open_programs, "_FEWEST", 2)
+    made = lw.tune(dense(), trials=2, minutes=9, **OPTIONS)
+    assert len(made.measured) == 2
+    assert made.seconds.shape[1] == 2
+    x, w = np.ones((9, 24), "float32"), np.ones((32, 24), "float32")
+    np.testing.assert_allclose(made.library(x, w), np.full((9, 32), 24.0))
