@@ -39,6 +39,12 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
             f"{len(outputs)} times --output, for {counted(len(results), 'output')} of {library}: "
             f"{', '.join(map(str, results))}; give one for each at most"
         )
+    wanted = loaded.inputs
+    if len(inputs) != len(wanted):
+        raise click.UsageError(
+            f"{len(inputs)} times --input, for {counted(len(wanted), 'input')} of {library}: "
+            f"{', '.join(map(str, wanted))}; give one for each, in this order"
+        )
     arrays = []
     for path in inputs:
         try:
@@ -47,7 +53,7 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
             raise click.ClickException(
                 f"{path}: cannot read it as a .npy file: {error}"
             ) from error
-    for n, (array, parameter) in enumerate(zip(arrays, loaded.signature.inputs)):
+    for n, (array, parameter) in enumerate(zip(arrays, wanted)):
         if parameter.dtype == "bfloat16" and array.dtype == np.dtype("V2"):
             arrays[n] = array.view(numpy_dtype(parameter.dtype))  # .npy has no name for it
     result = loaded(*arrays)

@@ -15,6 +15,12 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose operators are known."""
 
 
+_OTHERS = (
+    "files of models are ONNX's; a model of torch is given as a module, or as what "
+    "torch.export.load reads"
+)
+
+
 def onnx_file(path: Path) -> Any:
     """The `ModelProto` of a file, its weights read. Raises `ModelError`."""
     file_at(path, "the model", ModelError)
@@ -22,7 +28,7 @@ def onnx_file(path: Path) -> Any:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # of protobuf, whose version decides the class
-        raise ModelError(f"{path} is no ONNX model, or is damaged: {error}") from error
+        raise ModelError(f"{path} is no ONNX model, or is damaged: {error}; {_OTHERS}") from error
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except Exception as error:  # of the system, or of onnx's checker

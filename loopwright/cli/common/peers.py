@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,8 +93,13 @@ def timed(calls: Sequence[Callable[[], object]]) -> list[tuple[float, ...]]:
     """Samples of calls in seconds, taken in rounds, in about a second; of long ones, as few as an
     interval needs."""
     timers = [Timer(_Called(call), _TIMING) for call in calls]
-    length = sum(max(timer.least, _TIMING.shortest) for timer in timers)
-    return in_rounds(timers, min(max(FEWEST, int(_SECONDS / length)), _ROUNDS), _TIMING)
+    return in_rounds(timers, rounds(timer.least for timer in timers), _TIMING)
+
+
+def rounds(seconds: Iterable[float]) -> int:
+    """The number of rounds of calls that take so many seconds each."""
+    length = sum(max(least, _TIMING.shortest) for least in seconds)
+    return min(max(FEWEST, int(_SECONDS / length)), _ROUNDS)
 
 
 def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object], float] | None:
