@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.hosts import HOSTS, pretend
+from tests.thin import set_slow
 
 # Builds and first imports take seconds, so no deadline. HYPOTHESIS_PROFILE=thorough digs deeper.
 settings.register_profile(
@@ -78,7 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Pretend before test modules are imported: they may resolve targets."""
+    """Pretend before test modules are imported: they may resolve targets, and count cases."""
+    set_slow(config.getoption("--slow"))
     if config.getoption("--host"):
         pretend(config.getoption("--host"))
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch
+from tests.thin import several
 
 
 def direct(structure: str) -> SketchName:
@@ -31,7 +32,7 @@ def default_configs(sketches: Sequence[Sketch]) -> list[Config]:
 
 
 def random_configs(sketches: Sequence[Sketch], count: int) -> list[Config]:
-    """Random configs of random sketches, the same ones in every run."""
+    """Random configs of random sketches, the same ones in every run; one in the fast suite."""
     rng = np.random.default_rng(0)
-    chosen = [sketches[rng.integers(len(sketches))] for _ in range(count)]
+    chosen = [sketches[rng.integers(len(sketches))] for _ in range(several(count))]
     return [s.at([int(rng.integers(len(k.choices))) for k in s.knobs]) for s in chosen]

@@ -2,6 +2,19 @@
 
 import pytest
 
+_SLOW = False
+
+
+def set_slow(slow):
+    """Say whether slow tests run, before test modules are imported."""
+    global _SLOW
+    _SLOW = slow
+
+
+def several(count):
+    """How many random cases a test tries: one in the fast suite."""
+    return count if _SLOW else 1
+
 
 def thinned(cases, keep=2):
     """Every so many of the cases as they are, the others marked slow."""

@@ -11,8 +11,9 @@ from loopwright.dsl.errors import BuildError, ConfigError, NotationError
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from tests.collection import WORKLOADS
 from tests.targets import ALONE, HERE
+from tests.thin import several
 
-RANDOM_CONFIGS = settings().max_examples // 8
+RANDOM_CONFIGS = several(settings().max_examples // 8)
 
 
 def assert_equals_oracle(workload, library, inputs, expected, growth=1.0):

@@ -18,6 +18,7 @@ from loopwright.dsl.errors import LibraryError
 from loopwright.dsl.oracle import evaluate
 from tests.codegen.test_build import assert_equals_oracle, random_inputs
 from tests.collection import WORKLOADS
+from tests.thin import thinned
 
 STRICT = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
 VARIED = sorted(WORKLOADS)[::6]
@@ -52,7 +53,7 @@ def arrays():
     return a, w, np.zeros((24, 16), np.float32)
 
 
-@pytest.mark.parametrize("name", VARIED)
+@pytest.mark.parametrize("name", thinned(VARIED))
 def test_an_exported_folder_computes_what_the_oracle_does(name, tmp_path):
     workload = WORKLOADS[name]()
     inputs = random_inputs(workload, np.random.default_rng(0))

@@ -24,6 +24,7 @@ from loopwright.schedule.open.cover import Cover
 from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.space import space
+from tests.thin import thinned
 
 
 def dense(weights_are_constant=False):
@@ -148,7 +149,7 @@ def wrong(workload: Workload, library, sizes, rng, growth=1.0) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", thinned(MAKERS))
 def test_one_library_is_right_at_all_sizes(make):
     workload, rng = make(), np.random.default_rng(1)
     library = lw.build(workload, threads=2)

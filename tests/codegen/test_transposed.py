@@ -8,6 +8,7 @@ from loopwright.dsl import ops
 from loopwright.dsl.index import Index
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.targets import ALONE, HERE
+from tests.thin import several, thinned
 
 WIDE = {"kind": "llvm", "mcpu": "skylake-avx512"}
 FENCE = "llvm.arithmetic.fence"
@@ -26,16 +27,16 @@ def turned_product(columns, dtype="float32", epilogue=lambda value, o, x: value)
 
 def configs_of(workload, target=ALONE):
     space, rng = lw.space(workload, target), np.random.default_rng(0)
-    return [space.default, *(space.sample(rng) for _ in range(6))]
+    return [space.default, *(space.sample(rng) for _ in range(several(6)))]
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 5, 14, 31])
+@pytest.mark.parametrize("columns", thinned([1, 2, 3, 5, 14, 31]))
 def test_any_number_of_neighbours(columns):
     workload = turned_product(columns)
     assert_configs_equal_oracle(workload, configs_of(workload), ALONE)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int8"])
+@pytest.mark.parametrize("dtype", thinned(["float64", "float16", "int8", "int32"]))
 def test_other_types(dtype):
     workload = turned_product(7, dtype)
     assert_configs_equal_oracle(workload, configs_of(workload), ALONE)

@@ -19,12 +19,12 @@ FEW = {"chains": 64, "steps": 2}
 @pytest.mark.parametrize(
     ("model", "acquisition"),
     [
-        ("gbt-ensemble", "mean"),
+        pytest.param("gbt-ensemble", "mean", marks=pytest.mark.slow),
         ("gbt-ensemble", "ei"),
-        ("gbt-ensemble", "ucb"),
+        pytest.param("gbt-ensemble", "ucb", marks=pytest.mark.slow),
         ("random", "mean"),
         pytest.param("treegru", "mean", marks=pytest.mark.torch),
-        pytest.param("treegru-plain", "mean", marks=pytest.mark.torch),
+        pytest.param("treegru-plain", "mean", marks=[pytest.mark.torch, pytest.mark.slow]),
     ],
 )
 def test_a_named_model_drives_a_search_that_its_seed_decides(model, acquisition):

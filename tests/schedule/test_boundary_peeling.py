@@ -13,6 +13,7 @@ from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
 from tests.targets import narrow
+from tests.thin import thinned
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -99,7 +100,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_windows_in_parts_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     target = narrow(2)

@@ -10,6 +10,7 @@ from loopwright.schedule.program import buffer_reuse as settle
 from loopwright.schedule.program.nest import in_place
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.targets import HERE
+from tests.thin import thinned
 
 
 def row(size, rows=3):
@@ -50,7 +51,7 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", thinned(MADE))
 def test_a_long_row_is_made_in_place(name):
     workload = lw.workload(MADE[name]())
     assert settled(workload)
@@ -122,7 +123,7 @@ def everything_is_long(monkeypatch):
     spaces._space.cache_clear()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", thinned(EVERY))
 def test_whatever_is_made_in_place_equals_the_oracle(everything_is_long, name):
     workload = lw.workload(EVERY[name]())
     space, rng = lw.space(workload, HERE), np.random.default_rng(0)

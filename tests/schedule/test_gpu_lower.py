@@ -13,6 +13,7 @@ from loopwright.schedule.tree.printer import show
 from loopwright.schedule.tree.verifier import legal, verify
 from tests.collection import WORKLOADS
 from tests.schedule.gpu_interpreter import run
+from tests.thin import thinned
 
 GPU = Gpu("sm_90", multiprocessors=4, tensor_cores=True, async_copies=True)
 CUDA = Target("cuda", gpu=GPU)
@@ -135,7 +136,7 @@ def draw(sketch, count, seed=0):
     return np.stack([rng.integers(len(k.choices), size=count) for k in sketch.knobs], axis=1)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_every_sketch_by_default_and_at_random_equals_the_oracle(name):
     workload = lw.workload(CASES[name]())
     points, rng = space(workload, CUDA), np.random.default_rng(2)
@@ -151,7 +152,7 @@ def test_rewritten_programs_equal_the_oracle(label):
     assert_equals_oracle(workload, points, [sketch.at(sketch.default)])
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", thinned(WORKLOADS, keep=3))
 @pytest.mark.parametrize("target", [CUDA, OPENCL], ids=["cuda", "opencl"])
 def test_the_defaults_of_all_sketches_are_legal(name, target):
     for sketch in space(WORKLOADS[name](), target).sketches[:12]:

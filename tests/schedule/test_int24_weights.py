@@ -9,6 +9,7 @@ from loopwright.schedule.sketch.naming import Derivation
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import default_configs, derived, of_each_program, random_configs
 from tests.targets import HERE, narrow
+from tests.thin import thinned
 
 SMALLER = "int24_weights"
 
@@ -86,7 +87,7 @@ def smaller(workload, target=HERE):
     return derived(lw.space(workload, target, numerics="fast").sketches, SMALLER)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_products_with_weights_of_three_bytes_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     sketches = smaller(workload)

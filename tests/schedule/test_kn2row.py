@@ -9,6 +9,7 @@ from loopwright.schedule.rewrites.kn2row import kn2row
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
 from tests.targets import HERE
+from tests.thin import thinned
 
 
 def tensor(name, *shape, constant=False, dtype="float32"):
@@ -47,7 +48,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_products_for_all_taps_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     sketches = derived(lw.space(workload, HERE).sketches, "kn2row")

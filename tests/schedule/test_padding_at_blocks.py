@@ -13,6 +13,7 @@ from loopwright.schedule.rewrites.padding_at_blocks import block_row_choices, pa
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
 from tests.targets import HERE, narrow
+from tests.thin import thinned
 
 
 def tensor(name, *shape, constant=False):
@@ -100,7 +101,7 @@ OTHERS = {
 """What blocks are made of in part, or not at all."""
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_sums_in_blocks_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     sketches = derived(lw.space(workload, HERE).sketches, "padding_at_blocks")
@@ -116,7 +117,7 @@ def test_what_only_looks_like_padding_is_left_as_it_is(name):
     assert_configs_equal_oracle(workload, configs)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thinned(range(12), keep=3))
 def test_drawn_convolutions_in_blocks_equal_the_oracle(seed):
     rng = np.random.default_rng(seed)
     h, w = rng.integers(5, 20, 2).tolist()

@@ -9,9 +9,9 @@ from loopwright.schedule.program.source import Source
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.schedule.test_rewrite import text
 from tests.targets import HERE
-from tests.thin import thinned
+from tests.thin import several, thinned
 
-RANDOM_CONFIGS = 3
+RANDOM_CONFIGS = several(3)
 
 
 def tensor(name, *shape, constant=False):
@@ -170,7 +170,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", thinned(CASES))
+@pytest.mark.parametrize("name", thinned(CASES, keep=3))
 def test_phases_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     written = [nest.out for nest in Source.of(workload).program]

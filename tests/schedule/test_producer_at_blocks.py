@@ -16,6 +16,7 @@ from loopwright.schedule.space import space
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
 from tests.targets import narrow
+from tests.thin import thinned
 
 
 def separable(h=12, w=11, channels=24, filters=40, images=1, then=lambda y: y, **options):
@@ -65,7 +66,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_blocks_of_rows_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     target = narrow(2)

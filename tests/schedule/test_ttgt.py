@@ -7,6 +7,7 @@ from loopwright.dsl import ops
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
 from tests.targets import HERE
+from tests.thin import thinned
 
 
 def contraction(spec, sizes, constant=False, last=None, dtype="float32"):
@@ -55,7 +56,7 @@ def sketches_of(workload):
     return derived(lw.space(workload, HERE).sketches, "ttgt")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES))
 def test_a_copied_operand_equals_the_oracle(name):
     workload = CASES[name]()
     sketches = sketches_of(workload)
