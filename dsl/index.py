@@ -104,6 +104,9 @@ class Index(IndexExpr):
     name: str
     extent: int | None = field(default=None, compare=False)
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def affine(self) -> Affine:
         return Affine(((self, 1),), 0)
 

@@ -71,23 +71,26 @@ def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]
         ]
     if len(spans) == 2:
         spans[0] = range(1, min(4, len(spans[0])) + 1)
+    lanes, products = context.lanes(sketch.nest), len(terms(sketch.nest.body))
     for sizes in itertools.product(*spans):
+        rows = math.prod(sizes)
         for width in widths:
-            tile = (*sizes, width)
-            if free_registers(tile, sketch, context) >= 0 or _least(sizes, width, widths):
-                yield tile
+            least = rows == 1 and width == widths[0]
+            if least or registers >= _needed(rows, -(-width // lanes), products):
+                yield (*sizes, width)
 
 
 def free_registers(tile: Choice, sketch: NestSketch, context: NestContext) -> int:
-    """Vector registers that accumulators, one row of vector operands and a broadcast leave: of
-    several products in one step as many operands, where other rows use them again."""
+    """Vector registers that a tile leaves."""
     columns, rows = -(-tile[-1] // context.lanes(sketch.nest)), math.prod(tile[:-1])
-    operands = columns * (len(terms(sketch.nest.body)) if rows > 1 else 1)
-    return context.target.vector_registers - rows * columns - operands - 1
+    needed = _needed(rows, columns, len(terms(sketch.nest.body)))
+    return context.target.vector_registers - needed
 
 
-def _least(sizes: Choice, width: int, widths: list[int]) -> bool:
-    return math.prod(sizes) == 1 and width == widths[0]
+def _needed(rows: int, columns: int, products: int) -> int:
+    """Vector registers for accumulators, one row of vector operands and a broadcast: of several
+    products in one step as many operands, where other rows use them again."""
+    return rows * columns + columns * (products if rows > 1 else 1) + 1
 
 
 def _widths(sketch: NestSketch, context: NestContext) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, Gather, IndexValue, Read, Select, Table, Unary
@@ -51,6 +51,19 @@ class Nest:
     start: Read | None = None
     sparse: Read | None = None
     keeps_zeros: bool = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:  # kept, as it is of whole expressions, and asked for by every cache
+        return hash(tuple(getattr(self, f.name) for f in fields(self)))
+
+    @functools.cached_property
+    def widest(self) -> int:
+        """Bytes of an element of its widest type."""
+        types = {r.tensor.dtype for r in self.reads()} | {self.out.dtype, self.result.dtype}
+        return max(map(item_bytes, types))
 
     @property
     def extents(self) -> dict[Index, int]:
@@ -229,8 +242,7 @@ def positions(nest: Nest) -> Iterator[Affine]:
 
 def lanes(nest: Nest, target: Target) -> int:
     """Elements that a vector of this nest has: as many as its widest type leaves room for."""
-    types = {r.tensor.dtype for r in nest.reads()} | {nest.out.dtype, nest.result.dtype}
-    return target.lanes(max(map(item_bytes, types)))
+    return target.lanes(nest.widest)
 
 
 def sliding(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> tuple[Index, ...]:
@@ -251,6 +263,7 @@ def sliding(nest: Nest, vector: Index | None, tiled: tuple[Index, ...]) -> tuple
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides in elements."""
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
