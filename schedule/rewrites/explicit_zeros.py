@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loopwright.dsl.numerics import Numerics
+from loopwright.schedule.gpu.plan import gpu_plan
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.sketch.variant import Variant
@@ -21,10 +22,14 @@ class ExplicitZeros(Rewrite):
     """The definition's own products where other programs skip zeros."""
 
     name = "explicit_zeros"
+    gpu = True
     needs = "strict numerics, and a product with zeros that other programs skip"
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         if base.source.numerics == Numerics.STRICT:
             return None  # its own program has them
         program = tuple(replace(nest, keeps_zeros=True) for nest in base.source.combined)
-        return Rewritten(grouped(program, program, base.source.outputs))
+        outputs = base.source.outputs
+        if target.gpu is not None:
+            return Rewritten(gpu_plan(program, outputs, target.gpu))
+        return Rewritten(grouped(program, program, outputs))
