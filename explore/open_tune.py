@@ -110,11 +110,11 @@ class _OpenTuning:
     def _parts(self) -> Iterator[tuple[Sizes, Budget]]:
         """The sizes that are searched, and the budget of each."""
         drawn = self._drawn(200, self.rng)
-        count = _SEARCHED
-        if math.isfinite(self.budget.minutes):
-            count = max(1, min(count, int(self.budget.minutes * _SHARE / _LEAST_MINUTES)))
+        count, minutes = _SEARCHED, self.budget.minutes * _SHARE - self.watch.elapsed / 60
+        if math.isfinite(minutes):
+            count = max(1, min(count, int(minutes / _LEAST_MINUTES)))
         chosen = _far_apart(self.workload.dims, drawn, count)
-        minutes = self.budget.minutes * _SHARE / len(chosen)
+        minutes = max(minutes, _LEAST_MINUTES / 2) / len(chosen)
         trials = self.budget.trials
         if trials and math.isfinite(trials):
             trials = max(1, trials // len(chosen))
