@@ -234,3 +234,91 @@ def test_embeddings_are_summed_and_normalized():
     arrays["mask"] = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
     order = ["ids", "segments", "words", "places", "kinds", "gamma", "beta", "mask"]
     compare("EmbedLayerNormalization", arrays, known, results=2, order=order)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 5, 24), (2, 3, 5, 8)])
+def test_places_turn_channels(interleaved, shape):
+    arrays = {"x": real(*shape), "p": RNG.integers(0, 9, (2, 5))}
+    known = {"c": np.cos(real(9, 4)), "s": np.sin(real(9, 4))}
+    compare("RotaryEmbedding", arrays, known, interleaved=interleaved)
+
+
+def test_a_part_of_the_channels_is_turned_from_one_place_on():
+    known = {"p": np.array([2]), "c": np.cos(real(9, 2)), "s": np.sin(real(9, 2))}
+    options = {"num_heads": 3, "rotary_embedding_dim": 4}
+    compare("RotaryEmbedding", {"x": real(1, 5, 24)}, known, **options)
+
+
+def decoder(length, past, total, heads=4, shared=2, size=16, batch=2, packed=False):
+    """Inputs of GroupQueryAttention in their order, and the names that go with them."""
+    if packed:
+        arrays = {"q": real(batch, length, (heads + 2 * shared) * size)}
+        order = ["q", "", ""]
+    else:
+        arrays = {"q": real(batch, length, heads * size)}
+        arrays |= {name: real(batch, length, shared * size) for name in "kv"}
+        order = ["q", "k", "v"]
+    if past:
+        arrays |= {name: real(batch, shared, past, size) for name in ("pk", "pv")}
+    order += ["pk", "pv"] if past else ["", ""]
+    arrays["lengths"] = np.full(batch, total - 1, np.int32)
+    return arrays, {"total": np.array(total, np.int32)}, [*order, "lengths", "total"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({"length": 6, "past": 0, "total": 6}, {}),
+        ({"length": 1, "past": 6, "total": 7}, {}),
+        ({"length": 1, "past": 6, "total": 7, "packed": True}, {"do_rotary": 1}),
+        (
+            {"length": 6, "past": 0, "total": 6, "packed": True},
+            {"do_rotary": 1, "rotary_interleaved": 1},
+        ),
+        ({"length": 3, "past": 5, "total": 8, "batch": 1}, {"softcap": 2.0, "scale": 0.3}),
+        ({"length": 1, "past": 9, "total": 7}, {}),
+        ({"length": 9, "past": 0, "total": 9}, {"local_window_size": 3}),
+    ],
+)
+def test_queries_share_keys_and_past_ones_are_kept(sizes, options):
+    arrays, known, order = decoder(**sizes)
+    if options.get("do_rotary"):
+        known |= {"c": np.cos(real(16, 8)), "s": np.sin(real(16, 8))}
+        order += ["c", "s"]
+    options = {"num_heads": 4, "kv_num_heads": 2, "results": 3, **options}
+    compare("GroupQueryAttention", arrays, known, order=order, **options)
+
+
+def test_samples_of_other_lengths_keep_their_own_past():
+    arrays, known, order = decoder(1, 6, 7)
+    arrays["lengths"] = np.array([3, 6], np.int32)
+    options = {"num_heads": 4, "kv_num_heads": 2, "results": 3}
+    compare("GroupQueryAttention", arrays, known, order=order, **options)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "Tanh"])
+def test_a_product_of_matrices_has_its_activation(activation):
+    known = {"b": real(5, 7), "c": real(5)}
+    options = {"transB": 1, "alpha": 0.5, "activation": activation, "activation_alpha": 0.1}
+    compare("FusedGemm", {"a": real(3, 7)}, known, **options)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_data_is_quantized_at_the_call(bias):
+    known = {"b": weights(7, 5), "s": np.float32(0.02), "z": np.int8(3)}
+    known |= {"c": real(5)} if bias else {}
+    compare("DynamicQuantizeMatMul", {"a": real(3, 7)}, known, off=1e-3)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_of_a_quantized_table_are_read(zeros, bits):
+    known = {"table": whole(9, 64 * bits // 8), "s": np.abs(real(9, 4))}
+    order = ["table", "i", "s"]
+    if zeros:
+        known["z"] = whole(9, 4 * bits // 8)
+        order.append("z")
+    arrays = {"i": RNG.integers(0, 9, (2, 3))}
+    options = {"block_size": 16, "bits": bits, "quantize_axis": 1}
+    compare("GatherBlockQuantized", arrays, known, order=order, **options)

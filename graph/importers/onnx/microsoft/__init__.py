@@ -2,6 +2,7 @@
 
 from loopwright.graph.importers.onnx.microsoft import (  # noqa: F401 - each fills the table
     attention,
+    decoders,
     fused,
     packed,
     quantized,

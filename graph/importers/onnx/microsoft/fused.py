@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, operator, shape_of
 from loopwright.graph.importers.onnx.operators.convolution import convolved
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
@@ -39,11 +39,21 @@ def _fused_conv(call: Call) -> Value:
     return made if activation is None else call.broadcast([made], activation)
 
 
+@operator("com.microsoft:FusedGemm")
+def _fused_gemm(call: Call) -> Value:
+    made = OPERATORS["Gemm"](call)
+    assert not isinstance(made, Sequence)
+    activation = _activation(call)
+    return made if activation is None else call.broadcast([made], activation)
+
+
 def _activation(call: Call) -> Callable[[Expr], Expr] | None:
-    """What a fused convolution does to each element at last."""
+    """What a fused convolution or product does to each element at last."""
     name = call.get("activation", "")
-    given = [float(p) for p in call.get("activation_params") or ()]
-    a, b = [*given, 0.0, 0.0][:2]
+    given = call.get("activation_params")
+    if given is None:
+        given = [call.get(f"activation_{each}", 0.0) for each in ("alpha", "beta")]
+    a, b = [*map(float, given), 0.0, 0.0][:2]
     rules: dict[str, Callable[[Expr], Expr]] = {
         "Relu": lambda x: f.max(x, 0),
         "Tanh": f.tanh,

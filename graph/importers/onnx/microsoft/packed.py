@@ -1,4 +1,4 @@
-"""Products with weights of a few bits, several in a byte."""
+"""Products with weights of a few bits, several in a byte, and rows of such weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    define,
+    gathered,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
@@ -84,3 +92,42 @@ def _unpacked(packed: Array, bits: int) -> Array:
     """Numbers of a few bits, the lowest bits of each byte first, along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return (packed[..., None] >> shifts & (1 << bits) - 1).reshape(*packed.shape[:-1], -1)
+
+
+@operator(
+    "com.microsoft:GatherBlockQuantized",
+    limit="rows of a matrix that is known, quantized along its columns",
+)
+def _gather_block_quantized(call: Call) -> Value:
+    """Rows of a table of a few bits, made real as they are read."""
+    table, size = call.required(0), int(call.get("block_size", 128))
+    axes = (int(call.get("gather_axis", 0)), int(call.get("quantize_axis", 1)))
+    if table.ndim != 2 or axes[0] % 2 != 0 or axes[1] % 2 != 1:
+        raise call.unsupported(f"its table is {table.shape}, its axes {axes}; they may be (0, 1)")
+    scale = call.required(2)
+    blocks = scale.shape[1]
+    if table.dtype == np.uint8:
+        bits = int(call.get("bits", 4))
+        zero = call.required(3, np.uint8(1 << (bits - 1)))
+        if call.has(3):
+            zero = _unpacked(zero, bits)[:, :blocks]
+    else:  # ONNX's own types of 4 bits
+        bits, zero = 8, call.required(3, 0).astype(np.int8)
+        table = table.astype(np.int8)
+    each, rows = 8 // bits, call.value(1)
+    kept, scales = call.as_tensor(table), call.as_tensor(scale)
+    less = call.as_tensor(np.broadcast_to(zero.astype(np.float32), scale.shape).copy())
+
+    def body(*i: Index) -> Expr:
+        *at, k = i
+        row = call.read(rows, tuple(at))
+        parts = [gathered(kept, row, k // each)]
+        if bits < 8:
+            parts = [f.unpack(parts[0], bits, place) for place in range(each)]
+        number = parts[-1]
+        for place in range(each - 1):
+            number = f.where(f.equal(k % each, place), parts[place], number)
+        real = f.cast(number, "float32") - gathered(less, row, k // size)
+        return f.cast(real * f.cast(gathered(scales, row, k // size), "float32"), scales.dtype)
+
+    return define("gatherblock", (*shape_of(rows), table.shape[1] * each), body)

@@ -105,11 +105,27 @@ def _gemm(call: Call) -> Value:
 
 @operator("com.microsoft:MatMulIntegerToFloat")
 def _matmul_to_float(call: Call) -> Value:
+    return _made_real(call)
+
+
+def _made_real(call: Call) -> Value:
+    """A product of integers, times two scales, with a bias."""
     a = without_zero(call, call.value(0), _optional(call, 4), len(call.shape(0)) - 2)
     b = without_zero(call, call.value(1), _optional(call, 5), len(call.shape(1)) - 1)
     values: list[Value] = [product(call, a, b), call.value(2), call.value(3)]
     made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t)
     return call.broadcast([made, call.value(6)], operators.add) if call.has(6) else made
+
+
+@operator("com.microsoft:DynamicQuantizeMatMul")
+def _dynamic_matmul(call: Call) -> Value:
+    made = OPERATORS["DynamicQuantizeLinear"](call)
+    assert isinstance(made, Sequence)
+    rest = [call.inputs[n] if call.has(n) else None for n in range(1, 5)]
+    x, scale, zero = made
+    weights, step, own, bias = rest
+    inputs = (x, weights, scale, step, zero, own, bias)
+    return _made_real(replace(call, inputs=inputs))
 
 
 @operator("com.microsoft:DynamicQuantizeLSTM")
