@@ -85,7 +85,7 @@ class Session:
     @property
     def left(self) -> float:
         """Seconds of the budget that are left; infinite where it has no minutes."""
-        return 60 * self.budget.minutes - self.elapsed
+        return 60 * self.budget.minutes - self.budget.after - self.elapsed
 
     @property
     def trials_left(self) -> int:

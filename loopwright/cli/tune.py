@@ -29,7 +29,7 @@ from loopwright.cli.common.options import (
     TRANSFER,
     collect,
 )
-from loopwright.cli.common.peers import compare_peer
+from loopwright.cli.common.peers import before_peer, compare_peer
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.dsl.numerics import Numerics
 from loopwright.transfer.records.location import Location
@@ -149,9 +149,8 @@ def tune(options: _Options) -> None:
     A workload of a file may have dims (lw.dim); all its sizes then go into one library.
 
     Ctrl-C ends it with what was found, and the same command again goes on from there; when all
-    trials are done, --trials with more of them does. The minutes include all but the comparison
-    with torch or NumPy and the writing of files, a few seconds at the end. Networks have
-    `loopwright tune-model`.
+    trials are done, --trials with more of them does. The minutes include all but the writing of
+    files. Networks have `loopwright tune-model`.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     from loopwright.explore.stopwatch import Stopwatch
 
@@ -178,6 +177,9 @@ def tune(options: _Options) -> None:
     if options.trials != 0:
         check_records(options.records)
     budget = Budget.of(options.trials, options.minutes, options.effort)
+    compared = options.target == "cpu" and options.device is None and not budget.zero_shot
+    if compared and not workload.dims:
+        budget = before_peer(budget)
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
     where = (options.device, options.target, options.threads)
     with open_device(*where, timing, options.codegen) as device:
@@ -210,7 +212,7 @@ def tune(options: _Options) -> None:
         if options.plot or options.report:
             click.echo("nothing was measured, so nothing is drawn")
         options = replace(options, plot=None, report=None)
-    elif options.target == "cpu" and options.device is None and not budget.zero_shot:
+    elif compared:
         with watch.part("other library"):
             peer = compare_peer(request, tuned)
         if peer is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from loopwright.cli.common.workload import Request
 from loopwright.dsl.oracle import random_inputs
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
+from loopwright.explore.budget import Budget
 from loopwright.explore.finalize import CROWDED
 from loopwright.explore.result import Peer
 from loopwright.explore.significance import FEWEST, Ratio, ratio
@@ -32,6 +34,8 @@ _LONGEST = 1.0
 """Seconds of a call above which it is not compared: an interval takes rounds of it."""
 _SECONDS = 1.0
 """Seconds that a comparison takes, about."""
+_IN_ALL, _MOST = 4.0, 0.1
+"""Seconds that it takes with the import of the other library, about, and the most of a budget."""
 _ROUNDS = 20
 _TIMING = Timing(shortest=5e-3, retries=2)
 _SPIN = 2e-3
@@ -53,6 +57,11 @@ class _Called:
             self._call()
         elapsed = time.perf_counter() - start
         return elapsed, elapsed
+
+
+def before_peer(budget: Budget) -> Budget:
+    """A budget of which some seconds are kept for a comparison with another library."""
+    return replace(budget, after=min(_IN_ALL, _MOST * 60 * budget.minutes))
 
 
 def compare_peer(request: Request, tuned: Tuned) -> Peer | None:
