@@ -1,0 +1,228 @@
+"""Instructions of x86-64: how long each is, where it goes, and what it does to memory.
+
+No more is read than `flow` asks for, and only of what compilers write for user programs. The
+encoding is that of Intel's manual, volume 2, chapter 2 and appendix A.
+"""
+
+from __future__ import annotations
+
+PLAIN, BRANCH, JUMP, END = range(4)
+"""Where an instruction goes: on; on or to a target; to a target; out of the function."""
+LOAD, STORE, BY_RSP, BY_RBP = 1, 2, 4, 8
+"""What it does to memory: it reads, it writes; the address is RSP's or RBP's with a constant."""
+
+Instruction = tuple[int, int, int, int, int, int]
+"""The place behind it; where it goes; the target; bytes of its vectors, 0 of other instructions;
+fused multiply-adds of elements; what it does to memory."""
+
+_PREFIXES = frozenset(b"\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3")
+_BYTE_BEHIND = frozenset((0x6B, 0x80, 0x82, 0x83, 0xC0, 0xC1, 0xC6))
+_WORD_BEHIND = frozenset((0x69, 0x81, 0xC7))
+_BYTE = frozenset((0x6A, 0xA8, 0xCD, *range(0xB0, 0xB8), *range(0x04, 0x40, 8)))
+_WORD = frozenset((0x68, 0xA9, *range(0x05, 0x40, 8)))
+_WITH_OPERAND = frozenset(
+    [n for n in range(0x40) if n & 7 < 4]
+    + [0x63, 0x69, 0x6B, *range(0x80, 0x90), 0xC0, 0xC1, 0xC6, 0xC7]
+    + [*range(0xD0, 0xD4), *range(0xD8, 0xE0), 0xF6, 0xF7, 0xFE, 0xFF]
+)
+_NO_OPERAND_0F = frozenset(
+    (0x05, 0x06, 0x08, 0x09, 0x0E, 0x77, 0xA0, 0xA1, 0xA2, 0xA8, 0xA9, 0xAA)
+    + (*range(0x30, 0x38), *range(0xC8, 0xD0))
+)
+_BYTE_BEHIND_0F = frozenset((0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6))
+_HINTS_0F = frozenset((0x0D, *range(0x18, 0x20)))
+_STORES = frozenset(
+    (0x00, 0x01, 0x08, 0x09, 0x10, 0x11, 0x18, 0x19, 0x20, 0x21, 0x28, 0x29, 0x30, 0x31)
+    + (0x80, 0x81, 0x83, 0x88, 0x89, 0xC0, 0xC1, 0xC6, 0xC7, 0xD0, 0xD1, 0xD2, 0xD3, 0xFE)
+)
+_VECTOR_STORES = {
+    1: frozenset((0x11, 0x13, 0x17, 0x29, 0x2B, 0x7F, 0xD6, 0xE7)),
+    2: frozenset((0x2E, 0x2F, 0x63, 0x8A, 0x8B, 0x8E)),
+    3: frozenset((0x14, 0x15, 0x16, 0x17, 0x19, 0x1B, 0x1D, 0x39, 0x3B)),
+}
+"""Vector instructions that write to memory, by the map of their codes."""
+_SSE = frozenset((*range(0x10, 0x18), *range(0x28, 0x30), *range(0x50, 0x80), *range(0xD0, 0x100)))
+_FUSED = frozenset(n for h in (0x90, 0xA0, 0xB0) for n in range(h + 6, h + 16))
+_MANDATORY = (0, 0x66, 0xF3, 0xF2)
+
+
+def decode(code: bytes, at: int) -> Instruction | None:
+    """The instruction at a place, None where none of ours is, or the code ends.
+
+    A jump through a table is an `END`: where it goes stands in data.
+    """
+    try:
+        return _decode(code, at)
+    except IndexError:
+        return None
+
+
+def _decode(code: bytes, at: int) -> Instruction | None:
+    prefix, narrow, wide = 0, False, False
+    op = code[at]
+    while op in _PREFIXES:
+        if op == 0x66:
+            narrow = True
+        if op in (0x66, 0xF2, 0xF3):
+            prefix = op if op != 0x66 or not prefix else prefix
+        at += 1
+        op = code[at]
+    if op in (0xC4, 0xC5, 0x62):
+        return _vex(code, at, op)
+    if op & 0xF0 == 0x40:
+        wide = bool(op & 8)
+        at += 1
+        op = code[at]
+    at += 1
+    if op == 0x0F:
+        return _escaped(code, at, prefix)
+    if op in _WITH_OPERAND:
+        modrm = code[at]
+        end, access = _operand(code, at)
+        if op in _BYTE_BEHIND or (op == 0xF6 and not modrm & 0x30):
+            end += 1
+        elif op in _WORD_BEHIND or (op == 0xF7 and not modrm & 0x30):
+            end += 2 if narrow else 4
+        if access:
+            access = _of_numbers(op, modrm >> 3 & 7, access)
+        if op == 0xFF and modrm >> 3 & 7 in (4, 5):
+            return end, END, 0, 0, 0, access
+        return end, PLAIN, 0, 0, 0, access
+    return _without(code, at, op, narrow, wide)
+
+
+def _without(code: bytes, at: int, op: int, narrow: bool, wide: bool) -> Instruction | None:
+    """An instruction of one byte, but for numbers behind it."""
+    if 0x70 <= op < 0x80 or 0xE0 <= op < 0xE4:
+        return at + 1, BRANCH, at + 1 + _signed(code[at]), 0, 0, 0
+    if op == 0xEB:
+        return at + 1, JUMP, at + 1 + _signed(code[at]), 0, 0, 0
+    if op in (0xE8, 0xE9):
+        end = _behind(code, at, 4)
+        target = end + int.from_bytes(code[at:end], "little", signed=True)
+        return end, JUMP if op == 0xE9 else PLAIN, target, 0, 0, 0
+    if op in (0xC2, 0xC3, 0xCC, 0xF4):
+        return at + 2 * (op == 0xC2), END, 0, 0, 0, 0
+    if op in _BYTE:
+        return _behind(code, at, 1), PLAIN, 0, 0, 0, 0
+    if op in _WORD:
+        return _behind(code, at, 2 if narrow else 4), PLAIN, 0, 0, 0, 0
+    if 0xB8 <= op < 0xC0:
+        return _behind(code, at, 8 if wide else 2 if narrow else 4), PLAIN, 0, 0, 0, 0
+    if 0x50 <= op < 0x60 or 0x90 <= op < 0xA0 or 0xA4 <= op < 0xB0 or 0xF5 <= op < 0xFE:
+        return at, PLAIN, 0, 0, 0, 0
+    return (at, PLAIN, 0, 0, 0, 0) if op == 0xC9 else None
+
+
+def _escaped(code: bytes, at: int, prefix: int) -> Instruction | None:
+    """An instruction behind 0F: jumps, conditional moves, SSE."""
+    op = code[at]
+    at += 1
+    if 0x80 <= op < 0x90:
+        end = _behind(code, at, 4)
+        return end, BRANCH, end + int.from_bytes(code[at:end], "little", signed=True), 0, 0, 0
+    if op == 0x0B:
+        return at, END, 0, 0, 0, 0
+    if op in _NO_OPERAND_0F:
+        return at, PLAIN, 0, 0, 0, 0
+    table = {0x38: 2, 0x3A: 3}.get(op, 1)
+    if table > 1:
+        op = code[at]
+        at += 1
+    end, access = _operand(code, at)
+    if table == 3 or (table == 1 and op in _BYTE_BEHIND_0F):
+        end = _behind(code, end, 1)
+    if table == 1 and op not in _SSE:
+        stores = 0x90 <= op < 0xA0 or op in (0xB0, 0xB1, 0xC0, 0xC1)
+        access = 0 if op in _HINTS_0F else _moved(access, stores)
+        return end, PLAIN, 0, 0, 0, access
+    stores = op in _VECTOR_STORES[table] or (table == 1 and op == 0x7E and prefix != 0xF3)
+    scalar = prefix in (0xF2, 0xF3) and table == 1
+    width = (8 if prefix == 0xF2 else 4) if scalar else 16
+    return end, PLAIN, 0, width, 0, _moved(access, stores)
+
+
+def _vex(code: bytes, at: int, op: int) -> Instruction | None:
+    """An instruction of AVX, AVX2, FMA or AVX-512."""
+    if op == 0xC5:
+        last, table, wide = code[at + 1], 1, False
+        at += 2
+    else:
+        first, last = code[at + 1], code[at + 2]
+        table, wide = first & 0x1F if op == 0xC4 else first & 7, bool(last & 0x80)
+        at += 3
+    length = last >> 2 & 1
+    if op == 0x62:
+        length = code[at] >> 5 & 3
+        at += 1
+    prefix = _MANDATORY[last & 3]
+    op = code[at]
+    at += 1
+    if table == 1 and op == 0x77:
+        return at, PLAIN, 0, 0, 0, 0
+    if not 1 <= table <= 6 or table == 4:
+        return None
+    end, access = _operand(code, at)
+    if table == 3 or (table == 1 and op in (0x70, 0x71, 0x72, 0x73, 0xC2, 0xC4, 0xC5, 0xC6)):
+        end = _behind(code, end, 1)
+    width, fused = 16 << min(length, 2), 0
+    item = 2 if table in (5, 6) else 8 if wide else 4
+    if table in (2, 6) and op in _FUSED and prefix == 0x66:
+        if op & 1 and op & 15 > 7:  # of one element
+            width = item
+        fused = width // item
+    elif table == 1 and prefix in (0xF2, 0xF3) and (op in (0x10, 0x11) or 0x51 <= op < 0x60):
+        width = 8 if prefix == 0xF2 else 4
+    stores = op in _VECTOR_STORES.get(table, ()) or (
+        table == 1 and op == 0x7E and prefix == 0x66
+    )
+    return end, PLAIN, 0, width, fused, _moved(access, stores)
+
+
+def _operand(code: bytes, at: int) -> tuple[int, int]:
+    """The place behind an operand, and its access: 0 of a register, `LOAD` of memory, with
+    `BY_RSP` or `BY_RBP`."""
+    modrm = code[at]
+    mode, base = modrm >> 6, modrm & 7
+    at += 1
+    if mode == 3:
+        return at, 0
+    access, index = LOAD, False
+    if base == 4:
+        sib = code[at]
+        at += 1
+        base, index = sib & 7, sib >> 3 & 7 != 4
+        if base == 5 and mode == 0:
+            at += 4
+        elif base == 4 and not index:
+            access |= BY_RSP  # or R12's: see `flow`
+    elif base == 5:
+        if mode == 0:
+            at += 4  # behind RIP
+        else:
+            access |= BY_RBP
+    return _behind(code, at, (0, 1, 4)[mode]), access
+
+
+def _of_numbers(op: int, register: int, access: int) -> int:
+    """Access of an instruction on integers whose operand is memory."""
+    if op == 0x8D:
+        return 0  # an address alone
+    compares = (op in (0x80, 0x81, 0x83) and register == 7) or (op == 0xFF and register > 1)
+    writes = op in _STORES or op == 0xFF or (op in (0xF6, 0xF7) and register in (2, 3))
+    return _moved(access, writes and not compares)
+
+
+def _moved(access: int, stores: bool) -> int:
+    return access ^ (LOAD | STORE) if stores and access else access
+
+
+def _behind(code: bytes, at: int, count: int) -> int:
+    """The place behind `count` bytes, which must be there."""
+    if at + count > len(code):
+        raise IndexError
+    return at + count
+
+
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
