@@ -41,8 +41,13 @@ _VECTOR_STORES = {
     3: frozenset((0x14, 0x15, 0x16, 0x17, 0x19, 0x1B, 0x1D, 0x39, 0x3B)),
 }
 """Vector instructions that write to memory, by the map of their codes."""
-_SSE = frozenset((*range(0x10, 0x18), *range(0x28, 0x30), *range(0x50, 0x80), *range(0xD0, 0x100)))
+_SSE = frozenset(
+    (*range(0x10, 0x18), *range(0x28, 0x30), *range(0x50, 0x80), *range(0xD0, 0x100))
+    + (0xC2, 0xC4, 0xC5, 0xC6)
+)
 _FUSED = frozenset(n for h in (0x90, 0xA0, 0xB0) for n in range(h + 6, h + 16))
+_NUMBERS = frozenset(((3, 0xF0), *((2, n) for n in range(0xF2, 0xF8))))
+"""What a VEX prefix makes of integers: ANDN, MULX, SHLX, …"""
 _MANDATORY = (0, 0x66, 0xF3, 0xF2)
 
 
@@ -58,7 +63,7 @@ def decode(code: bytes, at: int) -> Instruction | None:
 
 
 def _decode(code: bytes, at: int) -> Instruction | None:
-    prefix, narrow, wide = 0, False, False
+    prefix, narrow, rex = 0, False, 0
     op = code[at]
     while op in _PREFIXES:
         if op == 0x66:
@@ -70,15 +75,16 @@ def _decode(code: bytes, at: int) -> Instruction | None:
     if op in (0xC4, 0xC5, 0x62):
         return _vex(code, at, op)
     if op & 0xF0 == 0x40:
-        wide = bool(op & 8)
+        rex = op
+        narrow = narrow and not rex & 8
         at += 1
         op = code[at]
     at += 1
     if op == 0x0F:
-        return _escaped(code, at, prefix)
+        return _escaped(code, at, prefix, rex)
     if op in _WITH_OPERAND:
         modrm = code[at]
-        end, access = _operand(code, at)
+        end, access = _operand(code, at, rex)
         if op in _BYTE_BEHIND or (op == 0xF6 and not modrm & 0x30):
             end += 1
         elif op in _WORD_BEHIND or (op == 0xF7 and not modrm & 0x30):
@@ -88,7 +94,7 @@ def _decode(code: bytes, at: int) -> Instruction | None:
         if op == 0xFF and modrm >> 3 & 7 in (4, 5):
             return end, END, 0, 0, 0, access
         return end, PLAIN, 0, 0, 0, access
-    return _without(code, at, op, narrow, wide)
+    return _without(code, at, op, narrow, bool(rex & 8))
 
 
 def _without(code: bytes, at: int, op: int, narrow: bool, wide: bool) -> Instruction | None:
@@ -114,7 +120,7 @@ def _without(code: bytes, at: int, op: int, narrow: bool, wide: bool) -> Instruc
     return (at, PLAIN, 0, 0, 0, 0) if op == 0xC9 else None
 
 
-def _escaped(code: bytes, at: int, prefix: int) -> Instruction | None:
+def _escaped(code: bytes, at: int, prefix: int, rex: int) -> Instruction | None:
     """An instruction behind 0F: jumps, conditional moves, SSE."""
     op = code[at]
     at += 1
@@ -129,7 +135,7 @@ def _escaped(code: bytes, at: int, prefix: int) -> Instruction | None:
     if table > 1:
         op = code[at]
         at += 1
-    end, access = _operand(code, at)
+    end, access = _operand(code, at, rex)
     if table == 3 or (table == 1 and op in _BYTE_BEHIND_0F):
         end = _behind(code, end, 1)
     if table == 1 and op not in _SSE:
@@ -145,11 +151,12 @@ def _escaped(code: bytes, at: int, prefix: int) -> Instruction | None:
 def _vex(code: bytes, at: int, op: int) -> Instruction | None:
     """An instruction of AVX, AVX2, FMA or AVX-512."""
     if op == 0xC5:
-        last, table, wide = code[at + 1], 1, False
+        last, table, wide, rex = code[at + 1], 1, False, 0
         at += 2
     else:
         first, last = code[at + 1], code[at + 2]
         table, wide = first & 0x1F if op == 0xC4 else first & 7, bool(last & 0x80)
+        rex = ~first >> 5 & 3  # X and B as in a REX prefix, which are inverted here
         at += 3
     length = last >> 2 & 1
     if op == 0x62:
@@ -162,9 +169,11 @@ def _vex(code: bytes, at: int, op: int) -> Instruction | None:
         return at, PLAIN, 0, 0, 0, 0
     if not 1 <= table <= 6 or table == 4:
         return None
-    end, access = _operand(code, at)
+    end, access = _operand(code, at, rex)
     if table == 3 or (table == 1 and op in (0x70, 0x71, 0x72, 0x73, 0xC2, 0xC4, 0xC5, 0xC6)):
         end = _behind(code, end, 1)
+    if (table, op) in _NUMBERS:
+        return end, PLAIN, 0, 0, 0, access
     width, fused = 16 << min(length, 2), 0
     item = 2 if table in (5, 6) else 8 if wide else 4
     if table in (2, 6) and op in _FUSED and prefix == 0x66:
@@ -179,27 +188,27 @@ def _vex(code: bytes, at: int, op: int) -> Instruction | None:
     return end, PLAIN, 0, width, fused, _moved(access, stores)
 
 
-def _operand(code: bytes, at: int) -> tuple[int, int]:
+def _operand(code: bytes, at: int, rex: int) -> tuple[int, int]:
     """The place behind an operand, and its access: 0 of a register, `LOAD` of memory, with
-    `BY_RSP` or `BY_RBP`."""
+    `BY_RSP` or `BY_RBP`. `rex` has the bits X and B."""
     modrm = code[at]
     mode, base = modrm >> 6, modrm & 7
     at += 1
     if mode == 3:
         return at, 0
-    access, index = LOAD, False
+    access = LOAD
     if base == 4:
         sib = code[at]
         at += 1
-        base, index = sib & 7, sib >> 3 & 7 != 4
+        base, index = sib & 7, sib >> 3 & 7 != 4 or bool(rex & 2)
         if base == 5 and mode == 0:
             at += 4
-        elif base == 4 and not index:
-            access |= BY_RSP  # or R12's: see `flow`
+        elif base == 4 and not index and not rex & 1:
+            access |= BY_RSP
     elif base == 5:
         if mode == 0:
             at += 4  # behind RIP
-        else:
+        elif not rex & 1:
             access |= BY_RBP
     return _behind(code, at, (0, 1, 4)[mode]), access
 
