@@ -7,6 +7,7 @@ import json
 
 from loopwright.codegen.build import program
 from loopwright.codegen.compile import by_passes, compile_by, signature
+from loopwright.codegen.facts.facts import facts_of
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes
@@ -28,7 +29,7 @@ def operations() -> dict[str, Operation]:
 
 def _build(message: Message) -> Message:
     """From "workload", "target", "config" and "passes" to "signature", "error_growth", "codegen",
-    bytes of "workspace", and one blob: a shared object, an object file of built-in code, or a
+    bytes of "workspace", "facts" of the code, and one blob: a shared object, an object file of built-in code, or a
     GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
@@ -50,6 +51,7 @@ def _build(message: Message) -> Message:
             "workspace": _heap(made.tree),
             "error_growth": made.error_growth,
             "codegen": compiled.codegen,
+            "facts": facts_of(code[0]),
         }
         if target.gpu is not None:
             from loopwright.codegen.devices.code import resources

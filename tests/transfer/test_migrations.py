@@ -14,7 +14,7 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "4", "3"
+revision, down_revision = "5", "4"
 
 
 def upgrade():
@@ -35,14 +35,14 @@ def later(monkeypatch, tmp_path):
     """Make this version one that knows a revision more."""
     versions = tmp_path / "versions"
     versions.mkdir()
-    (versions / "r4.py").write_text(NEXT)
+    (versions / "r5.py").write_text(NEXT)
     config = Config()
     config.set_main_option("script_location", str(schema._SCRIPTS))
     config.set_main_option("version_locations", f"{schema._SCRIPTS / 'versions'}\n{versions}")
     config.set_main_option("path_separator", "newline")
 
     def begin():
-        monkeypatch.setattr(schema, "LAYOUT", 4)
+        monkeypatch.setattr(schema, "LAYOUT", 5)
         monkeypatch.setattr(schema, "_config", lambda: config)
 
     return begin
@@ -90,15 +90,15 @@ def test_a_store_of_a_later_layout_is_refused_by_an_earlier_version(store, later
     later()
     store.add([record(0)])
     store.close()
-    monkeypatch.setattr(schema, "LAYOUT", 3)
-    with pytest.raises(RecordError, match=r"schema 4, .* up to 3.*upgrade"):
+    monkeypatch.setattr(schema, "LAYOUT", 4)
+    with pytest.raises(RecordError, match=r"schema 5, .* up to 4.*upgrade"):
         len(store)
 
 
 def test_a_revision_that_fails_leaves_the_store_as_it_was(store, later, tmp_path, monkeypatch):
     store.add([record(0)])
     store.close()
-    (tmp_path / "versions" / "r4.py").write_text(NEXT + "    raise OSError('no space')\n")
+    (tmp_path / "versions" / "r5.py").write_text(NEXT + "    raise OSError('no space')\n")
     later()
     with pytest.raises((RecordError, OSError), match="no space"):
         len(store)
