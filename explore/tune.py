@@ -50,6 +50,7 @@ def tune(  # noqa: PLR0913 - what users choose
     sizes: Sequence[Mapping[str, int]] | None = None,
     targets: Sequence[str] | None = None,
     codegen: str = "llvm",
+    feedback: str | None = None,
 ) -> Tuned | OpenTuned | EitherTuned:
     """Search the space of a workload for its fastest program on a machine.
 
@@ -105,6 +106,8 @@ def tune(  # noqa: PLR0913 - what users choose
     codegen: "llvm", or "builtin" to measure candidates as machine code made without LLVM, in
         milliseconds, where that covers them. The best are built by LLVM as well, and the result
         is the faster code of the two; `target` of the result says which.
+    feedback: "compiled" to build several times as many candidates as are measured, and to choose
+        among them by what their code tells, too; see `explore.strategies.compiled`.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
@@ -125,8 +128,9 @@ def tune(  # noqa: PLR0913 - what users choose
     if records is not None and budget.trials:
         check_store(records)
     options = TuneOptions(
-        records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
-    )
+        records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule,
+        feedback,
+    )  # fmt: skip
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         if device is None or isinstance(device, str):
