@@ -10,12 +10,14 @@ from loopwright.codegen.c.source import kernels
 from loopwright.codegen.compile import Compiled, Program, by_passes, compile_by, signature, sources
 from loopwright.codegen.devices.code import GpuCode
 from loopwright.codegen.devices.load import load_program
+from loopwright.codegen.facts.facts import facts_of, shown
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.build import build_open
 from loopwright.codegen.target import cpu_features, resolve
 from loopwright.dsl.errors import (
+    BuildError,
     ConfigError,
     LibraryError,
     TargetError,
@@ -57,10 +59,19 @@ def explain(
     config: Config | None = None,
 ) -> Explanation:
     """Explain the space of a workload: the rewrites that apply, those that do not and why, and the
-    default; of a config also its loop tree. Print it, or read its attributes. Parameters are as
-    for `build`."""
-    machine = resolve(target, threads)
-    return explanation(as_workload(workload), machine, Numerics.of(numerics), config)
+    default; of a config also its loop tree, and what its code tells once it is compiled. Print it,
+    or read its attributes. Parameters are as for `build`."""
+    given, machine = as_workload(workload), resolve(target, threads)
+    found = explanation(given, machine, Numerics.of(numerics), config)
+    if config is None:
+        return found
+    try:
+        compiled = compile_by(program(given, config, machine))
+    except BuildError as error:
+        return replace(found, code=f"its code is not known: {error}")
+    facts = facts_of(compiled.objects[0])
+    text = f"its code, made by {compiled.codegen}:\n{shown(facts)}"
+    return replace(found, facts=facts, code=text)
 
 
 def program(

@@ -169,6 +169,8 @@ def _tune_both(
     parts = {}
     for name in sorted(targets, key=lambda name: name != "cpu"):
         own = same if name == "cpu" else {**same, "codegen": "llvm"}
+        if name == "opencl":  # its driver tells nothing of code before it runs
+            own = {**own, "feedback": None}
         found = tune(workload, name, minutes=half, **own)
         assert isinstance(found, Tuned)
         parts[name] = found
