@@ -30,7 +30,7 @@ import loopwright as lw
 from loopwright.dsl.oracle import random_inputs
 from loopwright.explore.tuned import Tuned
 
-ROWS = ("C2", "C6", "C9", "matmul:512x512x512", "dw 256 /1 @28")
+ROWS = ("C2", "C6", "C9", "matmul:512", "dw 256 /1 @28")
 SUITES = ("resnet", "matmul", "mobilenet")
 SHORT: dict[str, dict[str, str]] = {
     "LLVM": {},

@@ -6,6 +6,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from loopwright.transfer.records.rows import to_row
 from loopwright.transfer.records.sql import schema, tables
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer.examples import record
@@ -79,6 +80,35 @@ def test_a_store_is_taken_to_a_later_layout_with_its_records(store, later):
     later()
     assert list(store) == [record(0)]
     assert "note" in columns(store)
+
+
+def test_a_store_of_layout_3_gets_a_column_of_facts(store, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "LAYOUT", 3)
+        upgrade = schema._upgrade
+
+        def to_3(connection):
+            patched.setattr("alembic.command.upgrade", lambda c, _: original(c, "3"))
+            upgrade(connection)
+
+        from alembic import command
+
+        original = command.upgrade
+        patched.setattr(schema, "_upgrade", to_3)
+        old = {name: value for name, value in to_row(record(0)).items() if name != "facts"}
+        store._stored.add([old])
+        assert "facts" not in columns(store)
+        store.close()
+    facts = {"code_bytes": 952, "spills": 0}
+    added = record(1, facts=facts)
+    assert store.add([record(0), added]) == (1, 2)
+    assert [r.facts for r in store] == [{}, facts]
+    assert list(store) == [record(0), added]
+
+
+def test_records_that_differ_in_facts_alone_are_one(store):
+    assert store.add([record(0)]) == (1,)
+    assert store.add([record(0, facts={"code_bytes": 952})]) == (1,)
 
 
 def test_an_empty_database_is_taken_through_all_layouts(store, later):
