@@ -57,21 +57,25 @@ def explain(
     threads: int | None = None,
     numerics: str | Numerics = "standard",
     config: Config | None = None,
+    passes: str | None = None,
 ) -> Explanation:
     """Explain the space of a workload: the rewrites that apply, those that do not and why, and the
-    default; of a config also its loop tree, and what its code tells once it is compiled. Print it,
-    or read its attributes. Parameters are as for `build`."""
+    default; of a config also its loop tree, and what its code tells once it is compiled, by LLVM's
+    own passes or by others. Print it, or read its attributes. Parameters are as for `build`."""
     given, machine = as_workload(workload), resolve(target, threads)
     found = explanation(given, machine, Numerics.of(numerics), config)
-    if config is None:
+    if config is None and passes is None:
         return found
+    made = program(given, config or found.default, machine)
+    if passes is not None:
+        made = by_passes(made, passes)
     try:
-        compiled = compile_by(program(given, config, machine))
+        compiled = compile_by(made)
     except BuildError as error:
         return replace(found, code=f"its code is not known: {error}")
     facts = facts_of(compiled.objects[0])
-    text = f"its code, made by {compiled.codegen}:\n{shown(facts)}"
-    return replace(found, facts=facts, code=text)
+    by = f"{compiled.codegen}, passes {made.passes}" if made.passes else compiled.codegen
+    return replace(found, facts=facts, code=f"its code, made by {by}:\n{shown(facts)}")
 
 
 def program(

@@ -80,7 +80,8 @@ class Compiled(Annealing):
 
     def _anneal(self, keep: int) -> Found:
         found = super()._anneal(keep)
-        if np.isfinite(self.costs).sum() < self.schedule.learn_from or not len(found.points):
+        learned = np.isfinite(self.costs).sum() >= self.schedule.learn_from
+        if not (learned and self.second.ready and len(found.points)):
             return found
         found = self._build(found)
         if not len(found.points):
