@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from loopwright.codegen.devices.code import GpuCode, Resources
+from loopwright.codegen.facts.aarch64 import AARCH64
 from loopwright.codegen.facts.elf import read_object
 from loopwright.codegen.facts.flow import Function, Run, read_function
+from loopwright.codegen.facts.x86 import X86
 
 Facts = Mapping[str, int]
 """What is known of a program's code, by the names of `CPU_FACTS` or `GPU_FACTS`. A name that is
@@ -29,8 +31,9 @@ CPU_FACTS = {
     "loop_stores": "its writes",
     "loop_spills": "its reads and writes of fixed places of the stack frame",
 }
-"""Facts of programs for processors, and what they mean. Only machine code for x86-64 is read as
-instructions; of other processors the first one is known."""
+"""Facts of programs for processors, and what they mean. Of processors other than x86-64 and
+AArch64 none is known, and of functions with a jump through a table or an instruction that is not
+known here the first one alone."""
 
 GPU_FACTS = {
     "code_bytes": "bytes of the code of all kernels",
@@ -42,6 +45,7 @@ GPU_FACTS = {
 }
 """Facts of programs for NVIDIA's GPUs. OpenCL's drivers tell none."""
 
+_READERS = {"x86_64": X86, "aarch64": AARCH64}
 _PREPARATION = "prepare"
 """In the names of functions that lay out constants, once."""
 
@@ -60,9 +64,8 @@ def facts_of(code: bytes) -> Facts:
         if _PREPARATION not in name
     ]
     facts = {"code_bytes": sum(end - begin for _, (begin, end) in spans)}
-    if found.architecture != "x86_64":
-        return facts
-    functions = [read_function(s.code, *span, s.outside) for s, span in spans]
+    reader = _READERS[found.architecture]
+    functions = [read_function(reader, s.code, *span, s.outside) for s, span in spans]
     known = [function for function in functions if function is not None]
     return facts | _cpu_facts(known) if len(known) == len(functions) else facts
 

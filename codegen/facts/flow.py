@@ -1,26 +1,21 @@
-"""Functions of x86-64 as they can be reached from their beginning, and their innermost loops."""
+"""Functions of machine code as they can be reached from their beginning, and innermost loops."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from loopwright.codegen.facts.x86 import (
+from loopwright.codegen.facts.instruction import (
     BRANCH,
-    BY_RBP,
-    BY_RSP,
+    BY_FRAME,
+    BY_STACK,
     END,
     JUMP,
     LOAD,
     STORE,
     Instruction,
-    decode,
+    Reader,
 )
-
-_FRAMES = ((b"\x48\x83\xec", 1), (b"\x48\x81\xec", 4), (b"\x48\x83\xc4", 1))
-"""SUB RSP, n and ADD RSP, -n: their beginnings, and bytes of the number."""
-_FRAME_POINTER = b"\x48\x89\xe5"
-"""MOV RBP, RSP."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,9 @@ class Function:
     stack_bytes: int
 
 
-def read_function(code: bytes, begin: int, end: int, outside: Collection[int]) -> Function | None:
+def read_function(
+    reader: Reader, code: bytes, begin: int, end: int, outside: Collection[int]
+) -> Function | None:
     """Read the function from `begin` to `end`; None where it has an instruction that is not known.
 
     What follows it, such as constants, is not read: only what its instructions lead to is.
@@ -68,7 +65,7 @@ def read_function(code: bytes, begin: int, end: int, outside: Collection[int]) -
     while waiting:
         at = waiting.pop()
         while begin <= at < end and at not in known:
-            found = decode(code, at)
+            found = reader.decode(code, at)
             if found is None:
                 return None
             behind, goes, target = found[:3]
@@ -80,15 +77,15 @@ def read_function(code: bytes, begin: int, end: int, outside: Collection[int]) -
             elif goes == END:
                 break
             at = target if goes == JUMP else behind
-    pointer = _contains(code, _FRAME_POINTER, begin, end, known)
-    frame = BY_RSP | (BY_RBP if pointer else 0)
+    pointer = reader.has_frame_pointer(code, begin, end, known)
+    frame = BY_STACK | (BY_FRAME if pointer else 0)
     places = sorted(known)
     whole = _counted([known[at] for at in places], places, frame)
     loops = []
     for first, last in _innermost(known):
         inside = [at for at in places if first <= at <= last]
         loops.append(_counted([known[at] for at in inside], inside, frame))
-    return Function(whole, tuple(loops), _stack(code, begin, end, known))
+    return Function(whole, tuple(loops), reader.stack_bytes(code, begin, end, known))
 
 
 def _innermost(known: dict[int, Instruction]) -> Iterator[tuple[int, int]]:
@@ -121,26 +118,3 @@ def _counted(run: list[Instruction], places: list[int], frame: int) -> Run:
         own.count(STORE),
         own.count(LOAD),
     )
-
-
-def _stack(code: bytes, begin: int, end: int, known: Collection[int]) -> int:
-    """Bytes of the largest frame that an instruction makes."""
-    most = 0
-    for start, size in _FRAMES:
-        at = code.find(start, begin, end)
-        while at >= 0:
-            if at in known:
-                behind = at + len(start)
-                taken = int.from_bytes(code[behind : behind + size], "little", signed=True)
-                most = max(most, -taken if start[2] == 0xC4 else taken)
-            at = code.find(start, at + 1, end)
-    return most
-
-
-def _contains(code: bytes, what: bytes, begin: int, end: int, known: Collection[int]) -> bool:
-    at = code.find(what, begin, end)
-    while at >= 0:
-        if at in known:
-            return True
-        at = code.find(what, at + 1, end)
-    return False

@@ -1,20 +1,29 @@
-"""Instructions of x86-64: how long each is, where it goes, and what it does to memory.
+"""Instructions of x86-64, as far as compilers write them for user programs.
 
-No more is read than `flow` asks for, and only of what compilers write for user programs. The
-encoding is that of Intel's manual, volume 2, chapter 2 and appendix A.
+The encoding is that of Intel's manual, volume 2, chapter 2 and appendix A.
 """
 
 from __future__ import annotations
 
-PLAIN, BRANCH, JUMP, END = range(4)
-"""Where an instruction goes: on; on or to a target; to a target; out of the function."""
-LOAD, STORE, BY_RSP, BY_RBP = 1, 2, 4, 8
-"""What it does to memory: it reads, it writes; the address is RSP's or RBP's with a constant."""
+from collections.abc import Collection
 
-Instruction = tuple[int, int, int, int, int, int]
-"""The place behind it; where it goes; the target; bytes of its vectors, 0 of other instructions;
-fused multiply-adds of elements; what it does to memory."""
+from loopwright.codegen.facts.instruction import (
+    BRANCH,
+    BY_FRAME,
+    BY_STACK,
+    END,
+    JUMP,
+    LOAD,
+    PLAIN,
+    STORE,
+    Instruction,
+    Reader,
+)
 
+_FRAMES = ((b"\x48\x83\xec", 1), (b"\x48\x81\xec", 4), (b"\x48\x83\xc4", 1))
+"""SUB RSP, n and ADD RSP, -n: their beginnings, and bytes of the number."""
+_FRAME_POINTER = b"\x48\x89\xe5"
+"""MOV RBP, RSP."""
 _PREFIXES = frozenset(b"\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3")
 _BYTE_BEHIND = frozenset((0x6B, 0x80, 0x82, 0x83, 0xC0, 0xC1, 0xC6))
 _WORD_BEHIND = frozenset((0x69, 0x81, 0xC7))
@@ -52,10 +61,7 @@ _MANDATORY = (0, 0x66, 0xF3, 0xF2)
 
 
 def decode(code: bytes, at: int) -> Instruction | None:
-    """The instruction at a place, None where none of ours is, or the code ends.
-
-    A jump through a table is an `END`: where it goes stands in data.
-    """
+    """The instruction at a place: see `Reader`."""
     try:
         return _decode(code, at)
     except IndexError:
@@ -190,7 +196,7 @@ def _vex(code: bytes, at: int, op: int) -> Instruction | None:
 
 def _operand(code: bytes, at: int, rex: int) -> tuple[int, int]:
     """The place behind an operand, and its access: 0 of a register, `LOAD` of memory, with
-    `BY_RSP` or `BY_RBP`. `rex` has the bits X and B."""
+    `BY_STACK` or `BY_FRAME`. `rex` has the bits X and B."""
     modrm = code[at]
     mode, base = modrm >> 6, modrm & 7
     at += 1
@@ -204,12 +210,12 @@ def _operand(code: bytes, at: int, rex: int) -> tuple[int, int]:
         if base == 5 and mode == 0:
             at += 4
         elif base == 4 and not index and not rex & 1:
-            access |= BY_RSP
+            access |= BY_STACK
     elif base == 5:
         if mode == 0:
             at += 4  # behind RIP
         elif not rex & 1:
-            access |= BY_RBP
+            access |= BY_FRAME
     return _behind(code, at, (0, 1, 4)[mode]), access
 
 
@@ -235,3 +241,26 @@ def _behind(code: bytes, at: int, count: int) -> int:
 
 def _signed(byte: int) -> int:
     return byte - 256 if byte > 127 else byte
+
+
+def _stack_bytes(code: bytes, begin: int, end: int, known: Collection[int]) -> int:
+    most = 0
+    for start, size in _FRAMES:
+        at = code.find(start, begin, end)
+        while at >= 0:
+            if at in known:
+                behind = at + len(start)
+                taken = int.from_bytes(code[behind : behind + size], "little", signed=True)
+                most = max(most, -taken if start[2] == 0xC4 else taken)
+            at = code.find(start, at + 1, end)
+    return most
+
+
+def _has_frame_pointer(code: bytes, begin: int, end: int, known: Collection[int]) -> bool:
+    at = code.find(_FRAME_POINTER, begin, end)
+    while at >= 0 and at not in known:
+        at = code.find(_FRAME_POINTER, at + 1, end)
+    return at >= 0
+
+
+X86 = Reader(decode, _stack_bytes, _has_frame_pointer)
