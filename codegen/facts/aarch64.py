@@ -36,10 +36,10 @@ def decode(code: bytes, at: int) -> Instruction | None:
         return end, PLAIN, 0, *_memory(word)
     if kind & 7 == 7:
         return end, PLAIN, 0, *_vectors(word), 0
-    return (end, PLAIN, 0, 0, 0, 0) if kind & 14 in (8, 4, 12, 10) or kind & 7 == 5 else None
+    return (end, PLAIN, 0, 0, 0, 0) if kind in (8, 9) or kind & 7 == 5 else None
 
 
-def _branch(word: int, at: int) -> Instruction:
+def _branch(word: int, at: int) -> Instruction | None:
     """An instruction of the group of branches."""
     end = at + 4
     if word & 0x7C000000 == 0x14000000:  # B, BL
@@ -49,20 +49,19 @@ def _branch(word: int, at: int) -> Instruction:
         return end, BRANCH, at + 4 * _signed(word, 5, 19), 0, 0, 0
     if word & 0x7E000000 == 0x36000000:  # TBZ
         return end, BRANCH, at + 4 * _signed(word, 5, 14), 0, 0, 0
-    leaves = word & 0xFE000000 == 0xD6000000 and word >> 21 & 15 != 1  # BR, RET; not BLR
-    stops = word & 0xFFE00000 == 0xD4200000  # BRK
-    return end, END if leaves or stops else PLAIN, 0, 0, 0, 0
+    if word & 0xFFFFFC1F == 0xD61F0000:  # BR, to where data say
+        return None
+    ends = word & 0xFFFFFC1F == 0xD65F0000 or word & 0xFFE0001F == 0xD4200000  # RET, BRK
+    return end, END if ends else PLAIN, 0, 0, 0, 0
 
 
 def _memory(word: int) -> tuple[int, int, int]:
     """Width, fused products and access of a load or store."""
     vector, base = word >> 26 & 1, word >> 5 & 31
-    group = word >> 27 & 7
     if word & 0x3B000000 == 0x18000000:  # of a constant behind the code
         prefetch = word >> 30 == 3 and not vector
         return (4 << (word >> 30) if vector else 0), 0, 0 if prefetch else LOAD
-    pair = group & 7 == 5  # LDP, STP
-    if pair:
+    if word >> 27 & 7 == 5:  # LDP, STP
         width = 4 << (word >> 30) if vector else 0
         loads, fixed = bool(word >> 22 & 1), True
     elif word & 0xBE000000 == 0x0C000000:  # LD1, ST1 and like
@@ -108,7 +107,7 @@ def _stack_bytes(code: bytes, begin: int, end: int, known: Collection[int]) -> i
         word = int.from_bytes(code[at : at + 4], "little")
         if word & 0xFF8003FF == 0xD10003FF:
             total += (word >> 10 & 0xFFF) << (12 * (word >> 22 & 1))
-        elif word & 0x3FC003E0 == 0x298003E0 and _signed(word, 15, 7) < 0:
+        elif word & 0x3BC003E0 == 0x298003E0 and _signed(word, 15, 7) < 0:
             vector, size = word >> 26 & 1, word >> 30
             total -= _signed(word, 15, 7) * (4 << size if vector else 4 << (size >> 1))
     return total

@@ -23,8 +23,8 @@ class Reader:
 
     Attributes
     ----------
-    decode: the instruction at a place, None where none of ours is, or the code ends. A jump
-        through a table is an `END`, since where it goes stands in data.
+    decode: the instruction at a place, None where none that is known here is, or where it goes
+        stands in data.
     stack_bytes: bytes of the largest frame that the instructions at some places make, between two
         others.
     has_frame_pointer: whether these make a frame pointer.

@@ -98,7 +98,7 @@ def _decode(code: bytes, at: int) -> Instruction | None:
         if access:
             access = _of_numbers(op, modrm >> 3 & 7, access)
         if op == 0xFF and modrm >> 3 & 7 in (4, 5):
-            return end, END, 0, 0, 0, access
+            return None  # a jump to where data say
         return end, PLAIN, 0, 0, 0, access
     return _without(code, at, op, narrow, bool(rex & 8))
 

@@ -9,16 +9,19 @@ from loopwright.codegen.build import program
 from loopwright.codegen.compile import compile_by
 from loopwright.codegen.devices.code import GpuCode, Launch, Plan
 from loopwright.codegen.devices.nvidia import read_resources
-from loopwright.codegen.facts import flow, x86
+from loopwright.codegen.facts import flow
+from loopwright.codegen.facts.aarch64 import AARCH64 as A64
 from loopwright.codegen.facts.elf import read_object
 from loopwright.codegen.facts.facts import CPU_FACTS, GPU_FACTS, facts_of, shown
+from loopwright.codegen.facts.instruction import BRANCH, BY_STACK, END, JUMP, STORE
+from loopwright.codegen.facts.x86 import X86
 from loopwright.codegen.processors import cpu_flags
 from loopwright.dsl.errors import BuildError
 from loopwright.schedule.space import space
 from tests.targets import AARCH64, AVX512_LARGE, ONE_THREAD, narrow
 
 SSE = replace(ONE_THREAD, mcpu="x86-64", vector_bytes=16)
-TARGETS = {"AVX2": ONE_THREAD, "AVX-512": AVX512_LARGE, "SSE": SSE}
+TARGETS = {"AVX2": ONE_THREAD, "AVX-512": AVX512_LARGE, "SSE": SSE, "AArch64": AARCH64}
 
 
 def product(m=37, k=29, n=41):
@@ -47,7 +50,7 @@ def code_of(workload, target, config=None):
     return compile_by(program(workload, config, target)).objects[0]
 
 
-def instructions(section):
+def instructions(section, reader):
     """The instructions that a section's functions lead to, as (place, instruction)."""
     for begin, end in section.functions.values():
         waiting, known = [begin], set()
@@ -55,68 +58,84 @@ def instructions(section):
             at = waiting.pop()
             while begin <= at < end and at not in known:
                 known.add(at)
-                found = x86.decode(section.code, at)
+                found = reader.decode(section.code, at)
                 assert found is not None, section.code[at : at + 15].hex()
                 yield at, found
-                if found[1] == x86.BRANCH:
+                if found[1] == BRANCH:
                     waiting.append(found[2])
-                if found[1] == x86.END:
+                if found[1] == END:
                     break
-                at = found[2] if found[1] == x86.JUMP else found[0]
+                at = found[2] if found[1] == JUMP else found[0]
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("make", [product, conv, softmax, halves, bytes_added])
 def test_instructions_are_what_a_disassembler_says(make, target):
     capstone = pytest.importorskip("capstone")
-    reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    reader.detail = True
+    arm = target == "AArch64"
+    kind = (capstone.CS_ARCH_ARM64, 0) if arm else (capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    said = capstone.Cs(*kind)
+    said.detail = True
     seen = 0
     for section in read_object(code_of(make(), TARGETS[target])).sections:
-        for at, found in instructions(section):
-            (said,) = reader.disasm(section.code[at : at + 15], at, 1)
-            what = f"{section.code[at : found[0]].hex()} {said.mnemonic} {said.op_str}"
-            assert found[0] - at == said.size, what
-            check(capstone, said, found, what)
+        for at, found in instructions(section, A64 if arm else X86):
+            (one,) = said.disasm(section.code[at : at + 15], at, 1)
+            what = f"{section.code[at : found[0]].hex()} {one.mnemonic} {one.op_str}"
+            assert found[0] - at == one.size, what
+            check_jump(capstone, one, found, what)
+            (check_arm if arm else check_x86)(one, found, what)
             seen += 1
     assert seen > 50
 
 
-def check(capstone, said, found, what):
-    """Compare where an instruction goes, its vectors and its memory."""
-    _, goes, target, width, fused, access = found
-    jumps = capstone.CS_GRP_JUMP in said.groups
-    if goes in (x86.BRANCH, x86.JUMP):
-        assert jumps, what
-        assert int(said.op_str, 16) == target, what
-        assert (said.mnemonic == "jmp") == (goes == x86.JUMP), what
-    elif jumps:
-        assert goes == x86.END, what
-    names = said.op_str
-    for letter, size in (("z", 64), ("y", 32)):
-        if f"{letter}mm" in names and "vextract" not in said.mnemonic:
-            assert width == size, what
-            break
+def check_jump(capstone, said, found, what):
+    _, goes, target, *_ = found
+    jumps = capstone.CS_GRP_JUMP in said.groups and said.mnemonic != "bl"
+    assert jumps == (goes in (BRANCH, JUMP)), what
+    if jumps:
+        assert int(said.op_str.split(", ")[-1].lstrip("#"), 16) == target, what
+        assert (said.mnemonic in ("jmp", "b")) == (goes == JUMP), what
+
+
+def check_x86(said, found, what):
+    _, _, _, width, fused, access = found
+    names, scalar = said.op_str, said.mnemonic[-2:] in ("ss", "sd")
+    if "zmm" in names or "ymm" in names:
+        assert width == (64 if "zmm" in names else 32), what
     if "mm" not in names:
         assert not width, what
-    scalar = said.mnemonic[-2:] in ("ss", "sd")
     if said.mnemonic.startswith(("vfmadd", "vfnmadd", "vfmsub", "vfnmsub")):
         item = 8 if said.mnemonic.endswith("d") else 4
         assert fused == (1 if scalar else width // item), what
     else:
         assert fused == 0, what
-    memory = [o for o in said.operands if o.type == capstone.x86.X86_OP_MEM]
-    known = said.mnemonic.startswith(("mov", "vmov", "vfm", "vadd", "add", "cmp", "vmul"))
-    if memory and known and said.mnemonic != "movabs":
-        place = memory[0].mem
-        assert access, what
-        first = said.operands[0].type == capstone.x86.X86_OP_MEM
-        writes = first and not said.mnemonic.startswith("cmp")
-        assert bool(access & x86.STORE) == writes, what
-        plain = place.base == capstone.x86.X86_REG_RSP and not place.index
-        assert bool(access & x86.BY_RSP) == plain, what
-    elif not memory:
-        assert not access, what
+    memory = "[" in names and said.mnemonic not in ("lea", "nop") and "prefetch" not in what
+    assert bool(access) == memory, what
+    if memory and said.mnemonic.startswith(("mov", "vmov", "vfm", "add", "cmp")):
+        writes = names.index("[") < names.index(",") and said.mnemonic != "cmp"
+        assert bool(access & STORE) == writes, what
+        place = names[names.index("[") :]
+        own = "rsp" in place and "*" not in place and place.count("+ r") == 0
+        assert bool(access & BY_STACK) == own, what
+
+
+def check_arm(said, found, what):
+    _, _, _, width, fused, access = found
+    names, name = said.op_str, said.mnemonic
+    memory = "[" in names and name.startswith(("ld", "st"))
+    assert bool(access) == memory, what
+    if memory:
+        assert bool(access & STORE) == name.startswith("st"), what
+        if names.startswith("q"):
+            assert width == 16, what
+        assert bool(access & BY_STACK) == ("[sp" in names and "[sp, x" not in names), what
+    if name in ("fmla", "fmls"):
+        lanes = int(names.split(".")[1][: 1 + names.split(".")[1][1].isdigit()])
+        assert fused == lanes, what
+    elif name not in ("fmadd", "fmsub", "fnmadd", "fnmsub"):
+        assert not fused, what
+    if ".4s" in names or ".2d" in names or ".16b" in names:
+        assert width == 16, what
 
 
 @pytest.mark.skipif(not {"avx2", "fma"} <= set(cpu_flags()), reason="AVX2 and FMA are needed")
@@ -145,7 +164,7 @@ LOOP = bytes.fromhex(
 
 
 def test_a_loop_is_counted_as_it_stands():
-    found = flow.read_function(LOOP, 0, len(LOOP), ())
+    found = flow.read_function(X86, LOOP, 0, len(LOOP), ())
     (loop,) = found.loops
     assert (found.stack_bytes, found.whole.instructions, found.whole.reloads) == (24, 11, 1)
     assert loop == flow.Run(
@@ -156,13 +175,13 @@ def test_a_loop_is_counted_as_it_stands():
 
 def test_loops_around_others_are_not_innermost_ones():
     nested = bytes.fromhex("90" "90" "75fd" "75fa" "75fe" "c3")
-    found = flow.read_function(nested, 0, len(nested), ())
+    found = flow.read_function(X86, nested, 0, len(nested), ())
     assert [loop.instructions for loop in found.loops] == [2, 1]
 
 
 def test_an_instruction_that_is_not_known_leaves_the_function_unread():
-    assert flow.read_function(bytes.fromhex("9006c3"), 0, 3, ()) is None
-    assert flow.read_function(bytes.fromhex("90c4e2"), 0, 3, ()) is None
+    assert flow.read_function(X86, bytes.fromhex("9006c3"), 0, 3, ()) is None
+    assert flow.read_function(X86, bytes.fromhex("90c4e2"), 0, 3, ()) is None
 
 
 def largest(points, name):
@@ -195,10 +214,24 @@ def test_what_lays_out_constants_does_not_count():
     assert facts_of(code_of(work, target))["code_bytes"] > 0
 
 
-def test_of_other_processors_bytes_alone_are_known():
+def test_code_for_aarch64_is_read_too():
     found = facts_of(code_of(product(), AARCH64))
+    assert set(found) == set(CPU_FACTS)
+    assert found["loop_vector_bytes"] == 16
+    assert found["loop_multiply_adds"] > 0
+
+
+def test_what_cannot_be_told_is_left_out():
+    whole = bytearray(code_of(product(), ONE_THREAD))
+    (section,) = (s for s in read_object(bytes(whole)).sections if "main" in str(s.functions))
+    at = whole.index(section.code)
+    for begin, _ in section.functions.values():
+        whole[at + begin] = 0x06  # no instruction
+    found = facts_of(bytes(whole))
     assert set(found) == {"code_bytes"}
     assert "nothing else can be told" in shown(found)
+    whole[18] = 8  # MIPS
+    assert facts_of(bytes(whole)) == {}
 
 
 def test_what_is_no_object_file_tells_nothing():
