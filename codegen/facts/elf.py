@@ -24,11 +24,14 @@ class CodeSection:
     ----------
     code: its bytes.
     functions: the places where each begins and ends, by name.
+    gaps: spans between them, with functions that have no name, such as the bodies of LLVM's
+        parallel loops, and with padding.
     outside: the places that a linker fills in.
     """
 
     code: bytes
     functions: dict[str, tuple[int, int]]
+    gaps: tuple[tuple[int, int], ...]
     outside: frozenset[int]
 
 
@@ -61,20 +64,33 @@ def _read(content: bytes) -> ObjectCode | None:
         return content[start : start + length]
 
     functions: dict[int, dict[str, tuple[int, int]]] = {}
+    weak: dict[int, list[tuple[int, int]]] = {}
     outside: dict[int, list[int]] = {}
     for number, section in enumerate(sections):
         if section[1] == _SYMBOLS:
             names = bytes_of(section[6])
             for name, info, _, where, at, length in _SYMBOL.iter_unpack(bytes_of(number)):
-                if info & 15 == _FUNCTION and info >> 4 != _WEAK and length:
-                    text = names[name : names.index(0, name)].decode(errors="replace")
-                    functions.setdefault(where, {})[text] = (at, at + length)
+                if info & 15 != _FUNCTION or not length:
+                    continue
+                if info >> 4 == _WEAK:
+                    weak.setdefault(where, []).append((at, at + length))
+                    continue
+                text = names[name : names.index(0, name)].decode(errors="replace")
+                functions.setdefault(where, {})[text] = (at, at + length)
         elif section[1] == _RELOCATIONS:
             places = (at for at, _, _ in _RELOCATION.iter_unpack(bytes_of(number)))
             outside.setdefault(section[7], []).extend(places)
-    found = tuple(
-        CodeSection(bytes_of(n), functions[n], frozenset(outside.get(n, ())))
-        for n, section in enumerate(sections)
-        if section[2] & _EXECUTABLE and n in functions
-    )
-    return ObjectCode(MACHINES[header[2]], found)
+    found = []
+    for n, section in enumerate(sections):
+        if section[2] & _EXECUTABLE and n in functions:
+            code, named = bytes_of(n), functions[n]
+            gaps = _gaps([*named.values(), *weak.get(n, ())], len(code))
+            found.append(CodeSection(code, named, gaps, frozenset(outside.get(n, ()))))
+    return ObjectCode(MACHINES[header[2]], tuple(found))
+
+
+def _gaps(spans: list[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
+    """What is between spans, and behind them."""
+    begins = [*sorted(begin for begin, _ in spans), size]
+    ends = [0, *sorted(end for _, end in spans)]
+    return tuple((a, b) for a, b in zip(ends, begins, strict=True) if a < b)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from loopwright.codegen.devices.code import GpuCode, Resources
 from loopwright.codegen.facts.aarch64 import AARCH64
 from loopwright.codegen.facts.elf import read_object
-from loopwright.codegen.facts.flow import Function, Run, read_function
+from loopwright.codegen.facts.flow import Function, Run, read_function, read_gap
 from loopwright.codegen.facts.x86 import X86
 
 Facts = Mapping[str, int]
@@ -57,15 +57,16 @@ def facts_of(code: bytes) -> Facts:
     found = read_object(code)
     if found is None:
         return {}
-    spans = [
-        (section, span)
-        for section in found.sections
-        for name, span in section.functions.items()
-        if _PREPARATION not in name
-    ]
-    facts = {"code_bytes": sum(end - begin for _, (begin, end) in spans)}
-    reader = _READERS[found.architecture]
-    functions = [read_function(reader, s.code, *span, s.outside) for s, span in spans]
+    reader, size = _READERS[found.architecture], 0
+    functions: list[Function | None] = []
+    for section in found.sections:
+        code, outside = section.code, section.outside
+        named = [s for name, s in section.functions.items() if _PREPARATION not in name]
+        functions += (read_function(reader, code, *span, outside) for span in named)
+        for span in section.gaps:
+            functions += read_gap(reader, code, *span, outside)
+        size += sum(end - begin for begin, end in (*named, *section.gaps))
+    facts = {"code_bytes": size}
     known = [function for function in functions if function is not None]
     return facts | _cpu_facts(known) if len(known) == len(functions) else facts
 

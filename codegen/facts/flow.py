@@ -18,6 +18,10 @@ from loopwright.codegen.facts.instruction import (
 )
 
 
+_LEAST = 16
+"""Bytes below which what is between functions is padding."""
+
+
 @dataclass(frozen=True)
 class Run:
     """Counts of a run of instructions.
@@ -45,11 +49,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Function:
-    """A function: all of it, its innermost loops, and bytes that it takes of the stack."""
+    """A function: all of it, its innermost loops, bytes that it takes of the stack, and the place
+    behind it."""
 
     whole: Run
     loops: tuple[Run, ...]
     stack_bytes: int
+    end: int
 
 
 def read_function(
@@ -85,7 +91,19 @@ def read_function(
     for first, last in _innermost(known):
         inside = [at for at in places if first <= at <= last]
         loops.append(_counted([known[at] for at in inside], inside, frame))
-    return Function(whole, tuple(loops), reader.stack_bytes(code, begin, end, known))
+    taken = reader.stack_bytes(code, begin, end, known)
+    return Function(whole, tuple(loops), taken, max(found[0] for found in known.values()))
+
+
+def read_gap(
+    reader: Reader, code: bytes, begin: int, end: int, outside: Collection[int]
+) -> Iterator[Function | None]:
+    """Read functions that follow each other, with padding between them, up to one that cannot be
+    read."""
+    while end - begin >= _LEAST:
+        found = read_function(reader, code, begin, end, outside)
+        yield found
+        begin = end if found is None else found.end
 
 
 def _innermost(known: dict[int, Instruction]) -> Iterator[tuple[int, int]]:

@@ -55,8 +55,11 @@ _SSE = frozenset(
     + (0xC2, 0xC4, 0xC5, 0xC6)
 )
 _FUSED = frozenset(n for h in (0x90, 0xA0, 0xB0) for n in range(h + 6, h + 16))
-_NUMBERS = frozenset(((3, 0xF0), *((2, n) for n in range(0xF2, 0xF8))))
-"""What a VEX prefix makes of integers: ANDN, MULX, SHLX, …"""
+_NUMBERS = frozenset(
+    [(3, 0xF0), *((2, n) for n in range(0xF2, 0xF8)), *((3, n) for n in range(0x30, 0x34))]
+    + [(1, n) for n in (*range(0x41, 0x4C), *range(0x90, 0x94), 0x98, 0x99)]
+)
+"""Instructions on integers and on masks, by map and code: ANDN, MULX, SHLX, KMOV, …"""
 _MANDATORY = (0, 0x66, 0xF3, 0xF2)
 
 
@@ -179,7 +182,7 @@ def _vex(code: bytes, at: int, op: int) -> Instruction | None:
     if table == 3 or (table == 1 and op in (0x70, 0x71, 0x72, 0x73, 0xC2, 0xC4, 0xC5, 0xC6)):
         end = _behind(code, end, 1)
     if (table, op) in _NUMBERS:
-        return end, PLAIN, 0, 0, 0, access
+        return end, PLAIN, 0, 0, 0, _moved(access, (table, op) == (1, 0x91))
     width, fused = 16 << min(length, 2), 0
     item = 2 if table in (5, 6) else 8 if wide else 4
     if table in (2, 6) and op in _FUSED and prefix == 0x66:

@@ -1,5 +1,6 @@
 """Facts of code: what instructions are as a disassembler says, and what programs are known for."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -52,7 +53,7 @@ def code_of(workload, target, config=None):
 
 def instructions(section, reader):
     """The instructions that a section's functions lead to, as (place, instruction)."""
-    for begin, end in section.functions.values():
+    for begin, end in (*section.functions.values(), *section.gaps):
         waiting, known = [begin], set()
         while waiting:
             at = waiting.pop()
@@ -79,18 +80,22 @@ def test_instructions_are_what_a_disassembler_says(make, target):
     seen = 0
     for section in read_object(code_of(make(), TARGETS[target])).sections:
         for at, found in instructions(section, A64 if arm else X86):
-            (one,) = said.disasm(section.code[at : at + 15], at, 1)
+            shown = list(said.disasm(section.code[at : at + 15], at, 1))
+            if not shown:  # AVX-512 FP16, which it does not know
+                assert section.code[at] == 0x62
+                continue
+            (one,) = shown
             what = f"{section.code[at : found[0]].hex()} {one.mnemonic} {one.op_str}"
             assert found[0] - at == one.size, what
             check_jump(capstone, one, found, what)
             (check_arm if arm else check_x86)(one, found, what)
             seen += 1
-    assert seen > 50
+    assert seen > 30
 
 
 def check_jump(capstone, said, found, what):
     _, goes, target, *_ = found
-    jumps = capstone.CS_GRP_JUMP in said.groups and said.mnemonic != "bl"
+    jumps = capstone.CS_GRP_JUMP in said.groups and said.mnemonic not in ("bl", "blr")
     assert jumps == (goes in (BRANCH, JUMP)), what
     if jumps:
         assert int(said.op_str.split(", ")[-1].lstrip("#"), 16) == target, what
@@ -134,7 +139,8 @@ def check_arm(said, found, what):
         assert fused == lanes, what
     elif name not in ("fmadd", "fmsub", "fnmadd", "fnmsub"):
         assert not fused, what
-    if ".4s" in names or ".2d" in names or ".16b" in names:
+    shapes = set(re.findall(r"\.(\d+\w)", names))
+    if shapes and shapes <= {"16b", "8h", "4s", "2d"}:
         assert width == 16, what
 
 
@@ -203,15 +209,11 @@ def test_a_register_tile_that_does_not_fit_shows_in_what_is_spilled():
 
 def test_what_lays_out_constants_does_not_count():
     x, w = lw.tensor("x", (8, 64)), lw.tensor("w", (64, 64), constant=True)
-    target = replace(ONE_THREAD, kind="c", mcpu="", triple="", features=())
+    target = replace(ONE_THREAD, kind="c")
     work = lw.workload(lw.ops.dense(x, w))
-    names = {
-        name
-        for section in read_object(code_of(work, target)).sections
-        for name in section.functions
-    }
-    assert any("prepare" in name for name in names)
-    assert facts_of(code_of(work, target))["code_bytes"] > 0
+    found = facts_of(code_of(work, target))
+    (section,) = read_object(code_of(work, target)).sections
+    assert 0 < found["code_bytes"] < len(section.code) - 64
 
 
 def test_code_for_aarch64_is_read_too():
@@ -223,7 +225,7 @@ def test_code_for_aarch64_is_read_too():
 
 def test_what_cannot_be_told_is_left_out():
     whole = bytearray(code_of(product(), ONE_THREAD))
-    (section,) = (s for s in read_object(bytes(whole)).sections if "main" in str(s.functions))
+    (section,) = read_object(bytes(whole)).sections
     at = whole.index(section.code)
     for begin, _ in section.functions.values():
         whole[at + begin] = 0x06  # no instruction
