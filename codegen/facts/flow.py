@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from loopwright.codegen.facts.instruction import (
     BRANCH,
@@ -12,6 +14,7 @@ from loopwright.codegen.facts.instruction import (
     END,
     JUMP,
     LOAD,
+    PLAIN,
     STORE,
     Instruction,
     Reader,
@@ -67,6 +70,7 @@ def read_function(
     `outside` are the places of addresses that a linker will write, so that jumps by them leave.
     """
     known: dict[int, Instruction] = {}
+    back: dict[int, int] = {}  # the last jump back to each place
     waiting = [begin]
     while waiting:
         at = waiting.pop()
@@ -74,22 +78,25 @@ def read_function(
             found = reader.decode(code, at)
             if found is None:
                 return None
-            behind, goes, target = found[:3]
-            if goes == JUMP and behind - 4 in outside:
-                goes = END
             known[at] = found
+            behind, goes, target, *_ = found
+            if goes == PLAIN:
+                at = behind
+                continue
+            if goes == END or (goes == JUMP and behind - 4 in outside):
+                break
+            if begin <= target <= at:
+                back[target] = max(back.get(target, 0), at)
             if goes == BRANCH:
                 waiting.append(target)
-            elif goes == END:
-                break
             at = target if goes == JUMP else behind
     pointer = reader.has_frame_pointer(code, begin, end, known)
     frame = BY_STACK | (BY_FRAME if pointer else 0)
     places = sorted(known)
     whole = _counted([known[at] for at in places], places, frame)
     loops = []
-    for first, last in _innermost(known):
-        inside = [at for at in places if first <= at <= last]
+    for first, last in _innermost(back):
+        inside = places[bisect_left(places, first) : bisect_right(places, last)]
         loops.append(_counted([known[at] for at in inside], inside, frame))
     taken = reader.stack_bytes(code, begin, end, known)
     return Function(whole, tuple(loops), taken, max(found[0] for found in known.values()))
@@ -106,33 +113,38 @@ def read_gap(
         begin = end if found is None else found.end
 
 
-def _innermost(known: dict[int, Instruction]) -> Iterator[tuple[int, int]]:
+def _innermost(back: dict[int, int]) -> Iterator[tuple[int, int]]:
     """The first and the last place of every innermost loop: a jump back that jumps over no
     other one."""
-    ends: dict[int, int] = {}
-    for at, (_, goes, target, *_) in known.items():
-        if goes in (BRANCH, JUMP) and target <= at and target in known:
-            ends[target] = max(ends.get(target, 0), at)
-    heads = sorted(ends)
-    for number, head in enumerate(heads):
-        if number + 1 == len(heads) or heads[number + 1] > ends[head]:
-            yield head, ends[head]
+    heads = sorted(back)
+    for head, following in zip_longest(heads, heads[1:]):
+        if following is None or following > back[head]:
+            yield head, back[head]
 
 
 def _counted(run: list[Instruction], places: list[int], frame: int) -> Run:
-    size = sum(found[0] - at for found, at in zip(run, places, strict=True))
-    vectors = [found[3] for found in run if found[3]]
-    moves = [found[5] for found in run if found[5]]
-    own = [move & (LOAD | STORE) for move in moves if move & frame]
-    others = [move & (LOAD | STORE) for move in moves if not move & frame]
+    size = widest = vectors = fused = 0
+    moves = [0] * 8  # reads and writes, of the frame or not
+    for at, (end, _, _, width, products, access) in zip(places, run, strict=True):
+        size += end - at
+        if width:
+            vectors += 1
+            fused += products
+            if width > widest:
+                widest = width
+        if access:
+            moves[access & (LOAD | STORE) | (_OWN if access & frame else 0)] += 1
     return Run(
         len(run),
         size,
-        max(vectors, default=0),
-        len(vectors),
-        sum(found[4] for found in run),
-        others.count(LOAD),
-        others.count(STORE),
-        own.count(STORE),
-        own.count(LOAD),
+        widest,
+        vectors,
+        fused,
+        moves[LOAD],
+        moves[STORE],
+        moves[STORE | _OWN],
+        moves[LOAD | _OWN],
     )
+
+
+_OWN = 4

@@ -5,6 +5,7 @@ The encoding is that of Intel's manual, volume 2, chapter 2 and appendix A.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 
 from loopwright.codegen.facts.instruction import (
@@ -60,6 +61,11 @@ _NUMBERS = frozenset(
     + [(1, n) for n in (*range(0x41, 0x4C), *range(0x90, 0x94), 0x98, 0x99)]
 )
 """Instructions on integers and on masks, by map and code: ANDN, MULX, SHLX, KMOV, …"""
+_SIZES = (1, 2, 5)
+"""Bytes of an operand in memory, by its mode, but for those of an index."""
+_VEX_SIZES = {0xC5: 3, 0xC4: 4, 0x62: 5}
+"""Bytes of prefix and code, by the first one."""
+_BYTE_BEHIND_VEX = frozenset((0x70, 0x71, 0x72, 0x73, 0xC2, 0xC4, 0xC5, 0xC6))
 _MANDATORY = (0, 0x66, 0xF3, 0xF2)
 
 
@@ -159,67 +165,74 @@ def _escaped(code: bytes, at: int, prefix: int, rex: int) -> Instruction | None:
 
 def _vex(code: bytes, at: int, op: int) -> Instruction | None:
     """An instruction of AVX, AVX2, FMA or AVX-512."""
-    if op == 0xC5:
-        last, table, wide, rex = code[at + 1], 1, False, 0
-        at += 2
-    else:
-        first, last = code[at + 1], code[at + 2]
-        table, wide = first & 0x1F if op == 0xC4 else first & 7, bool(last & 0x80)
-        rex = ~first >> 5 & 3  # X and B as in a REX prefix, which are inverted here
-        at += 3
-    length = last >> 2 & 1
-    if op == 0x62:
-        length = code[at] >> 5 & 3
-        at += 1
-    prefix = _MANDATORY[last & 3]
-    op = code[at]
-    at += 1
-    if table == 1 and op == 0x77:
+    size = _VEX_SIZES[op]
+    if at + size > len(code) or (form := _form(code[at : at + size])) is None:
+        return None
+    behind, width, fused, stores, rex = form
+    at += size
+    if behind < 0:  # VZEROUPPER
         return at, PLAIN, 0, 0, 0, 0
+    end, access = _operand(code, at, rex)
+    if stores and access:
+        access ^= LOAD | STORE
+    return end + behind, PLAIN, 0, width, fused, access
+
+
+@functools.cache
+def _form(head: bytes) -> tuple[int, int, int, bool, int] | None:
+    """What the prefix and the code of an instruction tell: bytes behind its operand, those of its
+    vectors, fused products, whether it writes to memory, X and B as in a REX prefix. None where
+    they are none."""
+    *prefix, op = head
+    if prefix[0] == 0xC5:
+        last, table, wide, rex = prefix[1], 1, False, 0
+    else:
+        first, last = prefix[1:3]
+        table, wide = first & (0x1F if prefix[0] == 0xC4 else 7), bool(last & 0x80)
+        rex = ~first >> 5 & 3  # which are inverted here
+    length = prefix[3] >> 5 & 3 if prefix[0] == 0x62 else last >> 2 & 1
+    mandatory = _MANDATORY[last & 3]
+    if table == 1 and op == 0x77:
+        return -1, 0, 0, False, 0
     if not 1 <= table <= 6 or table == 4:
         return None
-    end, access = _operand(code, at, rex)
-    if table == 3 or (table == 1 and op in (0x70, 0x71, 0x72, 0x73, 0xC2, 0xC4, 0xC5, 0xC6)):
-        end = _behind(code, end, 1)
+    immediate = table == 3 or (table == 1 and op in _BYTE_BEHIND_VEX)
     if (table, op) in _NUMBERS:
-        return end, PLAIN, 0, 0, 0, _moved(access, (table, op) == (1, 0x91))
+        return int(immediate), 0, 0, (table, op) == (1, 0x91), rex
     width, fused = 16 << min(length, 2), 0
     item = 2 if table in (5, 6) else 8 if wide else 4
-    if table in (2, 6) and op in _FUSED and prefix == 0x66:
+    if table in (2, 6) and op in _FUSED and mandatory == 0x66:
         if op & 1 and op & 15 > 7:  # of one element
             width = item
         fused = width // item
-    elif table == 1 and prefix in (0xF2, 0xF3) and (op in (0x10, 0x11) or 0x51 <= op < 0x60):
-        width = 8 if prefix == 0xF2 else 4
-    stores = op in _VECTOR_STORES.get(table, ()) or (
-        table == 1 and op == 0x7E and prefix == 0x66
-    )
-    return end, PLAIN, 0, width, fused, _moved(access, stores)
+    elif table == 1 and mandatory in (0xF2, 0xF3) and (op in (0x10, 0x11) or 0x51 <= op < 0x60):
+        width = 8 if mandatory == 0xF2 else 4
+    moves = table == 1 and op == 0x7E and mandatory == 0x66
+    return int(immediate), width, fused, moves or op in _VECTOR_STORES.get(table, ()), rex
 
 
 def _operand(code: bytes, at: int, rex: int) -> tuple[int, int]:
     """The place behind an operand, and its access: 0 of a register, `LOAD` of memory, with
     `BY_STACK` or `BY_FRAME`. `rex` has the bits X and B."""
     modrm = code[at]
+    if modrm >= 0xC0:
+        return at + 1, 0
     mode, base = modrm >> 6, modrm & 7
-    at += 1
-    if mode == 3:
-        return at, 0
-    access = LOAD
+    end, access = at + _SIZES[mode], LOAD
     if base == 4:
-        sib = code[at]
-        at += 1
-        base, index = sib & 7, sib >> 3 & 7 != 4 or bool(rex & 2)
-        if base == 5 and mode == 0:
-            at += 4
-        elif base == 4 and not index and not rex & 1:
+        sib = code[at + 1]
+        base = sib & 7
+        end += 5 if base == 5 and not mode else 1
+        if base == 4 and not rex & 1 and sib >> 3 & 7 == 4 and not rex & 2:
             access |= BY_STACK
     elif base == 5:
-        if mode == 0:
-            at += 4  # behind RIP
+        if not mode:
+            end += 4  # behind RIP
         elif not rex & 1:
             access |= BY_FRAME
-    return _behind(code, at, (0, 1, 4)[mode]), access
+    if end > len(code):
+        raise IndexError
+    return end, access
 
 
 def _of_numbers(op: int, register: int, access: int) -> int:
