@@ -1,12 +1,12 @@
 """Compiler feedback: what a search reaches in 32 runs, beside the same without it in 64.
 
-python benchmarks/feedback.py FILE.jsonl [--workloads 10] [--seeds 5] [--minutes 60] [--codegen llvm]
+python benchmarks/feedback.py FILE.jsonl [--workloads 10] [--seeds 5] [--minutes 60]
 
 Workloads are drawn, of as many kinds. Of each and every seed two searches are made: as by default,
 64 candidates, and with `feedback="compiled"`, 32. Both begin with the shipped model and measure 16
 at a time. The three cheapest of each search, after several counts of runs, are then measured side
-by side, and the fastest is what it reached. Ratios are times over that of 64 runs without feedback;
-"reached" counts those of at most 1.02.
+by side, and the fastest is what it reached. Ratios are times over that of 64 runs without
+feedback, and those of at most 1.02 are counted.
 
 FILE keeps what was measured: the same command goes on, and prints the table of what there is.
 """
@@ -65,7 +65,9 @@ def searched(
         now = monotonic()
         measured = list(device.measure(work, configs))
         built[0] += monotonic() - now - sum(m.run_seconds for m in measured)
-        tuner.tell([m.config for m in measured], [m.cost for m in measured], [m.facts for m in measured])
+        tuner.tell(
+            [m.config for m in measured], [m.cost for m in measured], [m.facts for m in measured]
+        )
         history += measured
     run = sum(m.run_seconds for m in history)
     return history, {"all": monotonic() - begun, "build": built[0], "run": run}

@@ -165,14 +165,11 @@ class Session:
         with self.watch.part("building"):
             self.update("building")
             found = device.inspect(self.workload, configs, self._is_late)
+        now, place = time.time(), (device.cache, device.target.threads)
         for one in found:
             if one.failure is not None:
-                seconds, threads = one.build_seconds, device.target.threads
-                self._keep(
-                    Measurement(
-                        one.config, (), one.failure, seconds, 0.0, device.cache, threads, time.time()
-                    )
-                )
+                failed = (one.config, (), one.failure, one.build_seconds, 0.0)
+                self._keep(Measurement(*failed, *place, now))
         return [one.facts if one.failure is None else None for one in found]
 
     def _is_late(self) -> bool:

@@ -128,9 +128,17 @@ def tune(  # noqa: PLR0913 - what users choose
     if records is not None and budget.trials:
         check_store(records)
     options = TuneOptions(
-        records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule,
+        records,
+        seed,
+        strategy,
+        model,
+        callbacks,
+        transfer,
+        Numerics.of(numerics),
+        batch,
+        schedule,
         feedback,
-    )  # fmt: skip
+    )
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         if device is None or isinstance(device, str):

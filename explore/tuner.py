@@ -66,7 +66,7 @@ class Tuner:
     configs, costs: everything told, in order; seconds, infinite for what failed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users choose
         self,
         space: Space | EncodedSpace,
         strategy: StrategyLike = "annealing",

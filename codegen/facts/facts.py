@@ -1,4 +1,4 @@
-"""Facts of compiled code: numbers by name, read from an object file or told by a GPU's compiler."""
+"""Facts of compiled code: numbers by name, from an object file or from a GPU's compiler."""
 
 from __future__ import annotations
 

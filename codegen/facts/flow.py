@@ -20,7 +20,6 @@ from loopwright.codegen.facts.instruction import (
     Reader,
 )
 
-
 _LEAST = 16
 """Bytes below which what is between functions is padding."""
 

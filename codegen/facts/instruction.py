@@ -9,8 +9,8 @@ from dataclasses import dataclass
 PLAIN, BRANCH, JUMP, END = range(4)
 """Where an instruction goes: on; on or to a target; to a target; out of the function."""
 LOAD, STORE, BY_STACK, BY_FRAME = 1, 2, 4, 8
-"""What it does to memory: it reads, it writes; the address is the stack pointer's, or the register's
-that may be a frame pointer, with a constant."""
+"""What it does to memory: it reads, it writes; the address is the stack pointer's with a constant,
+or that of the register that may be a frame pointer."""
 
 Instruction = tuple[int, int, int, int, int, int]
 """The place behind it; where it goes; the target; bytes of its vectors, 0 of other instructions;

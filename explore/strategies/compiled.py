@@ -17,7 +17,7 @@ from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.residual import Residual
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.strategies.annealing import Annealing, Found, Schedule
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Mask, Points
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Points
 from loopwright.explore.strategies.features import Rows
 from loopwright.schedule.sketch.sketch import Config
 
@@ -31,7 +31,8 @@ WRONG = 0.5
 """Error of its logarithm to base 2 from which on a prediction is wrong."""
 QUOTA = 8
 """Of so many candidates that run, one may be there because a prediction was wrong."""
-_TREES = {"rounds": 60, "depth": 4}
+_ROUNDS, _DEPTH = 60, 4
+"""Trees that predict it, at most, and their depth."""
 
 
 class Compiled(Annealing):
@@ -61,11 +62,13 @@ class Compiled(Annealing):
         self.feedback = feedback
         base = model.base if isinstance(model, Residual) else None
         self.second = GBTModel("rank", seed, reads=model.reads, base=base)
-        self.checker = GBTModel("regression", seed, reads=model.reads, **_TREES)
+        self.checker = GBTModel(
+            "regression", seed, reads=model.reads, rounds=_ROUNDS, depth=_DEPTH
+        )
         self.names = names_of_facts(encoded.space.target.gpu is not None)
         self.facts: dict[Config, Facts] = {}
         """Those of every config that was built."""
-        self._built: list[tuple[Rows, Floats]] = []
+        self._built: list[tuple[Rows, Rows]] = []
 
     def note(self, configs: Iterable[Config], facts: Iterable[Facts]) -> None:
         """Take notice of facts that are known already, before the costs are told."""

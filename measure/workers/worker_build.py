@@ -29,8 +29,8 @@ def operations() -> dict[str, Operation]:
 
 def _build(message: Message) -> Message:
     """From "workload", "target", "config" and "passes" to "signature", "error_growth", "codegen",
-    bytes of "workspace", "facts" of the code, and one blob: a shared object, an object file of built-in code, or a
-    GPU's code with what is known of it in "resources".
+    bytes of "workspace", "facts" of the code, and one blob: a shared object, an object file of
+    built-in code, or a GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.

@@ -180,7 +180,7 @@ def test_a_loop_is_counted_as_it_stands():
 
 
 def test_loops_around_others_are_not_innermost_ones():
-    nested = bytes.fromhex("90" "90" "75fd" "75fa" "75fe" "c3")
+    nested = bytes.fromhex("90 90 75fd 75fa 75fe c3")
     found = flow.read_function(X86, nested, 0, len(nested), ())
     assert [loop.instructions for loop in found.loops] == [2, 1]
 
@@ -248,7 +248,7 @@ LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'lw_main_1' for 'sm_90'
 ptxas info    : Function properties for lw_main_1
     16 bytes stack frame, 20 bytes spill stores, 12 bytes spill loads
-ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size, 1248 bytes smem
+ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack, 1248 bytes smem
 ptxas info    : Compiling entry function 'lw_main_0' for 'sm_90'
 ptxas info    : Function properties for lw_main_0
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads

@@ -20,9 +20,9 @@ COLUMNS = (
     "seed", "session", "versions", "created", "facts",
 )  # fmt: skip
 """Columns of a record. `digest` names the content; `machine`, `config`, `seconds`, `versions` and
-`facts` are JSON; `cost` is null, and the three texts of a failure are not, where the record failed;
-`seed` is text, as seeds may have more than 64 bits, or empty; `facts` is null where there are
-none."""
+`facts` are JSON; `cost` is null, and the three texts of a failure are not, where the record
+failed; `seed` is text, as seeds may have more than 64 bits, or empty; `facts` is null where there
+are none."""
 
 _FOLLOWS = ("digest", "cost", "facts")
 """Columns that are no part of what the digest names: they follow from the others, and the code
