@@ -17,7 +17,7 @@ from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.residual import Residual
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.strategies.annealing import Annealing, Found, Schedule
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Points
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Points
 from loopwright.explore.strategies.features import Rows
 from loopwright.schedule.sketch.sketch import Config
 
