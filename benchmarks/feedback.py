@@ -44,7 +44,13 @@ REACHED = 1.02
 
 
 def searched(
-    device: LocalDevice, work: lw.Workload, seed: int, runs: int, fed: bool, batch: int
+    device: LocalDevice,
+    work: lw.Workload,
+    seed: int,
+    runs: int,
+    fed: bool,
+    batch: int,
+    transfer: str | None,
 ) -> tuple[list[Measurement], dict[str, float]]:
     """All measurements of a search, in order, and seconds by what they went into."""
     built = [0.0]
@@ -57,7 +63,7 @@ def searched(
 
     begun = monotonic()
     points = lw.space(work, device.target)
-    base = find_base("auto", work, device.target).model
+    base = find_base(transfer, work, device.target).model
     tuner = Tuner(points, seed=seed, base=base, feedback=feedback if fed else None)
     history: list[Measurement] = []
     while len(history) < runs and not tuner.exhausted:
@@ -73,7 +79,9 @@ def searched(
     return history, {"all": monotonic() - begun, "build": built[0], "run": run}
 
 
-def compared(work: lw.Workload, target: Target, seed: int, batch: int) -> dict[str, Any]:
+def compared(
+    work: lw.Workload, target: Target, seed: int, batch: int, transfer: str | None
+) -> dict[str, Any]:
     """Typical seconds of what each search reached, by its name and runs."""
     with LocalDevice(target) as device:
         device.check()
@@ -81,7 +89,7 @@ def compared(work: lw.Workload, target: Target, seed: int, batch: int) -> dict[s
         spent: dict[str, Any] = {}
         for name, counts in (("plain", PLAIN), ("compiled", FED)):
             found, spent[name] = searched(
-                device, work, seed, counts[-1], name == "compiled", batch
+                device, work, seed, counts[-1], name == "compiled", batch, transfer
             )
             for count in counts:
                 best = sorted(found[:count], key=lambda m: m.cost)[:BEST]
@@ -132,6 +140,7 @@ def _with_all(rows: dict[str, list[Any]]) -> Iterator[tuple[str, list[Any]]]:
 @click.option("--threads", default=1, show_default=True, help="Of the programs.")
 @click.option("--batch", default=16, show_default=True, help="Candidates measured at a time.")
 @click.option("--codegen", default="llvm", show_default=True, help="llvm or builtin.")
+@click.option("--transfer", default="auto", show_default=True, help="auto, none, or a model file.")
 def main(
     file: Path,
     workloads: int,
@@ -140,17 +149,20 @@ def main(
     threads: int,
     batch: int,
     codegen: str,
+    transfer: str,
 ) -> None:
     """Search, compare and print, as far as the time goes."""
     rows = dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
     end = monotonic() + 60 * minutes
-    target = by_codegen(resolve("cpu", threads), codegen)
+    target, base = by_codegen(resolve("cpu", threads), codegen), transfer
+    if transfer == "none":
+        base = None
     for seed in range(seeds):
         for row in drawn(workloads, SEED):
             key = f"{row.name} seed {seed}"
             if key in rows or monotonic() > end:
                 continue
-            rows[key] = compared(row.request.workload, target, seed, batch)
+            rows[key] = compared(row.request.workload, target, seed, batch, base)
             with file.open("a") as out:
                 out.write(json.dumps([key, rows[key]]) + "\n")
             shown = "  ".join(f"{n} {1e6 * s:.1f}" for n, s in rows[key]["reached"].items())

@@ -46,7 +46,7 @@ class Built:
     signature as JSON, or why there is none. `resources` are what a GPU's kernels use of it, where
     the compiler tells; `workspace` counts the bytes that a call allocates, `error_growth` is its
     sketch's, `codegen` what made it: "builtin" or the target's kind; `facts` are those of its code
-    (`codegen.facts`)."""
+    (`codegen.facts`), which nobody has read yet where it is built-in code."""
 
     code: Bytes
     signature: dict[str, Any]

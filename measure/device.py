@@ -67,7 +67,8 @@ class Measurement:
     threads: threads that a call uses.
     started: when its run began, in seconds since 1970.
     codegen: what made the code, where the target leaves that open: "builtin" or "llvm".
-    facts: what its code tells before it runs, see `codegen.facts`; empty where that is not known.
+    facts: what its code tells before it runs, see `codegen.facts`; empty where that is not known,
+        as of built-in code that nobody inspected.
     """
 
     config: Config

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from loopwright.codegen.facts.facts import facts_of
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import indices
 from loopwright.dsl.numerics import Numerics
@@ -138,10 +139,12 @@ class ProgramDevice(Device):
             if start and stop():
                 break
             batch = configs[start : start + BATCH]
-            _, built = self._candidates(workload, batch)
+            data, built = self._candidates(workload, batch)
+            read = [_with_facts(one) for one in built]
+            self._remember(data.task, batch, read)
             found += (
                 Inspection(config, one.facts, one.failure, one.seconds)
-                for config, one in zip(batch, built, strict=True)
+                for config, one in zip(batch, read, strict=True)
             )
         return found
 
@@ -225,6 +228,13 @@ class ProgramDevice(Device):
     def close(self) -> None:
         self._runner.close()
         self._builder.close()
+
+
+def _with_facts(built: Built) -> Built:
+    """A candidate with the facts of its code, which the file of built-in code has."""
+    if built.facts or built.codegen != "builtin":
+        return built
+    return replace(built, facts=facts_of(bytes(built.code)))
 
 
 def _trivial() -> Workload:

@@ -31,6 +31,8 @@ WRONG = 0.5
 """Error of its logarithm to base 2 from which on a prediction is wrong."""
 QUOTA = 8
 """Of so many candidates that run, one may be there because a prediction was wrong."""
+ASKED = 64
+"""Of so many points that were measured last, facts are asked for where they are not known."""
 _ROUNDS, _DEPTH = 60, 4
 """Trees that predict it, at most, and their depth."""
 
@@ -77,6 +79,7 @@ class Compiled(Annealing):
     def _learn(self) -> None:
         super()._learn()
         if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
+            self._ask_for_measured()
             rows = self._with_facts(self.points, self.known)
             self.second.shared = self.known.shape[1]
             self.second.fit(rows, self.costs, np.zeros(len(self.costs), np.int64))
@@ -96,6 +99,14 @@ class Compiled(Annealing):
         count = int(keep / self.schedule.candidates) // QUOTA
         scores[doubtful[:count]] = scores.max()
         return replace(found, scores=scores)
+
+    def _ask_for_measured(self) -> None:
+        """Facts of what ran last, where nobody told them: built-in code is not read before it is
+        asked for, and old records have none."""
+        ran = self.encoded.configs(self.points[np.isfinite(self.costs)][-ASKED:])
+        lacking = [config for config in ran if config not in self.facts]
+        told = zip(lacking, self.feedback(lacking)) if lacking else ()
+        self.facts |= {config: facts or {} for config, facts in told}
 
     def _build(self, found: Found) -> Found:
         """The candidates that could be built; the others are known as failures from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from typing import Any
 
 from loopwright.codegen.build import program
 from loopwright.codegen.compile import by_passes, compile_by, signature
@@ -46,19 +47,19 @@ def _build(message: Message) -> Message:
             made = by_passes(made, asked["passes"])
         compiled = compile_by(made, draft=True)
         code = compiled.objects
-        answer = {
+        answer: dict[str, Any] = {
             "signature": signature(made, "kernel").to_json(),
             "workspace": _heap(made.tree),
             "error_growth": made.error_growth,
             "codegen": compiled.codegen,
-            "facts": facts_of(code[0]),
         }
+        if is_builtin(code[0]):  # made in milliseconds, of which facts would take a good part
+            return Message(answer, code)
+        answer["facts"] = facts_of(code[0])
         if target.gpu is not None:
             from loopwright.codegen.devices.code import resources
 
             return Message(answer | {"resources": resources(code[0])}, code)
-        if is_builtin(code[0]):
-            return Message(answer, code)
         with scratch() as folder:
             path = folder / "kernel.so"
             link(code, path, triple=target.triple, complete=asked["complete"])

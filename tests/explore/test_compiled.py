@@ -15,7 +15,7 @@ from loopwright.measure.device import DeviceError, Failure, Inspection
 from loopwright.measure.tabular import load_brute_forced
 from tests.explore.synthetic import MadeUp, matmul, matmul_space
 
-FEW = Schedule(chains=256, steps=2)
+FEW = Schedule(chains=256, steps=2, sketches=3, more=0)
 
 
 def number(config):
