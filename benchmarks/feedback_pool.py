@@ -2,11 +2,11 @@
 
 python benchmarks/feedback_pool.py FILE.jsonl [--workloads 14] [--minutes 20] [--batch 16]
 
-Workloads are drawn. Of each, a search measures its first batch, and then all of the candidates that
-Eq. 3 would choose the second batch from, four times as many. Each model learns from the first batch
-and ranks the others, with four seeds. The table has the rank correlation with the measured order,
-and what is lost: how much slower the fastest of the first few by each order is than the fastest
-of all, and how much slower the first few are on average.
+Workloads are drawn. Of each, a search measures its first batch, and then all of the candidates
+that Eq. 3 would choose the second batch from, four times as many. Each model learns from the first
+batch and ranks the others, with four seeds. The table has the rank correlation with the measured
+order, and what is lost: how much slower the fastest of the first few by each order is than the
+fastest of all, and how much slower the first few are on average.
 
 FILE keeps what was measured: the same command goes on, and prints the table of what there is.
 """
