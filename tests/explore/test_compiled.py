@@ -13,7 +13,9 @@ from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import DeviceError, Failure, Inspection
 from loopwright.measure.tabular import load_brute_forced
+from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp, matmul, matmul_space
+from tests.targets import narrow
 
 FEW = Schedule(chains=256, steps=2, sketches=3, more=0)
 
@@ -161,3 +163,20 @@ def test_feedback_is_refused_where_nothing_is_learned():
 
 def test_without_feedback_a_search_is_annealing_alone():
     assert not isinstance(Tuner(matmul_space()).strategy, Compiled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codegen", ["llvm", "builtin"])
+def test_a_search_with_feedback_gives_a_library_that_is_right(codegen, tmp_path):
+    schedule = Schedule(chains=64, steps=2, sketches=2, more=0, learn_from=8)
+    tuned = tune(
+        matmul(), target=narrow(1), trials=20, batch=8, feedback="compiled", codegen=codegen,
+        records=tmp_path / "tuning.db", schedule=schedule, transfer=None,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    a, b = rng.random((24, 36), np.float32), rng.random((36, 48), np.float32)
+    np.testing.assert_allclose(tuned.library(a, b), a @ b, rtol=1e-5)
+    with RecordStore(tmp_path / "tuning.db") as store:
+        known = [r for r in store if r.facts]
+    assert len(known) >= 8
+    assert known[-1].facts["code_bytes"] > 0
