@@ -127,5 +127,5 @@ def shown(facts: Facts) -> str:
     width = max((len(str(value)) for value in facts.values()), default=0)
     lines = [f"{value:{width}}  {meanings.get(name, name)}" for name, value in facts.items()]
     if set(facts) <= {"code_bytes"}:
-        lines.append("nothing else can be told of this code before it runs")
+        lines.append(f"nothing {'else ' * bool(facts)}can be told of this code before it runs")
     return "\n".join(lines)
