@@ -29,6 +29,7 @@ from suites import select
 import loopwright as lw
 from loopwright.dsl.oracle import random_inputs
 from loopwright.explore.tuned import Tuned
+from loopwright.measure.lease import MachineLease
 
 ROWS = ("C2", "C6", "C9", "matmul:512", "dw 256 /1 @28")
 SUITES = ("resnet", "matmul", "mobilenet")
@@ -72,9 +73,11 @@ def measured(
         library = tuned.library
         bound = library.bind(**{n: given[n] for n in library.signature.constants})
         calls.append(bound.prepare_call(*(given[p.name] for p in bound.inputs)))
+    with MachineLease():
+        taken = speeds(calls)
     return {
         name: {"call": call, "trials": len(tuned.history), "seconds": took}
-        for call, (name, (tuned, took)) in zip(speeds(calls), searches.items(), strict=True)
+        for call, (name, (tuned, took)) in zip(taken, searches.items(), strict=True)
     }
 
 

@@ -69,7 +69,8 @@ class Record:
     versions: of loopwright, TVM and Python.
     created: when it ran, in seconds since 1970.
     facts: what its code told before it ran, by the names of `codegen.facts`; empty where that is
-        not known, as in records of schema 2.
+        not known, as in records of schema 2. They follow from the rest, and are of no matter to
+        equality.
     id: its number within a store; None outside, and of no matter to equality.
     schema: the form of the record; older ones are brought up to `SCHEMA` when read.
     """
@@ -90,7 +91,7 @@ class Record:
     session: str
     versions: Mapping[str, str] = field(hash=False)
     created: float
-    facts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    facts: Mapping[str, int] = field(default_factory=dict, compare=False)
     id: int | None = field(default=None, compare=False)
     schema: int = SCHEMA
 
