@@ -6,7 +6,9 @@ Workloads are drawn. Of each, a search measures its first batch, and then all of
 that Eq. 3 would choose the second batch from, four times as many. Each model learns from the first
 batch and ranks the others, with four seeds. The table has the rank correlation with the measured
 order, and what is lost: how much slower the fastest of the first few by each order is than the
-fastest of all, and how much slower the first few are on average.
+fastest of all, and how much slower the first few are on average. Below it stands whether scores
+are farther off where the number of spills is predicted wrongly: that is what exploration by such a
+prediction needs.
 
 FILE keeps what was measured: the same command goes on, and prints the table of what there is.
 """
@@ -31,6 +33,7 @@ from loopwright.codegen.facts.facts import names_of_facts
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.explore.strategies.annealing import Annealing
+from loopwright.explore.strategies.compiled import CHECKED, WRONG
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.local import LocalDevice
 from loopwright.transfer.pretrained.base import find_base
@@ -87,6 +90,31 @@ def orders(pool: Pool, base: Any) -> Iterator[tuple[str, np.ndarray]]:
     yield "chance", np.random.default_rng(0).random(len(y))
 
 
+def doubts(pool: Pool) -> tuple[float, float, float] | None:
+    """The share of candidates whose spills were predicted wrongly, and by how many places scores
+    are off, of these and of the others. Both models learn from half of the candidates. None where
+    all or none are wrong."""
+    parts = [pool["first"], pool["second"]]
+    x = np.concatenate([np.array(p["features"], np.float32) for p in parts])
+    spills = np.concatenate([np.array(p["facts"])[:, NAMES.index(CHECKED)] for p in parts])
+    costs = np.concatenate([np.array(p["costs"]) for p in parts])
+    known = np.arange(len(costs)) < len(parts[0]["costs"])
+    known |= np.random.default_rng(0).random(len(costs)) < 0.5
+    known &= np.isfinite(costs)
+    new, none = ~known & np.isfinite(costs), np.zeros(known.sum(), np.int64)
+    head, scorer = GBTModel("regression"), GBTModel("rank")
+    head.fit(x[known], 1.0 + spills[known], none)
+    scorer.fit(x[known], costs[known], none)
+    if not head.ready:  # all spill alike
+        return None
+    predicted = np.log2(1.0 + spills[known].min()) - head.predict(x[new])
+    wrong = np.abs(predicted - np.log2(1.0 + spills[new])) > WRONG
+    if wrong.all() or not wrong.any():
+        return None
+    off = np.abs(rankdata(-scorer.predict(x[new])) - rankdata(costs[new]))
+    return float(wrong.mean()), float(off[wrong].mean()), float(off[~wrong].mean())
+
+
 def _logs(facts: list[list[int]]) -> np.ndarray:
     known = np.array(facts, np.float32)
     return np.where(known < 0, np.nan, np.log2(1 + np.maximum(known, 0)))
@@ -117,6 +145,13 @@ def show(pools: dict[str, Pool], batch: int) -> None:
     console = Console(width=110)
     console.print(table)
     console.print(f"{len(pools)} workloads; the median candidate: {np.mean(spreads):.3f}")
+    told = [d for d in map(doubts, pools.values()) if d is not None]
+    if told:
+        share, wrong, right = np.mean(told, axis=0)
+        console.print(
+            f"spills predicted wrongly in {len(told)} workloads, of {share:.0%} of candidates: "
+            f"scores are {wrong:.1f} places off there, and {right:.1f} elsewhere"
+        )
 
 
 @click.command(help=__doc__)
