@@ -11,10 +11,10 @@ from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.strategies.compiled import Compiled
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
-from loopwright.measure.device import DeviceError, Failure, Inspection
+from loopwright.measure.device import DeviceError
 from loopwright.measure.tabular import load_brute_forced
 from loopwright.transfer.records.store import RecordStore
-from tests.explore.synthetic import MadeUp, matmul, matmul_space
+from tests.explore.synthetic import Inspected, MadeUp, matmul, matmul_space
 from tests.targets import narrow
 
 FEW = Schedule(chains=256, steps=2, sketches=3, more=0)
@@ -114,23 +114,13 @@ def test_candidates_whose_checked_fact_was_predicted_wrongly_are_a_few_of_those_
     assert set(wrong) <= set(np.flatnonzero(~usual))
 
 
-def test_a_search_uses_the_facts_and_keeps_what_could_not_be_built():
-    class Inspected(MadeUp):
-        inspects = True
-
-        def inspect(self, workload, configs, stop=lambda: False):
-            bad = Failure("build", "number 5 cannot be built")
-            return [
-                Inspection(c, {}, bad, 0.1)
-                if number(c) % 8 == 5
-                else Inspection(c, facts(c), None, 0.1)
-                for c in configs
-            ]
-
+def test_a_search_inspects_and_keeps_what_could_not_be_built():
+    device = Inspected(unbuilt=frozenset([5]))
     options = {"records": None, "trials": 64, "schedule": FEW, "batch": 16, "transfer": None}
-    tuned = tune(matmul(), device=Inspected(), feedback="compiled", **options)
+    tuned = tune(matmul(), device=device, feedback="compiled", **options)
+    assert len(device.inspected) > 64
     assert len(tuned.history) >= 64
-    assert any(m.failure and "number 5" in m.failure.message for m in tuned.history)
+    assert any(m.failure and "cannot be built" in m.failure.message for m in tuned.history)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +144,8 @@ def test_feedback_that_there_is_not_is_refused(tmp_path):
 
 
 def test_feedback_is_refused_where_nothing_is_learned():
-    class Inspects(MadeUp):
-        inspects = True
-
     with pytest.raises(TuningError, match="searches that learn"):
-        tune(matmul(), device=Inspects(), feedback="compiled", records=None, trials=0)
+        tune(matmul(), device=Inspected(), feedback="compiled", records=None, trials=0)
 
 
 def test_without_feedback_a_search_is_annealing_alone():
