@@ -10,12 +10,14 @@ from loopwright.codegen.c.source import kernels
 from loopwright.codegen.compile import Compiled, Program, by_passes, compile_by, signature, sources
 from loopwright.codegen.devices.code import GpuCode
 from loopwright.codegen.devices.load import load_program
+from loopwright.codegen.facts.facts import facts_of, shown
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.build import build_open
 from loopwright.codegen.target import cpu_features, resolve
 from loopwright.dsl.errors import (
+    BuildError,
     ConfigError,
     LibraryError,
     TargetError,
@@ -55,12 +57,25 @@ def explain(
     threads: int | None = None,
     numerics: str | Numerics = "standard",
     config: Config | None = None,
+    passes: str | None = None,
 ) -> Explanation:
     """Explain the space of a workload: the rewrites that apply, those that do not and why, and the
-    default; of a config also its loop tree. Print it, or read its attributes. Parameters are as
-    for `build`."""
-    machine = resolve(target, threads)
-    return explanation(as_workload(workload), machine, Numerics.of(numerics), config)
+    default; of a config also its loop tree, and what its code tells once it is compiled, by LLVM's
+    own passes or by others. Print it, or read its attributes. Parameters are as for `build`."""
+    given, machine = as_workload(workload), resolve(target, threads)
+    found = explanation(given, machine, Numerics.of(numerics), config)
+    if config is None and passes is None:
+        return found
+    made = program(given, config or found.default, machine)
+    if passes is not None:
+        made = by_passes(made, passes)
+    try:
+        compiled = compile_by(made)
+    except BuildError as error:
+        return replace(found, code=f"its code is not known: {error}")
+    facts = facts_of(compiled.objects[0])
+    by = f"{compiled.codegen}, passes {made.passes}" if made.passes else compiled.codegen
+    return replace(found, facts=facts, code=f"its code, made by {by}:\n{shown(facts)}")
 
 
 def program(

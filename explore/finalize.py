@@ -305,6 +305,8 @@ def _in_time(
 def _again(session: Session, finalist: Finalist) -> Measurement:
     device = session.device
     kind = device.target_of(session.workload, finalist.config).kind
+    codegen = kind if device.target.kind == "builtin" else None
+    searched = (m for m in session.history if m.config == finalist.config)
     return Measurement(
         config=finalist.config,
         seconds=finalist.seconds,
@@ -314,7 +316,8 @@ def _again(session: Session, finalist: Finalist) -> Measurement:
         cache=device.cache,
         threads=device.target.threads,
         started=time.time(),
-        codegen=kind if device.target.kind == "builtin" else None,
+        codegen=codegen,
+        facts=next((m.facts for m in searched if m.codegen == codegen), {}),
     )
 
 

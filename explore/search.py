@@ -61,6 +61,21 @@ ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
 """Precision of measurements when there is no time."""
 
 
+COMPILED = "compiled"
+"""The feedback that there is: facts of code that is built and does not run."""
+
+
+def check_feedback(feedback: str | None, device: Device | None = None) -> None:
+    """Raise `TuningError` for feedback that there is none of, by its name or on a device."""
+    if feedback not in (None, COMPILED):
+        raise TuningError(f"feedback = {feedback!r}: give {COMPILED!r}, or None")
+    if feedback and device is not None and not device.inspects:
+        raise TuningError(
+            f"feedback={feedback!r} reads code before it runs, of which {device.name} tells "
+            "nothing: leave it out"
+        )
+
+
 @dataclass(frozen=True)
 class TuneOptions:
     """Options of a search, as the parameters of `tune` say."""
@@ -74,8 +89,10 @@ class TuneOptions:
     numerics: Numerics = Numerics.STANDARD
     batch: int | None = None
     schedule: Schedule | None = None
+    feedback: str | None = None
 
     def __post_init__(self) -> None:
+        check_feedback(self.feedback)
         check_seed(self.seed)
         check_transfer(self.transfer)
         if self.batch is not None and self.batch < 1:
@@ -123,6 +140,11 @@ def _search(
     workload: Workload, device: Device, budget: Budget, options: TuneOptions, watch: Stopwatch
 ) -> Tuned:
     """The search alone."""
+    check_feedback(options.feedback, device)
+    if options.feedback and budget.zero_shot:
+        raise TuningError(
+            'feedback is for searches that learn: leave it out where trials=0, or effort="instant"'
+        )
     with ExitStack() as stack:
         store = None
         if options.records is not None:
@@ -148,6 +170,7 @@ def _search(
                 schedule=options.schedule,
                 base=base,
                 begin=_begin(session, strategy, options.transfer),
+                feedback=session.inspect if options.feedback else None,
             )
             if not budget.trials:
                 return unmeasured(session, tuner)
@@ -169,7 +192,8 @@ def algorithm_1(
       n_trials ← n_trials + b
     s* ← argmin of c over D
     """
-    tuner.tell([m.config for m in earlier], [session.cost(m.config) for m in earlier])
+    costs = [session.cost(m.config) for m in earlier]
+    tuner.tell([m.config for m in earlier], costs, [m.facts for m in earlier])
     while left := session.trials_left:
         b = batch or min(max(int(SHARE * len(session.history)), tuner.strategy.least), MOST)
         with session.watch.part("choosing"):
@@ -178,7 +202,8 @@ def algorithm_1(
         measured = session.measure(configs)
         with session.watch.part("learning"):
             session.update("learning")
-            tuner.tell([m.config for m in measured], [m.cost for m in measured])
+            costs = [m.cost for m in measured]
+            tuner.tell([m.config for m in measured], costs, [m.facts for m in measured])
         if tuner.exhausted:
             return "the space is exhausted"
     return f"budget of {session.budget} used"

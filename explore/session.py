@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
+from loopwright.codegen.facts.facts import Facts
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
@@ -156,6 +157,20 @@ class Session:
         finally:
             self.flush()
         return measured
+
+    def inspect(self, configs: Sequence[Config]) -> list[Facts | None]:
+        """The facts of configs' code, built and not run; None for one that cannot be built, which
+        is kept as a failure. Fewer where time is up."""
+        device = self.device
+        with self.watch.part("building"):
+            self.update("building")
+            found = device.inspect(self.workload, configs, self._is_late)
+        now, place = time.time(), (device.cache, device.target.threads)
+        for one in found:
+            if one.failure is not None:
+                failed = (one.config, (), one.failure, one.build_seconds, 0.0)
+                self._keep(Measurement(*failed, *place, now))
+        return [one.facts if one.failure is None else None for one in found]
 
     def _is_late(self) -> bool:
         return self.left <= self.budget.reserve

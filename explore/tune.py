@@ -49,6 +49,7 @@ def tune(  # noqa: PLR0913 - what users choose
     sizes: Sequence[Mapping[str, int]] | None = None,
     targets: Sequence[str] | None = None,
     codegen: str = "llvm",
+    feedback: str | None = None,
 ) -> Tuned | OpenTuned | EitherTuned:
     """Search the space of a workload for its fastest program on a machine.
 
@@ -104,6 +105,8 @@ def tune(  # noqa: PLR0913 - what users choose
     codegen: "llvm", or "builtin" to measure candidates as machine code made without LLVM, in
         milliseconds, where that covers them. The best are built by LLVM as well, and the result
         is the faster code of the two; `target` of the result says which.
+    feedback: "compiled" to build several times as many candidates as are measured, and to choose
+        among them by what their code tells, too; see `explore.strategies.compiled`.
 
     Raises `TuningError` if no candidate worked, with the first failure of each kind, or if the
     budget, the seed or a name is not allowed; `NotationError` for what is no workload;
@@ -130,7 +133,16 @@ def tune(  # noqa: PLR0913 - what users choose
     if records is not None and budget.trials:
         check_store(records)
     options = TuneOptions(
-        records, seed, strategy, model, callbacks, transfer, Numerics.of(numerics), batch, schedule
+        records,
+        seed,
+        strategy,
+        model,
+        callbacks,
+        transfer,
+        Numerics.of(numerics),
+        batch,
+        schedule,
+        feedback,
     )
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
@@ -173,6 +185,8 @@ def _tune_both(
     parts = {}
     for name in sorted(targets, key=lambda name: name != "cpu"):
         own = same if name == "cpu" else {**same, "codegen": "llvm"}
+        if name == "opencl":  # its driver tells nothing of code before it runs
+            own = {**own, "feedback": None}
         found = tune(workload, name, minutes=half, **own)
         assert isinstance(found, Tuned)
         parts[name] = found

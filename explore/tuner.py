@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from loopwright.costmodel.models.registry import make_model
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.annealing import Annealing, Schedule
+from loopwright.explore.strategies.compiled import Compiled, Feedback
 from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
@@ -65,7 +66,7 @@ class Tuner:
     configs, costs: everything told, in order; seconds, infinite for what failed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users choose
         self,
         space: Space | EncodedSpace,
         strategy: StrategyLike = "annealing",
@@ -76,6 +77,7 @@ class Tuner:
         schedule: Schedule | None = None,
         base: StoredModel | None = None,
         begin: Config | SequenceModel | None = None,
+        feedback: Feedback | None = None,
     ) -> None:
         """
         Parameters
@@ -94,6 +96,9 @@ class Tuner:
             `transfer.pretrained.base.find_base`.
         begin: what a search begins with: "transfer" with a config, such as what was best on
             another machine; "annealing" with samples of a sequence model, which "sampled" needs.
+        feedback: builds configs and tells the facts of their code, by the names of
+            `codegen.facts`, None for a failure. "annealing" then has several times as many built
+            as it asks for, and chooses by the facts, too.
 
         Raises `TuningError` for an unknown strategy or a seed that cannot be, or where a strategy
         cannot begin with what it is given, `ConfigError` if that is not of the space, `ModelError`
@@ -112,6 +117,11 @@ class Tuner:
                 f"begin = a {proposer.describe()} is for strategy='sampled' or 'annealing', not "
                 f"{strategy!r}"
             )
+        if feedback is not None and (strategy != "annealing" or model == SOURCE):
+            raise TuningError(
+                "feedback is for strategy='annealing' and models of loop trees, not for "
+                f"strategy={strategy!r} with model={model!r}: leave it out"
+            )
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
         if callable(strategy):
@@ -123,9 +133,12 @@ class Tuner:
             else:
                 trained, ranker = make_model(model, drawn, base), {}
             features = Features(self.space, representation or trained.reads)
-            if strategy == "annealing":
+            given = (encoded, rng, trained, features, schedule)
+            if feedback is not None:
+                self.strategy = Compiled(*given, proposer, feedback=feedback, seed=drawn)
+            elif strategy == "annealing":
                 make = Reranking if ranker else Annealing
-                self.strategy = make(encoded, rng, trained, features, schedule, proposer, **ranker)
+                self.strategy = make(*given, proposer, **ranker)
             elif ranker:
                 raise TuningError(
                     f"model={SOURCE!r} ranks what annealing proposes: leave out "
@@ -133,7 +146,7 @@ class Tuner:
                 )
             else:
                 first = encoded.points([begin]) if isinstance(begin, Config) else None
-                self.strategy = TransferSearch(encoded, rng, trained, features, schedule, first)
+                self.strategy = TransferSearch(*given, first)
         elif strategy == "sampled":
             if proposer is None:
                 raise TuningError(
@@ -166,9 +179,14 @@ class Tuner:
             raise TuningError(f"ask({n}): give a number of configs of at least 1")
         return self.strategy.encoded.configs(self.strategy.ask(n))
 
-    def tell(self, configs: Sequence[Config], costs: Iterable[float]) -> None:
+    def tell(
+        self,
+        configs: Sequence[Config],
+        costs: Iterable[float],
+        facts: Sequence[Mapping[str, int]] = (),
+    ) -> None:
         """Learn costs in seconds, infinite for configs that failed; of configs asked for, or of
-        any others of the space.
+        any others of the space. With `feedback` the facts of their code, too, where known.
 
         Raises `ConfigError` for a config that is not of the space, `TuningError` for a cost that
         is not positive or a number of costs that is not that of the configs.
@@ -181,6 +199,8 @@ class Tuner:
         points = self.strategy.encoded.points(configs)
         self.configs += configs
         self.costs += values.tolist()
+        if isinstance(self.strategy, Compiled):
+            self.strategy.note(configs, facts)
         self.strategy.tell(points, values)
 
 

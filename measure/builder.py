@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from loopwright.codegen.facts.facts import Facts
 from loopwright.codegen.library.signature import Signature
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
@@ -44,7 +45,8 @@ class Built:
     """A candidate as a shared object, an object file of built-in code or a GPU's code, with its
     signature as JSON, or why there is none. `resources` are what a GPU's kernels use of it, where
     the compiler tells; `workspace` counts the bytes that a call allocates, `error_growth` is its
-    sketch's, `codegen` what made it: "builtin" or the target's kind."""
+    sketch's, `codegen` what made it: "builtin" or the target's kind; `facts` are those of its code
+    (`codegen.facts`), which nobody has read yet where it is built-in code."""
 
     code: Bytes
     signature: dict[str, Any]
@@ -54,6 +56,7 @@ class Built:
     workspace: int = 0
     error_growth: float = 1.0
     codegen: str = ""
+    facts: Facts = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -79,6 +82,7 @@ class Built:
             header["workspace"],
             header["error_growth"],
             header.get("codegen", ""),
+            header.get("facts", {}),
         )
 
 

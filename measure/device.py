@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from loopwright.codegen.facts.facts import Facts
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.workload import Workload
 from loopwright.measure.timing import typical
@@ -66,6 +67,8 @@ class Measurement:
     threads: threads that a call uses.
     started: when its run began, in seconds since 1970.
     codegen: what made the code, where the target leaves that open: "builtin" or "llvm".
+    facts: what its code tells before it runs, see `codegen.facts`; empty where that is not known,
+        as of built-in code that nobody inspected.
     """
 
     config: Config
@@ -77,11 +80,23 @@ class Measurement:
     threads: int
     started: float
     codegen: str | None = None
+    facts: Facts = field(default_factory=dict, hash=False)
 
     @property
     def cost(self) -> float:
         """c = f(x): the lower quartile of the samples in seconds, infinite for a failure."""
         return typical(self.seconds) if self.seconds else math.inf
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a candidate's code tells before it runs: facts, or why it could not be built; with the
+    seconds that this took."""
+
+    config: Config
+    facts: Facts
+    failure: Failure | None
+    build_seconds: float
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,8 @@ class Device(ABC):
     """Cache state of its measurements."""
     codes = 1
     """Codes of a candidate that `compare` runs, and of which the faster one counts."""
+    inspects = False
+    """Whether `inspect` tells anything."""
     here = True
     """Whether it is this machine, so that whole libraries can be timed in this process, too."""
 
@@ -159,6 +176,14 @@ class Device(ABC):
     ) -> Iterator[Measurement]:
         """The cost of every config, in their order; lazily, a few at a time. Before all but the
         first few `stop` is asked whether the rest be left out: what was measured is not lost."""
+
+    def inspect(
+        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
+    ) -> list[Inspection]:
+        """Build every config, in their order, and read its code; nothing runs. Before all but the
+        first few `stop` is asked whether the rest be left out. To measure one of the last few
+        afterwards takes no second build. Raises `DeviceError` where nothing is built."""
+        raise DeviceError(f"{self.name} tells nothing of programs before they run")
 
     @abstractmethod
     def verify(self, workload: Workload, config: Config) -> Failure | None:

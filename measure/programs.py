@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from loopwright.codegen.facts.facts import facts_of
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import indices
 from loopwright.dsl.numerics import Numerics
@@ -17,12 +18,13 @@ from loopwright.measure.device import (
     Device,
     DeviceError,
     Failure,
+    Inspection,
     Measurement,
     Stop,
     never,
 )
 from loopwright.measure.reference import Limits, References
-from loopwright.measure.runner import Runner
+from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing, typical
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import find_sketch, space
@@ -64,6 +66,7 @@ class ProgramDevice(Device):
         self._timing = timing or Timing()
         self.cache = self._timing.cache
         self.codes = 2 if target.kind == "builtin" else 1
+        self.inspects = target.kind != "opencl"  # whose driver compiles where it runs
         self._builder, self._runner, self._memory = builder, runner, memory
         self._references = References(target, builder, runner, limits, seed)
         self._built: dict[tuple[str, str, Config], Built] = {}
@@ -110,8 +113,7 @@ class ProgramDevice(Device):
             if start and stop():
                 return
             batch = configs[start : start + BATCH]
-            data, found = self._references.beside(workload, batch)
-            self._remember(data.task, batch, found)
+            data, found = self._candidates(workload, batch)
             timed = self._runner.measure(data, found, self._timing, stop)
             for config, built, one in zip(batch, found, timed, strict=False):
                 yield Measurement(
@@ -124,7 +126,27 @@ class ProgramDevice(Device):
                     threads=self.target.threads,
                     started=one.started,
                     codegen=built.codegen if self.target.kind == "builtin" else None,
+                    facts=built.facts,
                 )
+
+    def inspect(
+        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
+    ) -> list[Inspection]:
+        if not self.inspects:
+            return super().inspect(workload, configs, stop)
+        found: list[Inspection] = []
+        for start in range(0, len(configs), BATCH):
+            if start and stop():
+                break
+            batch = configs[start : start + BATCH]
+            data, built = self._candidates(workload, batch)
+            read = [_with_facts(one) for one in built]
+            self._remember(data.task, batch, read)
+            found += (
+                Inspection(config, one.facts, one.failure, one.seconds)
+                for config, one in zip(batch, read, strict=True)
+            )
+        return found
 
     def verify(self, workload: Workload, config: Config) -> Failure | None:
         try:
@@ -171,6 +193,21 @@ class ProgramDevice(Device):
         kind = self._faster.get((workload.key, config), self.target.kind)
         return replace(self.target, kind=kind)
 
+    def _candidates(
+        self, workload: Workload, configs: Sequence[Config]
+    ) -> tuple[Data, Sequence[Built]]:
+        """The reference, and candidates: those whose code is known, and others that are built."""
+        key = (workload.key, self.target.kind)
+        known = {c: self._built[(*key, c)] for c in configs if (*key, c) in self._built}
+        found = {c: built for c, built in known.items() if built.failure is None}
+        missing = [c for c in dict.fromkeys(configs) if c not in found]
+        if not missing:
+            return self._references.of(workload), [found[c] for c in configs]
+        data, made = self._references.beside(workload, missing)
+        self._remember(data.task, missing, made)
+        found |= zip(missing, made, strict=True)
+        return data, [found[c] for c in configs]
+
     def _code(self, task: Task, configs: Sequence[Config]) -> list[Built]:
         """Candidates, of which those that are not known are built."""
         key = (task.workload.key, task.target.kind)
@@ -191,6 +228,13 @@ class ProgramDevice(Device):
     def close(self) -> None:
         self._runner.close()
         self._builder.close()
+
+
+def _with_facts(built: Built) -> Built:
+    """A candidate with the facts of its code, which the file of built-in code has."""
+    if built.facts or built.codegen != "builtin":
+        return built
+    return replace(built, facts=facts_of(bytes(built.code)))
 
 
 def _trivial() -> Workload:

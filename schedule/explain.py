@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
@@ -48,6 +49,7 @@ class Explanation:
     others: the rewrites that made none of them, with the reasons.
     default: the config that is used when none is given.
     tree: the loop tree of a config that was asked for; empty if none was.
+    facts: what its code tells, by the names of `codegen.facts`; `code` has it in words.
     """
 
     workload: Workload
@@ -57,6 +59,8 @@ class Explanation:
     others: tuple[tuple[str, str], ...]
     default: Config
     tree: str = ""
+    facts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    code: str = ""
 
     def __str__(self) -> str:
         rows = [("program", "numerics", "errors", "kcycles", "x prior", "sketches")]
@@ -74,6 +78,7 @@ class Explanation:
         lines += ["", f"default: {self.programs[0].derivation}, {by}", f"  {self.default}", ""]
         lines += [f"not {name}: {why}" for name, why in self.others]
         lines += ["", self.tree] if self.tree else []
+        lines += ["", self.code] if self.code else []
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -16,6 +16,7 @@ FLOORS = {
         "processors",
         "library",
         "devices",
+        "facts",
         "gpu_target",
         "target",
         "c",

@@ -20,6 +20,7 @@ from loopwright.dsl.errors import BuildError
 from loopwright.packages import install
 
 _TIMEOUT = 300.0  # seconds; a compiler that needs more hangs
+_CACHES = (12, 9)  # the first nvrtc that keeps what it compiled
 _NO_COMPILER = (
     "found neither nvcc nor the library nvrtc: install the CUDA toolkit and put nvcc on the PATH "
     f"(or set CUDA_HOME), or {install('cuda')}"
@@ -28,14 +29,15 @@ _NO_COMPILER = (
 
 def compile_cuda(source: str, arch: str, portable: bool) -> tuple[bytes, tuple[Resources, ...]]:
     """CUDA source compiled for an architecture, and what its kernels need, where the compiler
-    tells: nvrtc does not.
+    tells.
 
     A portable image has PTX beside the machine code, for GPUs that are newer (not from nvrtc).
     Raises `BuildError`.
     """
     nvcc = find_nvcc()
     if nvcc is None:
-        return _nvrtc(source, arch, "CUBIN"), ()
+        output, log = _nvrtc(source, arch, "CUBIN")
+        return output, read_resources(log)
     options = [f"-arch={arch}", "-cubin"]
     if portable:
         virtual = arch.replace("sm_", "compute_")
@@ -48,7 +50,7 @@ def compile_ptx(source: str, arch: str) -> str:
     """The PTX of CUDA source. Raises `BuildError`."""
     nvcc = find_nvcc()
     if nvcc is None:
-        return _nvrtc(source, arch, "PTX").rstrip(b"\0").decode()
+        return _nvrtc(source, arch, "PTX")[0].rstrip(b"\0").decode()
     return _nvcc(nvcc, source, f"-arch={arch}", "-ptx")[0].decode()
 
 
@@ -111,8 +113,8 @@ def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
         return output.read_bytes(), done.stderr
 
 
-def _nvrtc(source: str, arch: str, kind: str) -> bytes:
-    """Compile a source with nvrtc, to a "CUBIN" or "PTX"."""
+def _nvrtc(source: str, arch: str, kind: str) -> tuple[bytes, str]:
+    """Compile a source with nvrtc, to a "CUBIN" or "PTX", with what its assembler says."""
     library = _nvrtc_library()
     if library is None:
         raise BuildError(_NO_COMPILER)
@@ -121,17 +123,28 @@ def _nvrtc(source: str, arch: str, kind: str) -> bytes:
              0, None, None)  # fmt: skip
     try:
         options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+        if kind == "CUBIN":
+            options += [b"--ptxas-options=-v"]
+            if _nvrtc_version(library) >= _CACHES:  # what comes from its cache says nothing
+                options += [b"--no-cache"]
         array = (ctypes.c_char_p * len(options))(*options)
         if library.nvrtcCompileProgram(program, len(options), array):
-            log = (
-                _nvrtc_text(library, program, "ProgramLog")
-                .rstrip(b"\0")
-                .decode("utf-8", "replace")
-            )
+            log = _nvrtc_log(library, program)
             raise BuildError(f"nvrtc could not compile for {arch}\n{log.strip()[-4000:]}")
-        return _nvrtc_text(library, program, kind)
+        return _nvrtc_text(library, program, kind), _nvrtc_log(library, program)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _nvrtc_log(library: Any, program: ctypes.c_void_p) -> str:
+    text = _nvrtc_text(library, program, "ProgramLog")
+    return text.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _nvrtc_version(library: Any) -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _checked(library, "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
 
 
 def _nvrtc_text(library: Any, program: ctypes.c_void_p, what: str) -> bytes:

@@ -55,7 +55,14 @@ class Residual(StoredModel):
     seed: decides all that is drawn.
     reads: the representation of its features.
     base: a model of the same features, trained on other records: the global one of Eq. 4.
+
+    Attributes
+    ----------
+    shared: the columns that a base reads, where this model is given more behind them; None for
+        all.
     """
+
+    shared: int | None = None
 
     stored: ClassVar[Mapping[str, tuple[str, Callable[[Any], Any]]]]
     """The other parameters, by their names in files: the attribute, and its type."""
@@ -97,7 +104,7 @@ class Residual(StoredModel):
         if np.isfinite(costs).sum() < _FEWEST:
             return
         rng = np.random.default_rng(self.seed)
-        start = np.zeros(len(costs)) if self.base is None else -self.base.predict(features)
+        start = np.zeros(len(costs)) if self.base is None else -self._of_base(features)
         training = Training(features, relative(costs, groups), groups, start)
         loss = training.loss(self.objective, rng)
         if loss.informative:
@@ -109,10 +116,15 @@ class Residual(StoredModel):
             return self._random.predict(features)
         scores: Floats = np.zeros(len(features), np.float32)
         if self.base is not None:
-            scores = self.base.predict(features)
+            scores = self._of_base(features)
         if self._own is not None:
             scores = scores - self.costs(features)
         return scores
+
+    def _of_base(self, features: Floats) -> Floats:
+        """Scores of the base, which may have learned from fewer columns: those at the begin."""
+        assert self.base is not None
+        return self.base.predict(features[:, : self.shared])
 
     def describe_own(self, size: str) -> str:
         """The description of a model whose own part is of some size."""

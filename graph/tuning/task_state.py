@@ -81,7 +81,8 @@ class TaskState:
         """Measure one more batch; how many candidates that were."""
         configs = self.tuner.ask(trials)
         measured = self.session.measure(configs)
-        self.tuner.tell([m.config for m in measured], [m.cost for m in measured])
+        costs = [m.cost for m in measured]
+        self.tuner.tell([m.config for m in measured], costs, [m.facts for m in measured])
         self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
         self.exhausted = self.tuner.exhausted
         self.measured += len(measured)

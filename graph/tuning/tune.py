@@ -18,6 +18,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.recorder import Recorder
 from loopwright.explore.report.callbacks import is_watched
+from loopwright.explore.search import check_feedback
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner, check_seed
 from loopwright.graph.build import build_open
@@ -73,6 +74,7 @@ class SearchOptions:
     only: Sequence[int] | None = None
     transfer: Transfer = AUTO
     device: Device | None = None
+    feedback: str | None = None
     tell: Tell | None = None
     watch: Callable[[TuningRound], None] | None = None
     began: float = field(default_factory=time.monotonic)
@@ -80,6 +82,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         check_transfer(self.transfer)
+        check_feedback(self.feedback)
 
 
 def tune_model(  # noqa: PLR0913 - what users choose
@@ -95,6 +98,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     seed: int = 0,
     only: Sequence[int] | None = None,
     transfer: Transfer = AUTO,
+    feedback: str | None = None,
     layout: str = "auto",
     sparse: bool = False,
     numerics: str | Numerics = "standard",
@@ -121,6 +125,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     only: the numbers of the tasks to tune, from 0, in the order of `work.tasks`.
     transfer: the global model that every search begins with: "auto" for the one that is shipped
         for the target, the path of another, None for none.
+    feedback: "compiled" to choose candidates by what their code tells, too, as for `lw.tune`.
     layout: "auto" lays images between steps out as suits the steps, "given" as the model says,
         which is what `graph.apply` meets in a pipeline of TVM's.
     sparse: whether programs may be chosen that skip products with zeros of the data, as ReLUs
@@ -155,13 +160,14 @@ def tune_model(  # noqa: PLR0913 - what users choose
         progress = tell is None and is_watched()
     check_seed(seed)
     check_transfer(transfer)
+    check_feedback(feedback)
     check_store(records)
     machine = processor(target, threads) if device is None else processor(device.target)
     measured_on = None if device is None else device.fingerprint()
     if has_dims(inputs, dims):
         source = open_source(model, inputs, dims)
         with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
-            options = SearchOptions(seed, only, transfer, device, say, watch)
+            options = SearchOptions(seed, only, transfer, device, feedback, say, watch)
             ended = _search_open(source, machine, budget, records, options, layout, numerics)
         word = Numerics.of(numerics)
         made = build_open(
@@ -172,7 +178,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
         return made
     work = import_model(model, inputs, machine, layout, check, numerics, sparse)
     with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
-        options = SearchOptions(seed, only, transfer, device, say, watch, began)
+        options = SearchOptions(seed, only, transfer, device, feedback, say, watch, began)
         found = search(work, machine, budget, records, options)
     built = build_work(work, machine, records, machine=measured_on, besides=unstored(found.states))
     if check:
@@ -246,6 +252,7 @@ def search(
         inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
         if device is None:
             device = stack.enter_context(open_device(None, target))
+        check_feedback(options.feedback, device)
         store = stack.enter_context(RecordStore(records))
         for task in tasks:
             device.admit(task.workload)
@@ -261,7 +268,8 @@ def search(
             say(note)
         comparing = min(COMPARING, MOST_COMPARING * given) if inside else 0.0
         searching = deadline - comparing
-        shared = _Shared(device, store, Recorder(store, say), options.seed, base.model)
+        recorder, seed, feedback = Recorder(store, say), options.seed, options.feedback
+        shared = _Shared(device, store, recorder, seed, base.model, feedback)
         states = [
             _state(space(t.workload, device.target, work.numerics), t, shared, searching)
             for t in tasks
@@ -349,18 +357,20 @@ class _Shared:
     recorder: Recorder
     seed: int
     base: StoredModel | None
+    feedback: str | None
 
 
 def _state(points: Space, task: Task, shared: _Shared, deadline: float) -> TaskState:
     """State of a task at the beginning; nothing is measured of it after the deadline, by the
     monotonic clock."""
-    tuner = Tuner(points, seed=shared.seed, base=shared.base)
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
     session = Session(task.workload, points, shared.device, shared.store, budget, (), shared.seed)
     session.recorder = shared.recorder
+    feedback = session.inspect if shared.feedback else None
+    tuner = Tuner(points, seed=shared.seed, base=shared.base, feedback=feedback)
     earlier = session.resume()
     costs = [session.cost(m.config) for m in earlier]
-    tuner.tell([m.config for m in earlier], costs)
+    tuner.tell([m.config for m in earlier], costs, [m.facts for m in earlier])
     best = np.minimum.accumulate(costs).tolist()  # in the order in which they were measured
     curve = best[-1::-BATCH][::-1]
     return TaskState(task, session, tuner, curve, tuner.exhausted)

@@ -49,7 +49,7 @@ def inspect(
       loopwright inspect softmax x=64,512 --arch sm_90
 
     The registers of a thread, the bytes that it spills and the shared memory of a block are those
-    of the largest kernel, as nvcc tells.
+    of the largest kernel, as NVIDIA's assembler tells.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     from loopwright.codegen.target import resolve
     from loopwright.measure import machine
@@ -78,7 +78,7 @@ def inspect(
     if not good:
         raise LoopwrightError(f"none of {len(found)} programs could be compiled")
     if not any(b.resources for b in good):
-        click.echo("nvcc is not here, and no other compiler tells the use of a GPU", err=True)
+        click.echo("the compiler here does not tell the use of a GPU", err=True)
         return
     spilled = sum(any(r["spills"] for r in b.resources) for b in good)
     click.echo(f"{len(good)} compiled, {len(found) - len(good)} failed, {spilled} spill", err=True)

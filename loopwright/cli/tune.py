@@ -20,6 +20,7 @@ from loopwright.cli.common.command import (
 from loopwright.cli.common.options import (
     CODEGEN,
     DEVICE,
+    FEEDBACK,
     MINUTES,
     NUMERICS,
     RECORDS,
@@ -60,6 +61,7 @@ class _Options:
     transfer: str | None
     numerics: str
     codegen: str
+    feedback: str | None
     target: str
     threads: int | None
     device: str | None
@@ -127,6 +129,7 @@ class _Options:
 @TRANSFER
 @NUMERICS
 @CODEGEN
+@FEEDBACK
 @TARGET
 @THREADS
 @DEVICE
@@ -195,6 +198,7 @@ def tune(options: _Options) -> None:
             transfer=options.transfer,
             numerics=Numerics.of(options.numerics),
             schedule=Schedule(acquisition=options.acquisition),
+            feedback=options.feedback,
         )
         if options.device is not None:
             click.echo(f"on {device.name}", err=True)

@@ -11,7 +11,7 @@ import click
 from loopwright.cli.common.command import Command, NewFile, check_records, library_path
 from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
-from loopwright.cli.common.options import DEVICE, MINUTES, SEED, TRANSFER, collect
+from loopwright.cli.common.options import DEVICE, FEEDBACK, MINUTES, SEED, TRANSFER, collect
 from loopwright.dsl.words import counted
 
 
@@ -26,6 +26,7 @@ class _Options:
     share: float | None
     seed: int
     transfer: str | None
+    feedback: str | None
     device: str | None
     output: Path | None
 
@@ -46,6 +47,7 @@ class _Options:
 @click.option("--share", type=click.FloatRange(0, 1), help="The share of the time to tune.")
 @SEED
 @TRANSFER
+@FEEDBACK
 @DEVICE
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
 def tune_model(network: Network, options: _Options) -> None:
@@ -97,6 +99,7 @@ def tune_model(network: Network, options: _Options) -> None:
                 seed=options.seed,
                 only=only,
                 transfer=options.transfer,
+                feedback=options.feedback,
                 device=None if options.device is None else device,
                 tell=tell,
                 watch=watch,
@@ -133,6 +136,7 @@ def _tune_open(network: Network, options: _Options, output: Path) -> None:
         threads=network.threads,
         seed=options.seed,
         transfer=options.transfer,
+        feedback=options.feedback,
         layout=network.layout,
         sparse=network.sparse,
         numerics=network.numerics,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+from typing import Any
 
 from loopwright.codegen.build import program
 from loopwright.codegen.compile import by_passes, compile_by, signature
+from loopwright.codegen.facts.facts import facts_of
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes
@@ -28,8 +30,8 @@ def operations() -> dict[str, Operation]:
 
 def _build(message: Message) -> Message:
     """From "workload", "target", "config" and "passes" to "signature", "error_growth", "codegen",
-    bytes of "workspace", and one blob: a shared object, an object file of built-in code, or a
-    GPU's code with what is known of it in "resources".
+    bytes of "workspace", "facts" of the code, and one blob: a shared object, an object file of
+    built-in code, or a GPU's code with what is known of it in "resources".
 
     With "complete" a shared object depends on nothing but libc and libm, at the price of a slower
     link.
@@ -45,18 +47,19 @@ def _build(message: Message) -> Message:
             made = by_passes(made, asked["passes"])
         compiled = compile_by(made, draft=True)
         code = compiled.objects
-        answer = {
+        answer: dict[str, Any] = {
             "signature": signature(made, "kernel").to_json(),
             "workspace": _heap(made.tree),
             "error_growth": made.error_growth,
             "codegen": compiled.codegen,
         }
+        if is_builtin(code[0]):  # made in milliseconds, of which facts would take a good part
+            return Message(answer, code)
+        answer["facts"] = facts_of(code[0])
         if target.gpu is not None:
             from loopwright.codegen.devices.code import resources
 
             return Message(answer | {"resources": resources(code[0])}, code)
-        if is_builtin(code[0]):
-            return Message(answer, code)
         with scratch() as folder:
             path = folder / "kernel.so"
             link(code, path, triple=target.triple, complete=asked["complete"])

@@ -59,6 +59,19 @@ def test_the_assemblers_report_is_read():
     )
 
 
+NVRTC_LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'k' for 'sm_90'
+ptxas info    : Function properties for k
+ptxas         .     8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem
+ptxas info    : Compile time = 5.388 ms
+"""
+
+
+def test_what_nvrtc_reports_is_read_too():
+    assert read_resources(NVRTC_LOG) == (Resources("k", 10, 8, 16, 256),)
+
+
 def test_no_compiler_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CUDA_HOME", raising=False)

@@ -88,6 +88,14 @@ def test_sources_show_what_the_list_made():
 
 
 @pytest.mark.llvm
+def test_an_explanation_tells_of_the_code_that_a_list_makes():
+    found = lw.explain(softmax(), ALONE, passes="default<O1> -unroll-threshold=0")
+    usual = lw.explain(softmax(), ALONE, passes="default<O3>")
+    assert "its code, made by llvm, passes default<O1> -unroll-threshold=0" in str(found)
+    assert found.facts["instructions"] < usual.facts["instructions"]
+
+
+@pytest.mark.llvm
 @pytest.mark.parametrize(
     ("passes", "said"),
     [

@@ -14,6 +14,7 @@ from loopwright.measure.device import (
     Device,
     DeviceError,
     Failure,
+    Inspection,
     Measurement,
     Stop,
     never,
@@ -113,3 +114,28 @@ class MadeUp(Device):
 
     def close(self) -> None:
         self.closed = True
+
+
+class Inspected(MadeUp):
+    """Tells facts that are made up, too; keeps what it was asked to inspect."""
+
+    inspects = True
+
+    def __init__(self, unbuilt: frozenset[int] = frozenset()) -> None:
+        """Remainders modulo 8 of a config's number that cannot be built."""
+        super().__init__()
+        self.unbuilt = unbuilt
+        self.inspected: list[Config] = []
+
+    def inspect(
+        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
+    ) -> list[Inspection]:
+        self.inspected += configs
+        bad = Failure("build", "it cannot be built")
+        numbers = [zlib.crc32(str(config).encode()) for config in configs]
+        return [
+            Inspection(c, {}, bad, 0.1)
+            if n % 8 in self.unbuilt
+            else Inspection(c, {"code_bytes": n % 64, "spills": n % 4}, None, 0.1)
+            for c, n in zip(configs, numbers)
+        ]

@@ -28,7 +28,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.transfer.records.record import NETWORK, Record
 from loopwright.transfer.records.store import RecordStore
-from tests.explore.synthetic import MadeUp
+from tests.explore.synthetic import Inspected, MadeUp
 from tests.sketches import direct
 
 torch = pytest.importorskip("torch")
@@ -282,6 +282,17 @@ def test_a_search_in_which_nothing_worked_is_an_error_that_says_why(net, tmp_pat
         search(work, device.target, budget, tmp_path / "r.db", options)
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store) == 2 * BATCH
+
+
+def test_feedback_reaches_the_searches_of_all_tasks(net, tmp_path):
+    model, x = net
+    device = Inspected()
+    work = import_model(model, (x,), device.target)
+    options = SearchOptions(device=device, transfer=None, feedback="compiled")
+    search(work, device.target, Budget(trials=4 * BATCH), tmp_path / "r.db", options)
+    assert len(device.inspected) > BATCH
+    with pytest.raises(TuningError, match="made up tells nothing"):
+        tune_model(model, (x,), trials=1, records=None, device=MadeUp(), feedback="compiled")
 
 
 def test_minutes_count_from_the_reading_of_a_network_and_keep_time_for_its_building(net, tmp_path):

@@ -37,6 +37,18 @@ def test_built_in_code_is_measured_and_the_faster_of_two_codes_is_named():
         assert device.verify(workload, config) is None
 
 
+def test_built_in_code_is_read_when_it_is_asked_for():
+    workload, target = product(), replace(NARROW, kind="builtin")
+    config = space(workload, target).default
+    with LocalDevice(target) as device:
+        (unread,) = device.measure(workload, [config])
+        (inspected,) = device.inspect(workload, [config])
+        (read,) = device.measure(workload, [config])
+    assert unread.facts == {}
+    assert inspected.facts["loop_multiply_adds"] > 0
+    assert read.facts == inspected.facts
+
+
 class Timed:
     """A runner that measures made-up seconds, by what made the code."""
 

@@ -13,7 +13,7 @@ import pytest
 from loopwright.dsl import ops
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import workload
-from loopwright.measure.device import Device, Failure, Measurement
+from loopwright.measure.device import Device, DeviceError, Failure, Measurement
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.remote.device import RemoteDevice
 from loopwright.measure.tabular import load_brute_forced
@@ -154,6 +154,23 @@ def test_an_illegal_config_is_a_failure_among_the_others(device, points, configs
     assert bad.cost == math.inf
     assert first.failure is None
     assert last.failure is None
+
+
+def test_candidates_are_inspected_without_a_run_and_built_once(device, points, configs):
+    if not device.inspects:
+        with pytest.raises(DeviceError, match="tells nothing of programs before they run"):
+            device.inspect(points.workload, configs)
+        return
+    asked = [configs[0], illegal(configs[0]), configs[1]]
+    first, bad, last = device.inspect(points.workload, asked)
+    assert [one.config for one in (first, bad, last)] == asked
+    assert bad.failure.kind == "illegal"
+    assert bad.facts == {}
+    assert first.failure is None
+    assert first.facts["code_bytes"] > 0
+    (measured,) = device.measure(points.workload, [configs[1]])
+    assert measured.build_seconds == last.build_seconds
+    assert measured.facts == last.facts
 
 
 def test_right_outputs_are_verified(device, points, configs):

@@ -105,4 +105,5 @@ def records(draw: st.DrawFn) -> Record:
         session=draw(texts),
         versions=draw(mappings),
         created=draw(times),
+        facts=draw(st.dictionaries(keys, st.integers(0, 2**63 - 1), max_size=3)),
     )

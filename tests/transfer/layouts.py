@@ -90,10 +90,10 @@ def write(path, layout, made, first_config):
     )
     connection.executescript((FLAT, NORMALIZED + TRIGGER, _second())[layout])
     for r in made:
-        row = dict(rows.to_row(r))
+        row = {name: value for name, value in rows.to_row(r).items() if name != "facts"}
         if layout < 2:
             text = json.dumps(first_config(r), separators=(",", ":"))
-            row = {name: row[name] for name in rows.COLUMNS if name != "numerics"}
+            row = {name: row[name] for name in rows.COLUMNS if name in row and name != "numerics"}
             row["config"] = text
             content = (v for name, v in row.items() if name not in ("digest", "cost"))
             row["digest"] = rows.digest(*content)

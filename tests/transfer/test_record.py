@@ -62,6 +62,13 @@ def test_versions_are_those_installed():
     assert "unknown" not in current_versions().values()
 
 
+def test_facts_of_the_code_come_back_from_json():
+    facts = {"code_bytes": 952, "spills": 0}
+    assert Record.from_json(record(facts=facts).to_json()).facts == facts
+    assert record(facts=facts).measurement.facts == facts
+    assert record(facts=facts) == record()
+
+
 def test_equal_mappings_have_equal_texts():
     assert canonical({"b": "1", "a": "2"}) == canonical({"a": "2", "b": "1"})
 
@@ -82,6 +89,9 @@ def test_equal_mappings_have_equal_texts():
         ({"versions": "3.11"}, "does not map text to text"),
         ({"created": math.inf}, "not a time"),
         ({"seed": 1.5}, "neither an integer nor None"),
+        ({"facts": {"spills": -1}}, "does not map text to numbers"),
+        ({"facts": {"spills": 0.5}}, "does not map text to numbers"),
+        ({"facts": [1]}, "does not map text to numbers"),
         ({"config": "tile=4"}, "not a Config"),
         ({"failure": "crash"}, "not a Failure"),
         ({"schema": 0}, "schema is 0"),

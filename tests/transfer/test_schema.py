@@ -108,6 +108,13 @@ def test_json_of_schema_1_is_read(made):
     assert Record.from_json(json.loads(json.dumps(data))) == made
 
 
+@pytest.mark.parametrize("made", SOME)
+def test_json_of_schema_2_is_read(made):
+    data = {**made.to_json(), "schema": 2}
+    del data["facts"]
+    assert Record.from_json(json.loads(json.dumps(data))) == made
+
+
 def test_a_damaged_config_of_schema_1_is_an_error_that_names_its_record_alone(path):
     write(path, 1, [record(0), record(1)])
     connection = sqlite3.connect(path)

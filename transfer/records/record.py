@@ -22,7 +22,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records import upgrade
 
-SCHEMA = 2
+SCHEMA = 3
 """The form of records as JSON lines; the layout of stores is `sql.schema.LAYOUT`."""
 
 FINALS = "/finals"
@@ -68,6 +68,9 @@ class Record:
         comparison at its end. Any text.
     versions: of loopwright, TVM and Python.
     created: when it ran, in seconds since 1970.
+    facts: what its code told before it ran, by the names of `codegen.facts`; empty where that is
+        not known, as in records of schema 2. They follow from the rest, and are of no matter to
+        equality.
     id: its number within a store; None outside, and of no matter to equality.
     schema: the form of the record; older ones are brought up to `SCHEMA` when read.
     """
@@ -88,6 +91,7 @@ class Record:
     session: str
     versions: Mapping[str, str] = field(hash=False)
     created: float
+    facts: Mapping[str, int] = field(default_factory=dict, compare=False)
     id: int | None = field(default=None, compare=False)
     schema: int = SCHEMA
 
@@ -126,6 +130,7 @@ class Record:
             session=session,
             versions=current_versions(),
             created=float(m.started),
+            facts=dict(m.facts),
         )
 
     @property
@@ -145,6 +150,7 @@ class Record:
             self.cache,
             self.threads,
             self.created,
+            facts=self.facts,
         )
 
     def computation(self) -> Workload:
@@ -243,11 +249,11 @@ def _clean(failure: Failure | None) -> Failure | None:
 
 def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
     """A record of an earlier schema in the form of today."""
-    if data["schema"] != 1 or "config" not in data:
-        return data
-    config = upgrade.config_json(data["config"])
-    numerics = upgrade.numerics_of(Derivation.from_json(config["derivation"]))
-    return {**data, "config": config, "numerics": str(numerics), "schema": SCHEMA}
+    if data["schema"] == 1 and "config" in data:
+        config = upgrade.config_json(data["config"])
+        numerics = upgrade.numerics_of(Derivation.from_json(config["derivation"]))
+        data = {**data, "config": config, "numerics": str(numerics), "schema": 2}
+    return data if data["schema"] != 2 else {**data, "facts": {}, "schema": SCHEMA}
 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
@@ -270,6 +276,10 @@ def _problem(r: Record) -> str:
             mapping(getattr(r, name))
         except TypeError as error:
             return f"{name}: {error}"
+    try:
+        counts(r.facts)
+    except TypeError as error:
+        return f"facts: {error}"
     for name in ("build_seconds", "run_seconds", "created"):
         if not _is_time(getattr(r, name)):
             return f"{name} = {getattr(r, name)!r} is not a time in seconds"
@@ -306,6 +316,15 @@ def mapping(value: Any) -> dict[str, str]:
     """A mapping of text to text, as it is. Raises `TypeError` for anything else."""
     if not isinstance(value, Mapping) or not all(map(_is_text, (*value, *value.values()))):
         raise TypeError(f"{value!r} does not map text to text")
+    return dict(value)
+
+
+def counts(value: Any) -> dict[str, int]:
+    """A mapping of text to integers, as it is. Raises `TypeError` for anything else."""
+    if not isinstance(value, Mapping) or not all(map(_is_text, value)):
+        raise TypeError(f"{value!r} does not map text to numbers")
+    if not all(type(n) is int and 0 <= n < 1 << 63 for n in value.values()):
+        raise TypeError(f"{value!r} does not map text to numbers")
     return dict(value)
 
 

@@ -17,19 +17,24 @@ from loopwright.transfer.records.record import Record, RecordError, canonical, m
 COLUMNS = (
     "digest", "workload_key", "workload", "target", "machine", "threads", "config", "numerics",
     "seconds", "cost", "failure", "message", "traceback", "cache", "build_seconds", "run_seconds",
-    "seed", "session", "versions", "created",
+    "seed", "session", "versions", "created", "facts",
 )  # fmt: skip
-"""Columns of a record. `digest` names the content; `machine`, `config`, `seconds` and `versions`
-are JSON; `cost` is null, and the three texts of a failure are not, where the record failed; `seed`
-is text, as seeds may have more than 64 bits, or empty."""
+"""Columns of a record. `digest` names the content; `machine`, `config`, `seconds`, `versions` and
+`facts` are JSON; `cost` is null, and the three texts of a failure are not, where the record
+failed; `seed` is text, as seeds may have more than 64 bits, or empty; `facts` is null where there
+are none."""
+
+_FOLLOWS = ("digest", "cost", "facts")
+"""Columns that are no part of what the digest names: they follow from the others, and the code
+from the config, the target and the versions."""
 
 Row = Mapping[str, Any]
 """Values of `COLUMNS`."""
 
 
 def digest(*values: object) -> bytes:
-    """16 bytes that name a content: of a record, its columns from `workload_key` on, but for the
-    cost, which follows from them."""
+    """16 bytes that name a content: of a record, its columns from `workload_key` on, but for
+    those that follow from them."""
     return hashlib.sha256(json.dumps(values).encode()).digest()[:16]
 
 
@@ -68,13 +73,14 @@ def to_row(r: Record) -> Row:
         "session": r.session,
         "versions": canonical(r.versions),
         "created": float(r.created),
+        "facts": json.dumps(dict(r.facts), separators=(",", ":")) if r.facts else None,
     }
     return with_digest({**content, "cost": None if f else r.cost})
 
 
 def with_digest(row: Row) -> Row:
     """A row with the digest of its other columns."""
-    content = (row[name] for name in COLUMNS if name not in ("digest", "cost"))
+    content = (row[name] for name in COLUMNS if name not in _FOLLOWS)
     return {**row, "digest": digest(*content)}
 
 
@@ -115,5 +121,6 @@ def _record(c: Row) -> Record:
         session=c["session"],
         versions=json.loads(c["versions"]),
         created=c["created"],
+        facts=json.loads(c["facts"] or "{}"),
         id=c["id"],
     )

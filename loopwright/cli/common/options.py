@@ -76,6 +76,11 @@ TRANSFER = click.option(
     callback=_transfer,
     help="The global cost model to begin with: the shipped one, none, or FILE.",
 )
+FEEDBACK = click.option(
+    "--feedback",
+    type=click.Choice(["compiled"]),
+    help="Build several times as many candidates as are measured, and choose by their code, too.",
+)
 POLICY = click.option(
     "--policy",
     type=click.Choice(["exact", "family", "any"]),

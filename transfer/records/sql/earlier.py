@@ -25,7 +25,7 @@ END = 3
 """The first layout that is not read here."""
 
 _PAGE = 1024
-_SINCE = {"digest": 1, "numerics": 2}
+_SINCE = {"digest": 1, "numerics": 2, "facts": END + 1}
 """The layouts from which on files have a column, where not all have it."""
 
 

@@ -15,7 +15,7 @@ from loopwright.transfer.records.sql import earlier
 if TYPE_CHECKING:
     from alembic.config import Config
 
-LAYOUT = 3
+LAYOUT = 4
 """The newest revision in `migrations`, and the layout that queries are written for."""
 
 VERSIONS = "loopwright_schema"

@@ -112,6 +112,7 @@ records = _table(
     _real("build_seconds"),
     _real("run_seconds"),
     _real("created"),
+    _text("facts", nullable=True),
 )
 Index("records_by_cost", records.c.setting, records.c.cost)
 

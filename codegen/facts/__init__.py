@@ -1,0 +1,1 @@
+"""What compiled code tells before it runs: bytes, the stack, spills, the innermost loop."""
