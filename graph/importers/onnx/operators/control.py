@@ -9,12 +9,27 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
-from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
-from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
-from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.call import (
+    Call,
+    Iterations,
+    NotKnown,
+    Results,
+    Value,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.iterations import (
+    MOST,
+    UNLIKE,
+    loop,
+    repeated,
+    row,
+    stacked,
+)
+from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 
-_MOST = 2048
-"""Iterations beyond which a loop is not unrolled."""
+_NUMBERED = 1 << 20
+"""Iterations up to which the numbers of all are kept as an array."""
 
 
 @operator("If", limit="where the condition is not known, both branches are computed")
@@ -37,34 +52,47 @@ def _if(call: Call) -> list[Value]:
     return made
 
 
-@operator("Loop", limit=f"its length must be known; at most {_MOST} iterations")
+@operator("Loop", limit=f"its length must be known; {UNLIKE}")
 def _loop(call: Call) -> list[Value]:
     body = call.get("body")
     limit = call.known(0) if call.has(0) else None
     going: Value = call.value(1) if call.has(1) else np.array(True)
     states = [call.value(n) for n in range(2, len(call.inputs))]
+    outs = len(body.output) - 1 - len(states)
+
+    def step(number: Value, going: Value, states: Sequence[Value]) -> tuple[Value, Results]:
+        results = call.branch(body, [number, going, *states])
+        return results[0], (results[1 : 1 + len(states)], results[1 + len(states) :])
+
+    def always(states: list[Value], rows: list[Value]) -> Results:
+        on, results = step(rows[0], np.array(True), states)
+        if isinstance(on, Tensor) or not on.all():
+            raise NotKnown(1, call)
+        return results
+
+    most = None if limit is None else int(limit.reshape(-1)[0])
+    if most is not None and most <= _NUMBERED and not isinstance(going, Tensor) and going.all():
+        numbers = np.arange(most, dtype=np.int64)
+        made = loop(call, Iterations(most, states, [(numbers, False)], [False] * outs, always))
+        if made is not None:
+            return [*made[0], *made[1]]
+    scanned: list[list[Value]] = [[] for _ in range(outs)]
     count = 0
-    scanned: list[list[Value]] | None = None
-    while limit is None or count < int(limit.reshape(-1)[0]):
+    while most is None or count < most:
         if isinstance(going, Tensor):
             raise NotKnown(1, call)
         if not np.reshape(going, -1)[0]:
             break
-        if count == _MOST:
-            raise call.unsupported(f"it takes more than {_MOST} iterations")
-        results = call.branch(body, [np.array(count, np.int64), going, *states])
-        going, states = results[0], results[1 : 1 + len(states)]
-        rest = results[1 + len(states) :]
-        scanned = [[] for _ in rest] if scanned is None else scanned
-        for rows, row in zip(scanned, rest):
+        if count == MOST:
+            raise call.unsupported(f"it takes more than {MOST} iterations")
+        going, (states, made_now) = step(np.array(count, np.int64), going, states)
+        for rows, row in zip(scanned, made_now, strict=True):
             rows.append(row)
         count += 1
-    if scanned is None:
-        scanned = [[] for _ in range(len(call.outputs) - len(states))]
-    return [*states, *(_stacked(call, rows, 0) for rows in scanned)]
+    return [*states, *(stacked(call, rows) for rows in scanned)]
 
 
-@operator("Scan", limit=f"at most {_MOST} iterations; sequences of one length")
+@operator("Scan", limit=f"sequences of one length; {UNLIKE}")
 def _scan(call: Call) -> list[Value]:
     count = int(call.get("num_scan_inputs"))
     if call.version >= 9:
@@ -74,63 +102,43 @@ def _scan(call: Call) -> list[Value]:
     # Every sample of a batch is scanned on its own.
     inputs = [call.value(n) for n in range(1, len(call.inputs))]
     samples = [
-        _scanned(call, [_sample(call, value, n) for value in inputs], count)
+        _scanned(call, [row(call, value, n) for value in inputs], count)
         for n in range(shape_of(inputs[0])[0])
     ]
-    return [_stacked(call, rows, 0) for rows in zip(*samples)]
-
-
-def _sample(call: Call, value: Value, place: int, axis: int = 0) -> Value:
-    """What stands at one place of an axis, without that axis."""
-    shape = shape_of(value)
-    part = take(call, value, axis, np.array([place]), "scan")
-    return reshaped(call, part, (*shape[:axis], *shape[axis + 1 :]))
+    return [stacked(call, rows) for rows in zip(*samples)]
 
 
 def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
     """States and sequences, the last `count` inputs, put through the body step by step."""
+    body = call.get("body")
     states, sequences = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     axes = _list(call, "scan_input_axes", count)
     back = _list(call, "scan_input_directions" if call.version >= 9 else "directions", count)
-    steps = shape_of(sequences[0])[axes[0]]
-    if steps > _MOST:
-        raise call.unsupported(f"it takes more than {_MOST} iterations")
-    scanned: list[list[Value]] = []
-    for step in range(steps):
-        rows = [
-            _sample(
-                call,
-                value,
-                steps - 1 - step if reverse else step,
-                call.checked_axis(axis, len(shape_of(value))),
-            )
-            for value, axis, reverse in zip(sequences, axes, back)
-        ]
-        results = call.branch(call.get("body"), [*states, *rows])
-        states, rest = results[: len(states)], results[len(states) :]
-        scanned = scanned or [[] for _ in rest]
-        for kept, row in zip(scanned, rest):
-            kept.append(row)
-    outs = _list(call, "scan_output_axes", len(scanned))
-    ways = _list(call, "scan_output_directions", len(scanned))
-    return [
-        *states,
-        *(
-            _stacked(call, rows[::-1] if reverse else rows, axis)
-            for rows, axis, reverse in zip(scanned, outs, ways)
-        ),
-    ]
+    rows = []
+    for value, axis, backward in zip(sequences, axes, back):
+        at = call.checked_axis(axis, len(shape_of(value)))
+        rest = [d for d in range(len(shape_of(value))) if d != at]
+        rows.append((transposed(call, value, (at, *rest)), bool(backward)))
+    lengths = sorted({shape_of(value)[0] for value, _ in rows})
+    if len(lengths) > 1:
+        raise call.unsupported(f"its sequences have {lengths} rows; they have as many each")
+
+    def step(states: list[Value], rows: list[Value]) -> Results:
+        results = call.branch(body, [*states, *rows])
+        return results[: len(states)], results[len(states) :]
+
+    outs = len(body.output) - len(states)
+    ways = [bool(n) for n in _list(call, "scan_output_directions", outs)]
+    last, made = repeated(call, Iterations(lengths[0], states, rows, ways, step))
+    return [*last, *map(_placed, [call] * outs, made, _list(call, "scan_output_axes", outs))]
 
 
 def _list(call: Call, name: str, count: int) -> list[int]:
     return [int(n) for n in call.get(name) or [0] * count]
 
 
-def _stacked(call: Call, rows: Sequence[Value], axis: int) -> Value:
-    """Values side by side along a new axis."""
-    if not rows:
-        raise call.unsupported("it does nothing, so that its results have no shape")
-    shape = shape_of(rows[0])
-    at = axis % (len(shape) + 1)
-    wide = [reshaped(call, row, (*shape[:at], 1, *shape[at:])) for row in rows]
-    return joined(call, wide, at)
+def _placed(call: Call, value: Value, axis: int) -> Value:
+    """The first axis in another place."""
+    order = list(range(1, len(shape_of(value))))
+    order.insert(call.checked_axis(axis, len(order) + 1), 0)
+    return transposed(call, value, order)
