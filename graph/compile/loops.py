@@ -1,0 +1,112 @@
+"""Where the values of loops lie: a row in its array, a state in two places by turns.
+
+An iteration reads the one place of a state and writes the other, so that nothing is copied between
+iterations but what lies elsewhere: a state that is an output, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from loopwright.codegen.library.plan import ALIGNMENT
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.graph.loops import Loop, Row
+from loopwright.graph.network import Value
+
+Pair = tuple[Value, Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Part of an array: where it begins, in bytes, and how that moves in a loop, as of a
+    `codegen.library.plan.Place`."""
+
+    root: Value
+    offset: int = 0
+    stride: int = 0
+    several: int = 0
+
+
+class Parts:
+    """The values that lie in others.
+
+    Attributes
+    ----------
+    starts: the copies before each loop, from a value to another.
+    copies: those at the end of each iteration.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Value, Part] = {}
+        self._made = 0
+        self.starts: dict[Loop[Value], list[Pair]] = {}
+        self.copies: dict[Loop[Value], list[Pair]] = {}
+
+    def add(
+        self, value: Value, source: Value, offset: int, stride: int = 0, several: int = 0
+    ) -> None:
+        """Say where a value lies in another."""
+        self._known[value] = Part(source, offset, stride, several)
+
+    def of(self, value: Value) -> Part:
+        """The array in whose storage a value lies, and where."""
+        offset = stride = several = 0
+        while (part := self._known.get(value)) is not None:
+            value, offset = part.root, offset + part.offset
+            if part.stride:
+                stride, several = part.stride, part.several
+        return Part(value, offset, stride, several)
+
+    def add_loop(self, loop: Loop[Value], made: Container[Value]) -> None:
+        """Say where all that a loop names lies. `made` are the results of its steps, of which
+        some are written where they belong; the others are copied."""
+        copies: list[Pair] = []
+
+        def slot(value: Value) -> Value:
+            """The value that is placed for another one: itself, or what it is copied to."""
+            if value in made and self.of(value).root is value:
+                return value
+            copies.append((value, self._new(value.shape, value.dtype)))
+            return copies[-1][1]
+
+        def row(r: Row[Value]) -> tuple[int, int]:
+            size = r.part.nbytes
+            return ((loop.count - 1) * size, -size) if r.backward else (0, size)
+
+        for r in loop.reads:
+            self.add(r.part, r.whole, *row(r))
+        for s in loop.states:
+            size = -(-s.start.nbytes // ALIGNMENT) * ALIGNMENT
+            both = self._new((2 * size // item_bytes(s.start.dtype),), s.start.dtype)
+            self.add(s.before, both, 0, size, 2)
+            self.add(slot(s.after), both, size, -size, 2)
+            self.add(s.last, both, loop.count % 2 * size)
+        for r in loop.writes:
+            self.add(slot(r.part), r.whole, *row(r))
+        self.starts[loop] = [(s.start, s.before) for s in loop.states]
+        self.copies[loop] = copies
+
+    def _new(self, shape: tuple[int, ...], dtype: str) -> Value:
+        self._made += 1
+        return Value(-self._made, "state", shape, dtype)
+
+
+def needed(
+    uses: Mapping[Value, list[int]], spans: Iterable[tuple[int, int, Container[Value]]]
+) -> dict[Value, tuple[int, int]]:
+    """The first and the last entry of a plan for which each array must be there.
+
+    `uses` are the entries that touch it. A span has the first and the last entry of a loop, and
+    the values that its steps make: those that nothing else touches live for one iteration, all
+    others that it touches as long as the loop.
+    """
+    ends = {value: (min(numbers), max(numbers)) for value, numbers in uses.items()}
+    for first, last, made in spans:
+        for value, numbers in uses.items():
+            if not any(first <= n <= last for n in numbers):
+                continue
+            begin, end = ends[value]
+            if value not in made or begin < first or end > last:
+                ends[value] = min(begin, first), max(end, last)
+    return ends
