@@ -278,7 +278,7 @@ typedef struct {{
   lw_function function; /* without a kernel it is a copy */
   int64_t places, bytes;
 }} step;
-typedef struct {{ int64_t stop, count; }} loop; /* of the steps before `stop` that are in no other */
+typedef struct {{ int64_t stop, count; }} loop; /* of what is before `stop` and in no other */
 
 {kernels}
 extern const char *const {symbol} __attribute__((visibility("hidden")));

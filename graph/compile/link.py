@@ -256,7 +256,9 @@ class _Linker:
         flat = part.root.data.reshape(-1)
         return flat[first : first + math.prod(value.shape)].reshape(value.shape)
 
-    def entries(self, live: list[int], kernels: Mapping[int, TunedKernel | Kernel]) -> list[_Entry]:
+    def entries(
+        self, live: list[int], kernels: Mapping[int, TunedKernel | Kernel]
+    ) -> list[_Entry]:
         """What the plan does between copies of inputs and outputs, in order."""
         steps, kept = self.network.steps, set(live)
         made = []
@@ -268,9 +270,7 @@ class _Linker:
                 made += [_Entry(-1, None, pair, loop) for pair in self.parts.copies[loop]]
         return made
 
-    def planned(
-        self, entry: _Entry, places: Mapping[Value, Place]
-    ) -> PlannedCall | PlannedCopy:
+    def planned(self, entry: _Entry, places: Mapping[Value, Place]) -> PlannedCall | PlannedCopy:
         """An entry with the places of its arguments."""
         at = tuple(v if isinstance(v, Place) else self.at(v, places) for v in entry.values)
         if entry.kernel is not None:

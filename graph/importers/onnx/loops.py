@@ -79,9 +79,7 @@ def _found(loop: Loop[Tensor]) -> list[Tensor]:
     return [s.before for s in loop.states] + [r.part for r in loop.reads]
 
 
-def _split(
-    parts: Sequence[Part], loop: Loop[Tensor]
-) -> tuple[list[Definitions], list[Part]]:
+def _split(parts: Sequence[Part], loop: Loop[Tensor]) -> tuple[list[Definitions], list[Part]]:
     """What differs from one iteration to the next, and what does not."""
     differ = set(_found(loop))
     own: list[Definitions] = []

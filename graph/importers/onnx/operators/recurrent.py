@@ -20,8 +20,8 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.operators.control import repeated
 from loopwright.graph.importers.onnx.operators.elementwise import within
-from loopwright.graph.importers.onnx.operators.iterations import repeated
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
