@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loopwright.dsl.errors import LoopwrightError
@@ -30,9 +31,10 @@ def looped(graph: Graph, name: str, iterations: Iterations) -> Results | None:
         own, outside = [], []
     finally:
         graph.definitions, graph.looping = kept[0], False
-    if not own:
+    same = {n for n, s in enumerate(loop.states) if s.after is s.before} if own else set()
+    if not own or same:
         graph.scaled, graph.seen, graph.names = kept[1:]
-        return None
+        return _with_constants(graph, name, iterations, same) if same else None
     graph.definitions += outside
     inside = {*(t for part in own for t in part.tensors), *_found(loop)}
     read = [r for part in own for t in part.tensors for r in read_by(t)]
@@ -42,6 +44,25 @@ def looped(graph: Graph, name: str, iterations: Iterations) -> Results | None:
         t.operands = made.inputs
     graph.keep(made)
     return [s.last for s in loop.states], [r.whole for r in loop.writes]
+
+
+def _with_constants(
+    graph: Graph, name: str, iterations: Iterations, same: set[int]
+) -> Results | None:
+    """The same loop; some of its states stay the `same`, and are none."""
+    kept = [n for n in range(len(iterations.states)) if n not in same]
+
+    def every(states: Sequence[Value]) -> list[Value]:
+        now = dict(zip(kept, states, strict=True))
+        return [now.get(n, start) for n, start in enumerate(iterations.states)]
+
+    def body(states: list[Value], rows: list[Value]) -> Results:
+        after, made = iterations.body(every(states), rows)
+        return [after[n] for n in kept], made
+
+    starts = [iterations.states[n] for n in kept]
+    found = looped(graph, name, replace(iterations, states=starts, body=body))
+    return None if found is None else (every(found[0]), found[1])
 
 
 def _loop(graph: Graph, name: str, iterations: Iterations) -> Loop[Tensor]:

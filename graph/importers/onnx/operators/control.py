@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.onnx.call import (
+    Array,
     Call,
     Iterations,
     NotKnown,
@@ -18,6 +19,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.known_states import known_states
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
 
@@ -59,22 +61,11 @@ def _loop(call: Call) -> list[Value]:
     states = [call.value(n) for n in range(2, len(call.inputs))]
     outs = len(body.output) - 1 - len(states)
 
-    def step(number: Value, going: Value, states: Sequence[Value]) -> tuple[Value, Results]:
-        results = call.branch(body, [number, going, *states])
-        return results[0], (results[1 : 1 + len(states)], results[1 + len(states) :])
-
-    def always(states: list[Value], rows: list[Value]) -> Results:
-        on, results = step(rows[0], np.array(True), states)
-        if isinstance(on, Tensor) or not on.all():
-            raise NotKnown(1, call)
-        return results
-
     most = None if limit is None else int(limit.reshape(-1)[0])
-    if most is not None and most <= _NUMBERED and not isinstance(going, Tensor) and going.all():
-        numbers = np.arange(most, dtype=np.int64)
-        made = loop(call, Iterations(most, states, [(numbers, False)], [False] * outs, always))
+    if not isinstance(going, Tensor) and going.all():
+        made = _as_loop(call, states, outs, most)
         if made is not None:
-            return [*made[0], *made[1]]
+            return made
     scanned: list[list[Value]] = [[] for _ in range(outs)]
     count = 0
     while most is None or count < most:
@@ -84,11 +75,49 @@ def _loop(call: Call) -> list[Value]:
             break
         if count == MOST:
             raise call.unsupported(f"it takes more than {MOST} iterations")
-        going, (states, made_now) = step(np.array(count, np.int64), going, states)
-        for rows, row in zip(scanned, made_now, strict=True):
-            rows.append(row)
+        going, *results = call.branch(body, [np.array(count, np.int64), going, *states])
+        states = results[: len(states)]
+        for kept, out in zip(scanned, results[len(states) :], strict=True):
+            kept.append(out)
         count += 1
-    return [*states, *(stacked(call, rows) for rows in scanned)]
+    return [*states, *(stacked(call, kept) for kept in scanned)]
+
+
+def _as_loop(
+    call: Call, states: Sequence[Value], outs: int, most: int | None
+) -> list[Value] | None:
+    """What a `Loop` that begins gives, as a loop of the network: where its condition is always
+    true, or follows from states that are known, which then are rows of an array."""
+    body = call.get("body")
+
+    def made(
+        count: int, same: Mapping[int, Array], rows: Mapping[int, Array], known: bool
+    ) -> Results | None:
+        own = [n for n in range(len(states)) if n not in rows and n not in same]
+
+        def step(before: list[Value], row: list[Value]) -> Results:
+            now = {**dict(zip(own, before)), **dict(zip(rows, row[1:])), **same}
+            on, *results = call.branch(
+                body, [row[0], np.array(True), *(now[n] for n in range(len(states)))]
+            )
+            if not known and (isinstance(on, Tensor) or not on.all()):
+                raise NotKnown(1, call)
+            return [results[n] for n in own], results[len(states) :]
+
+        read = [(x, False) for x in (np.arange(count, dtype=np.int64), *rows.values())]
+        starts = [states[n] for n in own]
+        return loop(call, Iterations(count, starts, read, [False] * outs, step))
+
+    if most is not None and most <= _NUMBERED and (found := made(most, {}, {}, known=False)):
+        return [*found[0], *found[1]]
+    known = known_states(call, body, states, most, MOST)
+    if known is None:
+        return None
+    if (found := made(known.count, known.same, known.rows, known=True)) is None:
+        return None
+    lasts = iter(found[0])
+    ends = [known.last[n] if n in known.last else next(lasts) for n in range(len(states))]
+    return [*ends, *found[1]]
 
 
 @operator("Scan", limit=f"sequences of one length; {UNLIKE}")
