@@ -80,6 +80,10 @@ class Network:
         """The loops that some steps are repeated in, in order."""
         return tuple(dict.fromkeys(s.loop for s in self.steps if s.loop is not None))
 
+    def made_in(self, loop: Loop[Value]) -> set[Value]:
+        """The results of a loop's steps."""
+        return {v for step in self.steps if step.loop is loop for v in step.outs}
+
     def __repr__(self) -> str:
         return f"<Network: {counted(len(self.steps), 'step')}>"
 

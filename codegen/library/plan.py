@@ -10,6 +10,7 @@ the weights, so there is no interpreter, no allocation but the arena, and no cop
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,16 +89,16 @@ class PlannedCopy:
 
 @dataclass(frozen=True, eq=False)
 class PlannedLoop:
-    """Calls and copies that are repeated so many times."""
+    """Calls and copies that are repeated so many times; in a plan of open sizes by a formula."""
 
-    count: int
-    body: tuple[PlannedCall | PlannedCopy, ...]
+    count: Any
+    body: tuple[Any, ...]
 
 
 Planned = PlannedCall | PlannedCopy | PlannedLoop
 
 
-def entries(calls: Sequence[Planned]) -> list[PlannedCall | PlannedCopy]:
+def entries(calls: Sequence[Any]) -> list[Any]:
     """The calls and copies of a plan, those of a loop once."""
     return [
         entry
@@ -238,7 +239,7 @@ def c_source(
         ),
         places=_rows(f"{{{p.space}, {p.offset}, {p.stride}, {p.several}}}" for p in places),
         steps=_rows(steps),
-        loops=_rows(f"{{{stop}, {count}}}" for stop, count in _loops(calls)),
+        loops=_rows(f"{{{stop}, {count}}}" for stop, count in loops(calls)),
         arena=max(arena_bytes, 1),
         limits="".join(limit.check() for limit in limits),
         spaces=ARGUMENTS + arguments,
@@ -248,17 +249,15 @@ def c_source(
     )
 
 
-def _loops(calls: Sequence[Planned]) -> list[tuple[int, int]]:
-    """The end of each loop among the entries, and its count. What stands in none has the count
-    1."""
-    found: list[tuple[int, int]] = []
+def loops(calls: Sequence[Any]) -> list[tuple[int, Any]]:
+    """The end of each loop among the entries, and its count. What is in none is in one of a single
+    iteration."""
+    found: list[tuple[int, Any]] = []
     stop = 0
-    for call in calls:
-        looped = isinstance(call, PlannedLoop)
-        if not looped and found and found[-1][1] == 1:
-            found.pop()
-        stop += len(entries([call]))
-        found.append((stop, call.count if isinstance(call, PlannedLoop) else 1))
+    for looped, some in itertools.groupby(calls, lambda call: isinstance(call, PlannedLoop)):
+        for part in ([each] for each in some) if looped else (list(some),):
+            stop += len(entries(part))
+            found.append((stop, part[0].count if looped else 1))
     return found
 
 

@@ -37,7 +37,7 @@ from loopwright.graph.compile.kernels import (
     tuned_kernel,
     tvm_kernel,
 )
-from loopwright.graph.compile.loops import Parts, needed
+from loopwright.graph.compile.loops import Parts, in_order, needed
 from loopwright.graph.compile.memory_plan import Lifetime, place
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
@@ -163,18 +163,14 @@ class _Linker:
                 continue
             source, (out,) = step.args[said.inputs[0]], step.outs
             before = offset * item_bytes(out.dtype)
-            unaligned = (self.parts.of(source).offset + before) % ALIGNMENT
+            unaligned = (int(self.parts.of(source).offset) + before) % ALIGNMENT
             if unaligned and self.work.fallback:  # code of TVM's wants them aligned
                 live.append(n)
                 continue
             self.parts.add(out, source, before)
         for loop in self.network.loops:
-            self.parts.add_loop(loop, self.made_in(loop))
+            self.parts.add_loop(loop, self.network.made_in(loop))
         return live
-
-    def made_in(self, loop: Loop[Value]) -> set[Value]:
-        """The results of a loop's steps."""
-        return {v for step in self.network.steps if step.loop is loop for v in step.outs}
 
     def root(self, value: Value) -> Value:
         """The array in whose storage a value lies."""
@@ -184,7 +180,8 @@ class _Linker:
         """Where a value lies."""
         part = self.parts.of(value)
         root = places[part.root]
-        return Place(root.space, root.offset + part.offset, part.stride, part.several)
+        offset = root.offset + int(part.offset)
+        return Place(root.space, offset, int(part.stride), part.several)
 
     def compile(
         self, live: list[int], configs: Mapping[str, Config]
@@ -252,7 +249,7 @@ class _Linker:
         """What a constant holds."""
         part = self.parts.of(value)
         assert part.root.data is not None, value.name
-        first = part.offset // item_bytes(value.dtype)
+        first = int(part.offset) // item_bytes(value.dtype)
         flat = part.root.data.reshape(-1)
         return flat[first : first + math.prod(value.shape)].reshape(value.shape)
 
@@ -260,14 +257,13 @@ class _Linker:
         self, live: list[int], kernels: Mapping[int, TunedKernel | Kernel]
     ) -> list[_Entry]:
         """What the plan does between copies of inputs and outputs, in order."""
-        steps, kept = self.network.steps, set(live)
         made = []
-        for loop, numbers in itertools.groupby(range(len(steps)), lambda n: steps[n].loop):
-            if loop is not None:
-                made += [_Entry(-1, None, pair, None) for pair in self.parts.starts[loop]]
-            made += [_Entry(n, *self.arguments(n, kernels[n]), loop) for n in numbers if n in kept]
-            if loop is not None:
-                made += [_Entry(-1, None, pair, loop) for pair in self.parts.copies[loop]]
+        for loop, body in in_order(self.network, set(live), self.parts):
+            for each in body:
+                if isinstance(each, int):
+                    made.append(_Entry(each, *self.arguments(each, kernels[each]), loop))
+                else:
+                    made.append(_Entry(-1, None, each, loop))
         return made
 
     def planned(self, entry: _Entry, places: Mapping[Value, Place]) -> PlannedCall | PlannedCopy:
@@ -327,7 +323,7 @@ class _Linker:
         for value in (v for i, v in enumerate(outputs) if i not in direct):
             uses.setdefault(self.root(value), []).append(len(entries))
         lifetimes = []
-        looped = [(*span, self.made_in(loop)) for loop, span in spans.items()]
+        looped = [(*span, self.network.made_in(loop)) for loop, span in spans.items()]
         for value, ends in needed(uses, looped).items():
             if value.data is not None:
                 places[value] = self.weights.add(value.number, value.data)

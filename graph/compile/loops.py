@@ -6,15 +6,19 @@ iterations but what lies elsewhere: a state that is an output, too.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from loopwright.codegen.library.plan import ALIGNMENT
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.graph.loops import Loop, Row
-from loopwright.graph.network import Value
+from loopwright.graph.network import Network, Value
+from loopwright.schedule.tree.formula import Formula
 
-Pair = tuple[Value, Value]
+Number = Formula | int
+Copy = tuple[Value, Value]
+"""A copy from one value to another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +27,8 @@ class Part:
     `codegen.library.plan.Place`."""
 
     root: Value
-    offset: int = 0
-    stride: int = 0
+    offset: Number = 0
+    stride: Number = 0
     several: int = 0
 
 
@@ -33,35 +37,53 @@ class Parts:
 
     Attributes
     ----------
-    starts: the copies before each loop, from a value to another.
+    starts: the copies before each loop.
     copies: those at the end of each iteration.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        nbytes: Callable[[Value], Number] = lambda value: value.nbytes,
+        count: Callable[[Loop[Value]], Number] = lambda loop: loop.count,
+    ) -> None:
+        self._nbytes, self._count = nbytes, count
         self._known: dict[Value, Part] = {}
-        self._made = 0
-        self.starts: dict[Loop[Value], list[Pair]] = {}
-        self.copies: dict[Loop[Value], list[Pair]] = {}
+        self._made = itertools.count(1)
+        self._both: dict[Value, Number] = {}
+        self.starts: dict[Loop[Value], list[Copy]] = {}
+        self.copies: dict[Loop[Value], list[Copy]] = {}
+
+    def nbytes(self, value: Value) -> Number:
+        """Bytes of a value, or of both places of a state."""
+        return self._both[value] if value in self._both else self._nbytes(value)
 
     def add(
-        self, value: Value, source: Value, offset: int, stride: int = 0, several: int = 0
+        self,
+        value: Value,
+        source: Value,
+        offset: Number,
+        stride: Number = 0,
+        several: int = 0,
     ) -> None:
         """Say where a value lies in another."""
         self._known[value] = Part(source, offset, stride, several)
 
     def of(self, value: Value) -> Part:
         """The array in whose storage a value lies, and where."""
-        offset = stride = several = 0
+        offset: Number = 0
+        stride: Number = 0
+        several = 0
         while (part := self._known.get(value)) is not None:
-            value, offset = part.root, offset + part.offset
-            if part.stride:
+            value, offset = part.root, part.offset + offset
+            if part.stride != 0:
                 stride, several = part.stride, part.several
         return Part(value, offset, stride, several)
 
     def add_loop(self, loop: Loop[Value], made: Container[Value]) -> None:
         """Say where all that a loop names lies. `made` are the results of its steps, of which
         some are written where they belong; the others are copied."""
-        copies: list[Pair] = []
+        copies: list[Copy] = []
+        count = self._count(loop)
 
         def slot(value: Value) -> Value:
             """The value that is placed for another one: itself, or what it is copied to."""
@@ -70,26 +92,46 @@ class Parts:
             copies.append((value, self._new(value.shape, value.dtype)))
             return copies[-1][1]
 
-        def row(r: Row[Value]) -> tuple[int, int]:
-            size = r.part.nbytes
-            return ((loop.count - 1) * size, -size) if r.backward else (0, size)
+        def row(r: Row[Value]) -> tuple[Number, Number]:
+            size = self._nbytes(r.part)
+            return ((count - 1) * size, -size) if r.backward else (0, size)
 
         for r in loop.reads:
             self.add(r.part, r.whole, *row(r))
         for s in loop.states:
-            size = -(-s.start.nbytes // ALIGNMENT) * ALIGNMENT
-            both = self._new((2 * size // item_bytes(s.start.dtype),), s.start.dtype)
+            size = _lines(self._nbytes(s.start))
+            elements = 2 * _lines(s.start.nbytes) // item_bytes(s.start.dtype)
+            both = self._new((int(elements),), s.start.dtype)
+            self._both[both] = size * 2
             self.add(s.before, both, 0, size, 2)
             self.add(slot(s.after), both, size, -size, 2)
-            self.add(s.last, both, loop.count % 2 * size)
+            self.add(s.last, both, (count - count // 2 * 2) * size)
         for r in loop.writes:
             self.add(slot(r.part), r.whole, *row(r))
         self.starts[loop] = [(s.start, s.before) for s in loop.states]
         self.copies[loop] = copies
 
     def _new(self, shape: tuple[int, ...], dtype: str) -> Value:
-        self._made += 1
-        return Value(-self._made, "state", shape, dtype)
+        return Value(-next(self._made), "state", shape, dtype)
+
+
+def _lines(nbytes: Number) -> Number:
+    """Rounded up to whole cache lines."""
+    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def in_order(
+    network: Network, live: Container[int], parts: Parts
+) -> Iterator[tuple[Loop[Value] | None, list[int | Copy]]]:
+    """What a plan does between copies of inputs and outputs: live steps, by their numbers, and
+    copies; what one loop repeats together."""
+    steps = network.steps
+    for loop, numbers in itertools.groupby(range(len(steps)), lambda n: steps[n].loop):
+        body: list[int | Copy] = [n for n in numbers if n in live]
+        if loop is not None:
+            yield None, [*parts.starts[loop]]
+            body += parts.copies[loop]
+        yield loop, body
 
 
 def needed(
