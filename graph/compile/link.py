@@ -271,9 +271,9 @@ class _Linker:
         at = tuple(v if isinstance(v, Place) else self.at(v, places) for v in entry.values)
         if entry.kernel is not None:
             return PlannedCall(entry.kernel, at)
-        source = entry.values[0]
-        assert isinstance(source, Value)
-        return PlannedCopy(*at, source.nbytes)
+        source, to = at
+        assert isinstance(entry.values[0], Value)
+        return PlannedCopy(source, to, entry.values[0].nbytes)
 
     # ---- which place ----
 

@@ -293,9 +293,9 @@ class _FramePlan:
         at = tuple(v if isinstance(v, OpenPlace) else self.at(v, places) for v in entry.values)
         if entry.kernel is not None:
             return OpenCall(entry.kernel, at)
-        source = entry.values[0]
-        assert isinstance(source, Value)
-        return OpenCopy(*at, self.frame.nbytes(source))
+        source, to = at
+        assert isinstance(entry.values[0], Value)
+        return OpenCopy(source, to, self.frame.nbytes(entry.values[0]))
 
     def arguments(self, n: int, made: StepKernel) -> tuple[Value | OpenPlace, ...]:
         """A step's arguments in the kernel's order, prepared weights placed."""

@@ -76,13 +76,13 @@ def _sources(graph: Any, name: str) -> set[str]:
 def _followed(
     call: Call, part: Any, numbers: list[int], states: list[Value], limit: int | None, most: int
 ) -> Known | None:
-    rows: dict[int, list[Value]] = {n: [] for n in numbers}
+    rows: dict[int, list[Array]] = {n: [] for n in numbers}
     going, count = True, 0
     while going and (limit is None or count < limit):
         if count == most:
             return None
         for n in numbers:
-            rows[n].append(states[n])
+            rows[n].append(np.asarray(states[n]))
         on, *new = call.branch(part, [np.array(count), np.array(True), *states])
         if not isinstance(on, np.ndarray):
             return None

@@ -10,6 +10,7 @@ from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.definitions import Definitions, Part, Repeated, read_by
 from loopwright.graph.importers.onnx.call import Iterations, Results, Value, shape_of
+from loopwright.graph.importers.onnx.lifted import lifted
 from loopwright.graph.loops import Loop, Row, State
 
 if TYPE_CHECKING:
@@ -24,18 +25,22 @@ def looped(graph: Graph, name: str, iterations: Iterations) -> Results | None:
     """
     kept = graph.definitions, dict(graph.scaled), set(graph.seen), dict(graph.names)
     graph.definitions, graph.looping = [], True
+    loop: Loop[Tensor] | None = None
+    own: list[Definitions] = []
+    outside: list[Part] = []
     try:
         loop = _loop(graph, name, iterations)
         own, outside = _split(graph.definitions, loop)
     except LoopwrightError:
-        own, outside = [], []
+        pass
     finally:
         graph.definitions, graph.looping = kept[0], False
-    same = {n for n, s in enumerate(loop.states) if s.after is s.before} if own else set()
-    if not own or same:
+    same = {n for n, s in enumerate(loop.states) if s.after is s.before} if loop else set()
+    if loop is None or not own or same:
         graph.scaled, graph.seen, graph.names = kept[1:]
-        return _with_constants(graph, name, iterations, same) if same else None
+        return _with_constants(graph, name, iterations, same) if own and same else None
     graph.definitions += outside
+    loop, own = lifted(loop, own)
     inside = {*(t for part in own for t in part.tensors), *_found(loop)}
     read = [r for part in own for t in part.tensors for r in read_by(t)]
     inputs = dict.fromkeys(t for t in (*loop.given(), *loop.made(), *read) if t not in inside)
