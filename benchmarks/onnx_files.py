@@ -187,7 +187,8 @@ def lstm(path: str, folder: str, steps: int) -> dict[str, float]:
         [ValueInfoProto(name="y")],
         [numpy_helper.from_array(x, name) for name, x in weights.items()],
     )
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    opsets = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
     np.savez(f"{folder}/inputs.npz", x=rng.standard_normal((steps, 1, 128)).astype(np.float32))
     return {"seconds": 0.0}
 
