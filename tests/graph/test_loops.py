@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.target import resolve
 from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
+from loopwright.graph.compile.link import link
 from loopwright.graph.compile.loops import needed
 from loopwright.graph.network import Value
+from loopwright.schedule.space import space
 from tests.graph.onnx_nodes import node_model
 
 onnx = pytest.importorskip("onnx")
@@ -320,6 +324,18 @@ def test_a_profile_has_every_step_of_a_loop_once(built):
     assert all(spent[n] > 0 for task in model.work.tasks for n in task.steps)
 
 
+def test_a_step_in_a_loop_is_built_by_the_config_of_its_task():
+    model, arrays = recurrence("RNN")
+    work = import_model(model, arrays, resolve("cpu", 1))
+    task = next(t for t in work.tasks if t.count == STEPS)
+    other = space(task.workload, resolve("cpu", 1)).sample(np.random.default_rng(1))
+    linked = link(work, {task.workload.key: other}, resolve("cpu", 1), "model")
+    assert linked.configs[task.workload.key] == other
+    for a, b in zip(linked.library(**arrays), asked(model, arrays), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
 def test_a_network_with_a_loop_is_tuned(tmp_path):
     model, arrays = recurrence("RNN", 20)
     lines = []

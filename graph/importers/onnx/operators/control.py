@@ -27,8 +27,8 @@ MOST = 2048
 """Iterations beyond which they are not put one behind the other."""
 UNLIKE = f"at most {MOST} iterations that differ in what they compute"
 _FEW = 2
-"""Iterations up to which they are: a loop of them saves little, and steps of two iterations that
-stand side by side are fused."""
+"""Iterations up to which they are: a loop would hardly make the library smaller, and what stands
+side by side is fused. More are as fast in a loop (docs/lab/2026-11-27-recurrences.md)."""
 _NUMBERED = 1 << 20
 """Iterations up to which the numbers of all are kept as an array."""
 
@@ -60,9 +60,8 @@ def _loop(call: Call) -> list[Value]:
     going: Value = call.value(1) if call.has(1) else np.array(True)
     states = [call.value(n) for n in range(2, len(call.inputs))]
     outs = len(body.output) - 1 - len(states)
-
     most = None if limit is None else int(limit.reshape(-1)[0])
-    if not isinstance(going, Tensor) and going.all():
+    if (most is None or most > _FEW) and not isinstance(going, Tensor) and going.all():
         made = _as_loop(call, states, outs, most)
         if made is not None:
             return made
