@@ -175,21 +175,12 @@ def exported(path: str, folder: str, name: str) -> dict[str, float]:
 
 def lstm(path: str, folder: str, steps: int) -> dict[str, float]:
     """Write an LSTM of so many steps as ONNX, and its input."""
-    from onnx import ValueInfoProto, helper, numpy_helper, save
+    from onnx import save
+    from recurrences import recurrence
 
-    rng = np.random.default_rng(0)
-    weights = {name: rng.uniform(-0.1, 0.1, (1, 512, 128)).astype(np.float32) for name in "WR"}
-    node = helper.make_node("LSTM", ["x", "W", "R"], ["y"], hidden_size=128)
-    graph = helper.make_graph(
-        [node],
-        "lstm",
-        [helper.make_tensor_value_info("x", 1, (steps, 1, 128))],
-        [ValueInfoProto(name="y")],
-        [numpy_helper.from_array(x, name) for name, x in weights.items()],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    np.savez(f"{folder}/inputs.npz", x=rng.standard_normal((steps, 1, 128)).astype(np.float32))
+    model, x = recurrence("LSTM", 128, 1, steps)
+    save(model, path)
+    np.savez(f"{folder}/inputs.npz", x=x)
     return {"seconds": 0.0}
 
 

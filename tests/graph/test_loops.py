@@ -352,8 +352,8 @@ def test_a_network_with_a_loop_is_tuned(tmp_path):
 def test_a_sequence_of_open_length_is_a_loop():
     model, arrays = recurrence("GRU", direction="reverse", lengths=[1, 2, 3])
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "seq"
-    open_model = lw.build_model(model, dims={"seq": (1, 40)}, threads=1, check=False)
-    for steps in (1, 2, 3, 4, 17, 40):
+    open_model = lw.build_model(model, dims={"seq": (3, 40)}, threads=1, check=False)
+    for steps in (3, 4, 17, 40):
         each = {**arrays, "x": drawn(steps, BATCH, WIDTH), "l": np.minimum([1, steps, 5], steps)}
         each["l"] = each["l"].astype(np.int32)
         for a, b in zip(open_model(**each), asked(model, each), strict=True):
