@@ -203,8 +203,8 @@ class _Description:
             self._values(loop.values(), same.values())
             self.counts[loop] = self.number(loop.count)
             # A loop goes over the rows of constants as they lie, at the greatest sizes.
-            for value, other in zip(loop.given(), same.given(), strict=True):
-                self.tokens.append(value.data is None or value.shape[1:] == other.shape[1:])
+            for value, base in zip(loop.given(), same.given(), strict=True):
+                self.tokens.append(value.data is None or value.shape[1:] == base.shape[1:])
         self._values(network.outputs, there.outputs)
 
     def _values(self, values: Iterable[Value], base: Iterable[Value]) -> None:
