@@ -84,8 +84,7 @@ def counts(built):
         ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}),
         ("GRU", {"lengths": [7, 1, 3], "clip": 0.7}),
         ("GRU", {"known": ()}),
-        ("RNN", {"direction": "reverse", "activations": ["Relu"]}),
-        ("RNN", {"direction": "bidirectional", "lengths": [7, 6, 2]}),
+        ("RNN", {"direction": "reverse", "activations": ["Relu"], "lengths": [7, 6, 2]}),
     ],
 )
 def test_a_recurrence_is_a_loop_that_computes_what_onnxruntime_does(op, options):
