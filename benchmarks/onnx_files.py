@@ -4,8 +4,9 @@
     python benchmarks/onnx_files.py timm:resnet50 -- transformers:bert -- timm: -- transformers:
     python benchmarks/onnx_files.py --minutes 10 --records tuned transformers:wav2vec2
 
-`NAME=SHAPE` draws an input of that shape; `NAME:=NUMBER` is an integer that is given itself.
-`timm:` and `transformers:` stand for all of `suites.architectures`, exported by torch.
+`NAME=SHAPE` draws an input of that shape, `NAME=SHAPE<N` whole numbers below N; `NAME:=NUMBER` is
+an integer that is given itself, `NAME:=NUMBER,` an array of it. `lstm:STEPS` is an LSTM of 128
+cells. `timm:` and `transformers:` stand for all of `suites.architectures`, exported by torch.
 Prints a table: the time to build, the median times of a call, their ratio, the largest error as a
 share of the largest value. With `--minutes` each file is tuned for so long, with a store of its
 own in the folder `--records`, and takes part once more; without, nothing is tuned.
@@ -113,12 +114,17 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
     if saved.exists():
         given = dict(np.load(saved))
     for word in words:
-        name, _, shape = word.partition("=")
+        name, _, text = word.partition("=")
+        shape, _, below = text.partition("<")
+        numbers = [int(n) for n in shape.split(",") if n]
         if name.endswith(":"):
-            given[name[:-1]] = np.array(int(shape), np.int64)
+            given[name[:-1]] = np.array(numbers if "," in shape else numbers[0], np.int64)
+        elif below:
+            kinds = {i.name: i.type for i in peer(path).get_inputs()}
+            kind = {"float": np.float32}.get(kinds[name][7:-1], kinds[name][7:-1])
+            given[name] = rng.integers(0, int(below), numbers).astype(kind)
         else:
-            extents = tuple(int(n) for n in shape.split(",") if n)
-            given[name] = rng.standard_normal(extents).astype(np.float32)
+            given[name] = rng.standard_normal(numbers).astype(np.float32)
     if what == "onnxruntime":
         session = peer(path)
         return {"seconds": per_call(lambda: session.run(None, given))}
@@ -145,6 +151,8 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
 
 def exported(path: str, folder: str, name: str) -> dict[str, float]:
     """Write an architecture as ONNX, and its inputs; the seconds that it takes."""
+    if name.startswith("lstm:"):
+        return lstm(path, folder, int(name.partition(":")[2]))
     import torch
 
     model, inputs = make(name)
@@ -163,6 +171,17 @@ def exported(path: str, folder: str, name: str) -> dict[str, float]:
     names = [v.name for v in proto.graph.input]
     np.savez(f"{folder}/inputs.npz", **dict(zip(names, (x.numpy() for x in values), strict=True)))
     return {"seconds": time.perf_counter() - start}
+
+
+def lstm(path: str, folder: str, steps: int) -> dict[str, float]:
+    """Write an LSTM of so many steps as ONNX, and its input."""
+    from onnx import save
+    from recurrences import recurrence
+
+    model, x = recurrence("LSTM", 128, 1, steps)
+    save(model, path)
+    np.savez(f"{folder}/inputs.npz", x=x)
+    return {"seconds": 0.0}
 
 
 def peer(path: str):

@@ -14,6 +14,7 @@ from tvm.ir import GenericConst
 from loopwright.dsl.dtypes import DTYPES, item_bytes
 from loopwright.dsl.words import counted
 from loopwright.graph.errors import ModelError
+from loopwright.graph.loops import Loop
 
 MOST_ARGUMENTS = 512
 """LW_MAX_ARGUMENTS of codegen/library/runtime/runtime.h."""
@@ -45,11 +46,20 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One call: a function's name, what it reads and what it writes, in its parameters' order."""
+    """One call: a function's name, what it reads and what it writes, in its parameters' order.
+
+    `loop` is the loop that it is repeated in, if any; the steps of one stand together.
+    """
 
     function: str
     args: tuple[Value, ...]
     outs: tuple[Value, ...]
+    loop: Loop[Value] | None = None
+
+    @property
+    def times(self) -> int:
+        """How often a call of the network takes it."""
+        return 1 if self.loop is None else self.loop.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +74,15 @@ class Network:
     steps: tuple[Step, ...]
     outputs: tuple[Value, ...]
     several: bool
+
+    @property
+    def loops(self) -> tuple[Loop[Value], ...]:
+        """The loops that some steps are repeated in, in order."""
+        return tuple(dict.fromkeys(s.loop for s in self.steps if s.loop is not None))
+
+    def made_in(self, loop: Loop[Value]) -> set[Value]:
+        """The results of a loop's steps."""
+        return {v for step in self.steps if step.loop is loop for v in step.outs}
 
     def __repr__(self) -> str:
         return f"<Network: {counted(len(self.steps), 'step')}>"

@@ -27,20 +27,17 @@ class Task:
     ----------
     workload: the work, with the names of the first step that does it.
     steps: the numbers of the steps that do it.
+    count: how often one call of the network does it; steps in loops count for each iteration.
     """
 
     workload: Workload
     name: str
     steps: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """Number of its steps in one call of the network."""
-        return len(self.steps)
+    count: int
 
     @property
     def flops(self) -> int:
-        """Operations of all of its steps together."""
+        """Operations of one call, all of its steps together."""
         return self.count * self.workload.flops
 
 
@@ -117,7 +114,8 @@ def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
         first = laid_out[numbers[0]]
         assert isinstance(first, Imported)
         name = network.steps[numbers[0]].function
-        tasks.append(Task(first.workload, name, tuple(numbers)))
+        count = sum(network.steps[n].times for n in numbers)
+        tasks.append(Task(first.workload, name, tuple(numbers), count))
     ordered = sorted(tasks, key=lambda t: (-t.flops, t.steps))
     return Work(network, laid_out, tuple(ordered))
 

@@ -55,7 +55,17 @@ FLOORS = {
         "passes",
         "tune",
     ),
-    "graph": ("network", "importers", "transforms", "tasks", "compile", "open", "build", "tuning"),
+    "graph": (
+        "loops",
+        "network",
+        "importers",
+        "transforms",
+        "tasks",
+        "compile",
+        "open",
+        "build",
+        "tuning",
+    ),
 }
 """Of each folder, the floors that it has: none imports one that stands behind it."""
 

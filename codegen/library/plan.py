@@ -3,13 +3,14 @@
 A network's kernels are the steps of one, and so is an operator whose weights are bound.
 
 The plan is C: a table of steps, each a function with the places of its arguments (in the arena, in
-the weights, or among the caller's arrays), and the `main` that walks it. It is linked with the
-steps' object files and the weights, so there is no interpreter, no allocation but the arena, and
-no copy between steps.
+the weights, or among the caller's arrays), and the `main` that walks it. Steps may stand in loops,
+where a place moves by so many bytes an iteration. It is linked with the steps' object files and
+the weights, so there is no interpreter, no allocation but the arena, and no copy between steps.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +60,14 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Place:
-    """Place of an array: a space, and bytes from its start."""
+    """Place of an array: a space, and bytes from its start; in a loop `stride` bytes further for
+    each iteration. Where it is one of `several` places, it goes back to the first one after these.
+    """
 
     space: int
     offset: int = 0
+    stride: int = 0
+    several: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,24 @@ class PlannedCopy:
     nbytes: int
 
 
-Planned = PlannedCall | PlannedCopy
+@dataclass(frozen=True, eq=False)
+class PlannedLoop:
+    """Calls and copies that are repeated so many times; in a plan of open sizes by a formula."""
+
+    count: Any
+    body: tuple[Any, ...]
+
+
+Planned = PlannedCall | PlannedCopy | PlannedLoop
+
+
+def entries(calls: Sequence[Any]) -> list[Any]:
+    """The calls and copies of a plan, those of a loop once."""
+    return [
+        entry
+        for call in calls
+        for entry in (call.body if isinstance(call, PlannedLoop) else (call,))
+    ]
 
 
 @dataclass(frozen=True)
@@ -150,7 +172,7 @@ def object_files(
     Raises `BuildError` where the C compiler fails.
     """
     symbol = "lw_bound" if around else "lw_weights"
-    kernels = {c.kernel.name: c.kernel for c in calls if isinstance(c, PlannedCall)}
+    kernels = {c.kernel.name: c.kernel for c in entries(calls) if isinstance(c, PlannedCall)}
     plan = c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around, limits)
     own = plan_objects(plan, weights, symbol, triple)
     return (*(k.code for k in kernels.values() if k.code), *own)
@@ -191,7 +213,7 @@ def c_source(
     around: bool,
     limits: Sequence[Limit] = (),
 ) -> str:
-    """The C source of a plan. `main` writes the nanoseconds of every step to `self`, if given."""
+    """The C source of a plan. `main` adds the nanoseconds of every step to `self`, if given."""
     real, main = ("__real_", "__wrap_") if around else ("", "")
     first = {}
     parameters: list[Parameter] = []
@@ -200,7 +222,7 @@ def c_source(
         parameters += kernel.parameters
     places: list[Place] = []
     steps = []
-    for call in calls:
+    for call in entries(calls):
         at = len(places)
         if isinstance(call, PlannedCopy):
             places += [call.source, call.target]
@@ -215,9 +237,9 @@ def c_source(
         parameters=_rows(
             f"{{{p.elements}, {DTYPE_CODES[p.dtype]}, {bits(p.dtype)}, 1, 0}}" for p in parameters
         ),
-        places=_rows(f"{{{p.space}, {p.offset}}}" for p in places),
+        places=_rows(f"{{{p.space}, {p.offset}, {p.stride}, {p.several}}}" for p in places),
         steps=_rows(steps),
-        count=len(steps),
+        loops=_rows(f"{{{stop}, {count}}}" for stop, count in loops(calls)),
         arena=max(arena_bytes, 1),
         limits="".join(limit.check() for limit in limits),
         spaces=ARGUMENTS + arguments,
@@ -225,6 +247,18 @@ def c_source(
         symbol=symbol,
         main=f"{main}__tvm_ffi_main",
     )
+
+
+def loops(calls: Sequence[Any]) -> list[tuple[int, Any]]:
+    """The end of each loop among the entries, and its count. What is in none is in one of a single
+    iteration."""
+    found: list[tuple[int, Any]] = []
+    stop = 0
+    for looped, some in itertools.groupby(calls, lambda call: isinstance(call, PlannedLoop)):
+        for part in ([each] for each in some) if looped else (list(some),):
+            stop += len(entries(part))
+            found.append((stop, part[0].count if looped else 1))
+    return found
 
 
 def _rows(rows: Any) -> str:
@@ -238,11 +272,12 @@ _TEMPLATE = """/* A plan: its steps, and where their arguments lie. Made by Loop
 
 #include "runtime.h"
 
-typedef struct {{ int64_t space, offset; }} place;
+typedef struct {{ int64_t space, offset, stride, several; }} place;
 typedef struct {{
   lw_function function; /* without a kernel it is a copy */
   int64_t places, bytes;
 }} step;
+typedef struct {{ int64_t stop, count; }} loop; /* of what is before `stop` and in no other */
 
 {kernels}
 extern const char *const {symbol} __attribute__((visibility("hidden")));
@@ -256,6 +291,9 @@ static const place places[] = {{
 static const step steps[] = {{
 {steps}
 }};
+static const loop loops[] = {{
+{loops}
+}};
 
 static int64_t now(void) {{
   struct timespec t;
@@ -263,14 +301,19 @@ static int64_t now(void) {{
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }}
 
-static int run(const step *s, char *const *bases) {{
+static inline char *at(const place *p, char *const *bases, int64_t iteration) {{
+  return bases[p->space] + p->offset +
+         p->stride * (p->several ? iteration % p->several : iteration);
+}}
+
+static int run(const step *s, char *const *bases, int64_t iteration) {{
   const place *p = places + s->places;
   if (!s->function.kernel) {{
-    memcpy(bases[p[1].space] + p[1].offset, bases[p[0].space] + p[0].offset, (size_t)s->bytes);
+    memcpy(at(p + 1, bases, iteration), at(p, bases, iteration), (size_t)s->bytes);
     return LW_OK;
   }}
   void *pointers[LW_MAX_ARGUMENTS];
-  for (int i = 0; i < s->function.count; i++) pointers[i] = bases[p[i].space] + p[i].offset;
+  for (int i = 0; i < s->function.count; i++) pointers[i] = at(p + i, bases, iteration);
   return lw_call(&s->function, pointers);
 }}
 
@@ -288,11 +331,14 @@ LW_HIDDEN int {main}(void *self, const lw_any *arguments, int32_t count,
   bases[1] = (char *)(uintptr_t){symbol}; /* only read */
   /* The first member of a DLTensor is its data. */
   for (int i = 0; i < count; i++) bases[2 + i] = *(char **)arguments[i].value.pointer;
-  for (int i = 0; i < {count} && !status; i++) {{
-    int64_t start = times ? now() : 0;
-    status = run(&steps[i], bases);
-    if (times) times[i] += now() - start;
-  }}
+  int64_t first = 0;
+  for (const loop *l = loops; l < loops + sizeof loops / sizeof *loops; first = l++->stop)
+    for (int64_t iteration = 0; iteration < l->count && !status; iteration++)
+      for (int64_t i = first; i < l->stop && !status; i++) {{
+        int64_t start = times ? now() : 0;
+        status = run(&steps[i], bases, iteration);
+        if (times) times[i] += now() - start;
+      }}
   lw_release(arena);
   return status;
 }}

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
-from loopwright.codegen.library.plan import ALIGNMENT, ARENA, ARGUMENTS, WEIGHTS, Limit
+from loopwright.codegen.library.plan import (
+    ALIGNMENT,
+    ARENA,
+    ARGUMENTS,
+    WEIGHTS,
+    Limit,
+    PlannedLoop,
+    entries,
+    loops,
+)
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.rule import Rule
@@ -44,11 +53,14 @@ class OpenKernel:
 
 @dataclass(frozen=True)
 class OpenPlace:
-    """Place of an array: a space of `library.plan`, in the arena a slot, and bytes from there."""
+    """Place of an array: a space of `library.plan`, in the arena a slot, and bytes from there;
+    `stride` and `several` as of a `Place`."""
 
     space: int
     offset: Number = 0
     slot: int = 0
+    stride: Number = 0
+    several: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +91,7 @@ class OpenPlan:
     """
 
     dims: tuple[Dim, ...]
-    calls: tuple[OpenCall | OpenCopy, ...]
+    calls: tuple[OpenCall | OpenCopy | PlannedLoop, ...]
     slots: tuple[tuple[Number, ...], ...]
     limits: tuple[Limit, ...] = ()
 
@@ -89,7 +101,7 @@ def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
     kernels = {
         name: None
         for plan in plans
-        for call in plan.calls
+        for call in entries(plan.calls)
         if isinstance(call, OpenCall)
         for name in call.kernel.names
     }
@@ -104,7 +116,7 @@ class _PlanSource:
     number: int
     plan: OpenPlan
     arguments: int
-    places: dict[str, int] = field(default_factory=lambda: {"(char *)(uintptr_t)sizes": 0})
+    places: dict[str, int] = field(default_factory=lambda: {"{(char *)(uintptr_t)sizes, 0, 0}": 0})
 
     def text(self) -> str:
         functions: list[str] = []
@@ -114,7 +126,7 @@ class _PlanSource:
         steps: list[str] = []
         copied: list[str] = ["0"]
         first: dict[OpenKernel, tuple[int, int, int]] = {}
-        for call in self.plan.calls:
+        for call in entries(self.plan.calls):
             at = len(used)
             if isinstance(call, OpenCopy):
                 used += [self.place(call.source), self.place(call.target)]
@@ -139,7 +151,9 @@ class _PlanSource:
             rules=_rows(rules, "{{0}, 0}"),
             used=_rows(used, "0"),
             steps=_rows(steps, "{0}"),
-            count=len(steps),
+            loops=_rows(
+                [f"{{{stop}, {expression(n)}}}" for stop, n in loops(self.plan.calls)], "{0}"
+            ),
             arguments=1 + self.arguments,
             sizes="".join(
                 f"  const int64_t {_name(d)} = sizes[{k}];\n  (void){_name(d)};\n"
@@ -166,9 +180,9 @@ class _PlanSource:
         base = {ARENA: f"arena + slot{place.slot}", WEIGHTS: f"(char *)(uintptr_t){SYMBOL}"}.get(
             place.space, f"*(char **)arguments[{place.space - ARGUMENTS + 1}].value.pointer"
         )
-        return str(
-            self.places.setdefault(f"{base} + {expression(place.offset)}", len(self.places))
-        )
+        moves = f"{expression(place.stride)}, {place.several}"
+        text = f"{{{base} + {expression(place.offset)}, {moves}}}"
+        return str(self.places.setdefault(text, len(self.places)))
 
 
 def expression(x: Number) -> str:
@@ -208,6 +222,13 @@ typedef struct {{{{
 typedef struct {{{{
   int32_t function, rule, parameter, rules, count, used, copied; /* copied: 0 for a call */
 }}}} step;
+typedef struct {{{{
+  char *start;
+  int64_t stride, several; /* as in a plan of fixed sizes */
+}}}} place;
+typedef struct {{{{
+  int64_t stop, count;
+}}}} loop;
 
 {{kernels}}
 extern const char *const {{symbol}} __attribute__((visibility("hidden")));
@@ -225,6 +246,10 @@ static int64_t now(void) {{{{
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}}}}
+
+static inline char *at(const place *p, int64_t iteration) {{{{
+  return p->start + p->stride * (p->several ? iteration % p->several : iteration);
 }}}}
 
 /* The first of some rules whose box has the sizes. */
@@ -256,17 +281,18 @@ static const step steps{number}[] = {{
 {steps}
 }};
 
-static int run{number}(const step *s, char *const *places, const int64_t *sizes,
-    const int64_t *copied) {{
+static int run{number}(const step *s, const place *places, const int64_t *sizes,
+    const int64_t *copied, int64_t iteration) {{
   const int32_t *own = used{number} + s->used;
   if (s->copied) {{
-    memcpy(places[own[1]], places[own[0]], (size_t)copied[s->copied]);
+    memcpy(at(places + own[1], iteration), at(places + own[0], iteration),
+           (size_t)copied[s->copied]);
     return LW_OK;
   }}
   int64_t number = s->rules ? chosen(rules{number} + s->rule, s->rules, sizes + 1) : 0;
   if (number < 0) return LW_BAD_ARGUMENT;
   void *pointers[LW_MAX_ARGUMENTS];
-  for (int i = 0; i < s->count; i++) pointers[i] = places[own[i]];
+  for (int i = 0; i < s->count; i++) pointers[i] = at(places + own[i], iteration);
   const lw_function function = {{functions{number}[s->function + number],
                                 parameters{number} + s->parameter, s->count}};
   return lw_call(&function, pointers);
@@ -283,17 +309,23 @@ LW_HIDDEN int __tvm_ffi_main{number}(void *self, const lw_any *arguments, int32_
   const int64_t *sizes = *(const int64_t *const *)arguments[0].value.pointer;
 {sizes}{limits}{slots}  char *arena = lw_allocate((uint64_t)(at ? at : 1));
   if (!arena) return LW_OUT_OF_MEMORY;
-  char *const places[] = {{
+  const place places[] = {{
 {places}
   }};
   const int64_t copied[] = {{
 {copied}
   }};
-  for (int i = 0; i < {count} && !status; i++) {{
-    int64_t start = times ? now() : 0;
-    status = run{number}(&steps{number}[i], places, sizes, copied);
-    if (times) times[i] += now() - start;
-  }}
+  const loop loops[] = {{
+{loops}
+  }};
+  int64_t first = 0;
+  for (const loop *l = loops; l < loops + sizeof loops / sizeof *loops; first = l++->stop)
+    for (int64_t iteration = 0; iteration < l->count && !status; iteration++)
+      for (int64_t i = first; i < l->stop && !status; i++) {{
+        int64_t start = times ? now() : 0;
+        status = run{number}(&steps{number}[i], places, sizes, copied, iteration);
+        if (times) times[i] += now() - start;
+      }}
   lw_release(arena);
   return status;
 }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from loopwright.codegen.library.plan import (
     Planned,
     PlannedCall,
     PlannedCopy,
+    PlannedLoop,
     Weights,
     object_files,
 )
@@ -35,8 +37,10 @@ from loopwright.graph.compile.kernels import (
     tuned_kernel,
     tvm_kernel,
 )
+from loopwright.graph.compile.loops import Parts, in_order, needed
 from loopwright.graph.compile.memory_plan import Lifetime, place
 from loopwright.graph.importers.tir import Imported
+from loopwright.graph.loops import Loop
 from loopwright.graph.network import Network, Value
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
@@ -51,7 +55,8 @@ class Linked:
     Attributes
     ----------
     configs: of every task, by the workload's key, as they were compiled.
-    steps: for each entry of the plan the number of the network's step, or -1 for a copy.
+    steps: for each entry of the plan the number of the network's step, or -1 for a copy. What a
+        loop repeats is there once.
     arena_bytes, weight_bytes: what a call allocates, and what the library carries.
     notes: what did not go as it should.
     """
@@ -72,13 +77,23 @@ def link(work: Work, configs: Mapping[str, Config], target: Target, name: str) -
     return _Linker(work, target).run(configs, name)
 
 
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """An entry of the plan: a step with its kernel, or a copy of a value to another."""
+
+    step: int
+    kernel: Kernel | None
+    values: tuple[Value | Place, ...]
+    loop: Loop[Value] | None
+
+
 @dataclass
 class _Linker:
     work: Work
     target: Target
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=Weights)
-    views: dict[Value, tuple[Value, int]] = field(default_factory=dict)
+    parts: Parts = field(default_factory=Parts)
 
     @property
     def network(self) -> Network:
@@ -87,20 +102,19 @@ class _Linker:
     def run(self, configs: Mapping[str, Config], name: str) -> Linked:
         live = self.skip_views()
         kernels = self.compile(live, configs)
-        entries = [(n, *self.arguments(n, kernels[n])) for n in live]
+        entries = self.entries(live, kernels)
         staged, direct = self.borders(entries)
         places, arena_bytes = self.place_all(entries, staged, direct)
         calls: list[Planned] = []
-        numbers: list[int] = []
         inputs = [Place(ARGUMENTS + i) for i in range(len(self.network.inputs))]
         for value, given in zip(self.network.inputs, inputs):
             if value in staged:
                 calls.append(PlannedCopy(given, places[value], value.nbytes))
-                numbers.append(-1)
-        for n, kernel, values in entries:
-            at = tuple(v if isinstance(v, Place) else self.at(v, places) for v in values)
-            calls.append(PlannedCall(kernel, at))
-            numbers.append(n)
+        numbers = [-1] * len(calls)
+        numbers += [entry.step for entry in entries]
+        for loop, body in itertools.groupby(entries, lambda entry: entry.loop):
+            planned = [self.planned(entry, places) for entry in body]
+            calls += planned if loop is None else [PlannedLoop(loop.count, tuple(planned))]
         for i, value in enumerate(self.network.outputs):
             if i not in direct:
                 out = Place(ARGUMENTS + len(inputs) + i)
@@ -148,25 +162,26 @@ class _Linker:
                 live.append(n)
                 continue
             source, (out,) = step.args[said.inputs[0]], step.outs
-            before = self.offset(source) + offset * item_bytes(out.dtype)
-            if before % ALIGNMENT and self.work.fallback:  # code of TVM's wants them aligned
+            before = offset * item_bytes(out.dtype)
+            unaligned = (int(self.parts.of(source).offset) + before) % ALIGNMENT
+            if unaligned and self.work.fallback:  # code of TVM's wants them aligned
                 live.append(n)
                 continue
-            self.views[out] = (self.root(source), before)
+            self.parts.add(out, source, before)
+        for loop in self.network.loops:
+            self.parts.add_loop(loop, self.network.made_in(loop))
         return live
 
     def root(self, value: Value) -> Value:
         """The array in whose storage a value lies."""
-        return self.views[value][0] if value in self.views else value
-
-    def offset(self, value: Value) -> int:
-        """The bytes of that storage before a value."""
-        return self.views[value][1] if value in self.views else 0
+        return self.parts.of(value).root
 
     def at(self, value: Value, places: Mapping[Value, Place]) -> Place:
         """Where a value lies."""
-        root = places[self.root(value)]
-        return Place(root.space, root.offset + self.offset(value))
+        part = self.parts.of(value)
+        root = places[part.root]
+        offset = root.offset + int(part.offset)
+        return Place(root.space, offset, int(part.stride), part.several)
 
     def compile(
         self, live: list[int], configs: Mapping[str, Config]
@@ -218,8 +233,8 @@ class _Linker:
         assert isinstance(said, Imported)
         sig = made.signature
         at = dict(zip((p.name for p in sig.inputs), (given[i] for i in said.inputs)))
-        known = [(self.root(at[name]).number, self.offset(at[name])) for name in sig.constants]
-        key = (made.kernel.name, *known)
+        known = [self.parts.of(at[name]) for name in sig.constants]
+        key = (made.kernel.name, *((part.root.number, part.offset) for part in known))
         prepared: list[Place] = []
         if sig.prepared:
             constants = {c: self.data(at[c]) for c in sig.constants}
@@ -232,26 +247,48 @@ class _Linker:
 
     def data(self, value: Value) -> np.ndarray[Any, Any]:
         """What a constant holds."""
-        root = self.root(value)
-        assert root.data is not None, value.name
-        first = self.offset(value) // item_bytes(value.dtype)
-        return root.data.reshape(-1)[first : first + math.prod(value.shape)].reshape(value.shape)
+        part = self.parts.of(value)
+        assert part.root.data is not None, value.name
+        first = int(part.offset) // item_bytes(value.dtype)
+        flat = part.root.data.reshape(-1)
+        return flat[first : first + math.prod(value.shape)].reshape(value.shape)
+
+    def entries(
+        self, live: list[int], kernels: Mapping[int, TunedKernel | Kernel]
+    ) -> list[_Entry]:
+        """What the plan does between copies of inputs and outputs, in order."""
+        made = []
+        for loop, body in in_order(self.network, set(live), self.parts):
+            for each in body:
+                if isinstance(each, int):
+                    made.append(_Entry(each, *self.arguments(each, kernels[each]), loop))
+                else:
+                    made.append(_Entry(-1, None, each, loop))
+        return made
+
+    def planned(self, entry: _Entry, places: Mapping[Value, Place]) -> PlannedCall | PlannedCopy:
+        """An entry with the places of its arguments."""
+        at = tuple(v if isinstance(v, Place) else self.at(v, places) for v in entry.values)
+        if entry.kernel is not None:
+            return PlannedCall(entry.kernel, at)
+        source, to = at
+        assert isinstance(entry.values[0], Value)
+        return PlannedCopy(source, to, entry.values[0].nbytes)
 
     # ---- which place ----
 
-    def borders(
-        self, entries: list[tuple[int, Kernel, tuple[Value | Place, ...]]]
-    ) -> tuple[set[Value], set[int]]:
+    def borders(self, entries: list[_Entry]) -> tuple[set[Value], set[int]]:
         """The inputs that are copied into the arena, since code of TVM's reads them, which wants
         them aligned; and the outputs that are written where they belong."""
         touched = {
             self.root(v)
-            for _, kernel, values in entries
-            for v in values
-            if kernel.aligned and isinstance(v, Value)
+            for entry in entries
+            for v in entry.values
+            if entry.kernel is not None and entry.kernel.aligned and isinstance(v, Value)
         }
         staged = {v for v in self.network.inputs if v in touched}
-        made = {v for step in self.network.steps for v in step.outs if self.root(v) is v}
+        rows = {r.whole for loop in self.network.loops for r in loop.writes}
+        made = {v for step in self.network.steps for v in step.outs if self.root(v) is v} | rows
         direct = set()
         taken: set[Value] = set()
         for i, value in enumerate(self.network.outputs):
@@ -264,7 +301,7 @@ class _Linker:
 
     def place_all(
         self,
-        entries: list[tuple[int, Kernel, tuple[Value | Place, ...]]],
+        entries: list[_Entry],
         staged: set[Value],
         direct: set[int],
     ) -> tuple[dict[Value, Place], int]:
@@ -276,19 +313,22 @@ class _Linker:
             if value not in staged:
                 places[value] = Place(ARGUMENTS + i)
         uses: dict[Value, list[int]] = {v: [0] for v in staged}
-        for number, (_, _, values) in enumerate(entries):
-            for v in values:
+        spans: dict[Loop[Value], tuple[int, int]] = {}
+        for number, entry in enumerate(entries):
+            if entry.loop is not None:
+                spans[entry.loop] = spans.get(entry.loop, (number, 0))[0], number
+            for v in entry.values:
                 if isinstance(v, Value):
                     uses.setdefault(self.root(v), []).append(number)
         for value in (v for i, v in enumerate(outputs) if i not in direct):
             uses.setdefault(self.root(value), []).append(len(entries))
         lifetimes = []
-        for value, numbers in uses.items():
+        looped = [(*span, self.network.made_in(loop)) for loop, span in spans.items()]
+        for value, ends in needed(uses, looped).items():
             if value.data is not None:
                 places[value] = self.weights.add(value.number, value.data)
             elif value not in places:
-                life = Lifetime(value.number, value.nbytes, min(numbers), max(numbers))
-                lifetimes.append((value, life))
+                lifetimes.append((value, Lifetime(value.number, value.nbytes, *ends)))
         offsets, size = place([life for _, life in lifetimes])
         places |= {v: Place(ARENA, offsets[life.key]) for v, life in lifetimes}
         return places, size

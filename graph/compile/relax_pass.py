@@ -119,7 +119,7 @@ def tasks_in(module: Any) -> tuple[tuple[Task, ...], dict[str, str]]:
     first, and the functions that the notation cannot say, with the reasons."""
     listing = _Listing(module)
     _visited(listing)
-    tasks = [Task(w, name, tuple(range(n))) for w, name, n in listing.found.values()]
+    tasks = [Task(w, name, tuple(range(n)), n) for w, name, n in listing.found.values()]
     return tuple(sorted(tasks, key=lambda t: -t.flops)), listing.foreign
 
 

@@ -1,4 +1,4 @@
-"""A network operator by operator: in the notation, or by functions of TVM's."""
+"""A network operator by operator: in the notation, or by functions of TVM's; and its loops."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import reads
+from loopwright.graph.loops import Loop
 from loopwright.graph.network import Network
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,6 +41,28 @@ class Foreign:
 
 
 @dataclass(frozen=True, eq=False)
+class Repeated:
+    """Operators that are repeated.
+
+    Attributes
+    ----------
+    loop: the iterations; what they read of theirs are tensors without a definition.
+    parts: what an iteration computes.
+    inputs: what all of it reads of what is outside.
+    tensors: results without a definition; their `operands` are the inputs.
+    """
+
+    name: str
+    loop: Loop[Tensor]
+    parts: tuple[Definitions, ...]
+    inputs: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...]
+
+
+Part = Definitions | Foreign | Repeated
+
+
+@dataclass(frozen=True, eq=False)
 class Written:
     """A network in the notation.
 
@@ -55,7 +78,7 @@ class Written:
 
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Tensor | Array]
-    definitions: Sequence[Definitions | Foreign]
+    definitions: Sequence[Part]
     arrays: Mapping[Tensor, Array]
     fixed: Mapping[str, Array]
     extents: Mapping[Tensor, int]
@@ -78,7 +101,8 @@ def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
 
 
 def read_by(tensor: Tensor) -> list[Tensor]:
-    """The tensors that one is computed from: those of its definition, or of TVM's functions."""
+    """The tensors that one is computed from: those of its definition, of TVM's functions, or of
+    a loop."""
     if tensor.definition is None:
         return list(tensor.operands)
     return list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))

@@ -13,24 +13,28 @@ from loopwright.dsl.expr import Cast, Expr, Gather, Read, Select
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import children
 from loopwright.dsl.workload import defined, tensor_shape
-from loopwright.graph.importers.definitions import Definitions, Foreign
+from loopwright.graph.importers.definitions import Definitions, Part, Repeated
 
 
-def indexed(parts: Sequence[Definitions | Foreign], inputs: set[Tensor]) -> dict[Tensor, int]:
+def indexed(parts: Sequence[Part], inputs: set[Tensor]) -> dict[Tensor, int]:
     """The extent of the axis, the least of several, that all integers of an input index.
 
     What is read under a condition does not count, nor what a branch of an `If` may read, nor real
     numbers that are made integers, as those of Keras are.
     """
     found: dict[Tensor, int] = {}
-    if any(part.name == "if" for part in parts):
+    loops = [part for part in parts if isinstance(part, Repeated)]
+    every = [*parts, *(inner for part in loops for inner in part.parts)]
+    wholes = {r.part: r.whole for part in loops for r in part.loop.reads}
+    if any(part.name == "if" for part in every):
         return found
-    for part in parts:
+    for part in every:
         for tensor in part.tensors if isinstance(part, Definitions) else ():
             d = defined(tensor)
             for gather in _gathers(d.body):
                 for at, extent in zip(gather.at, gather.shape, strict=True):
                     source = None if at is None else _source(at, d)
+                    source = wholes.get(source, source) if source is not None else None
                     if source in inputs and source.dtype in INTEGERS:
                         found[source] = min(found.get(source, extent), extent)
     return found

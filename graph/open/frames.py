@@ -7,7 +7,7 @@ box of sizes. Sizes with other steps, as a length of 1 often has, get a frame of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from loopwright.dsl.words import assigned
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
+from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
@@ -49,6 +50,7 @@ class Frame:
     extents: of the axes that inputs of integers index.
     offsets: of the steps whose result lies in their argument, by their numbers, how many elements
         before it.
+    counts: of the iterations of loops.
     outputs: shapes of the outputs at the sizes that were read.
     """
 
@@ -58,6 +60,7 @@ class Frame:
     shapes: Mapping[Value, tuple[Number, ...]]
     extents: Mapping[Value, Number]
     offsets: Mapping[int, Number]
+    counts: Mapping[Loop[Value], Number]
     outputs: Mapping[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
     def __repr__(self) -> str:
@@ -123,7 +126,7 @@ class _Reading(Unification):
             Family(box.dims, form) if open_one else Workload.from_json(form)
             for form, open_one in seen.forms
         )
-        found = (seen.shapes, seen.extents, seen.offsets)
+        found = (seen.shapes, seen.extents, seen.offsets, seen.counts)
         return Frame(box.dims, self.work, steps, *found, self.outputs)
 
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
@@ -148,13 +151,23 @@ def _skeleton(work: Work) -> tuple[Any, ...]:
     network, order = work.network, dict[Value, int]()
     ends = [Step("inputs", network.inputs, ()), Step("outputs", network.outputs, ())]
     tokens: list[Any] = [network.several]
-    for step, said in zip((*network.steps, *ends), (*work.imported, "", "")):
-        for value in (*step.args, *step.outs):
+
+    def see(values: Iterable[Value]) -> None:
+        for value in values:
             place = order.setdefault(value, len(order))
             kinds = value.data is None, value.extent is None
             tokens.append((place, value.dtype, len(value.shape), *kinds))
+
+    loops = {loop: n for n, loop in enumerate(network.loops)}
+    for step, said in zip((*network.steps, *ends), (*work.imported, "", "")):
+        see((*step.args, *step.outs))
         own = said if isinstance(said, str) else (said.inputs, said.outputs, said.moved)
-        tokens.append((len(step.args), len(step.outs), own))
+        at = None if step.loop is None else loops[step.loop]
+        tokens.append((len(step.args), len(step.outs), own, at))
+    for loop in loops:
+        see(loop.values())
+        backward = (*(r.backward for r in loop.reads), *(r.backward for r in loop.writes))
+        tokens.append((len(loop.states), len(loop.reads), backward))
     return tuple(tokens)
 
 
@@ -172,6 +185,7 @@ class _Description:
     extents: dict[Value, Any] = field(default_factory=dict)
     forms: list[tuple[Any, bool]] = field(default_factory=list)
     offsets: dict[int, Any] = field(default_factory=dict)
+    counts: dict[Loop[Value], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         network, there = self.work.network, self.base.network
@@ -182,9 +196,15 @@ class _Description:
             said = self.work.imported[n]
             assert isinstance(said, Imported), "what was asked before"
             self._step(n, step, said)
+        for loop, same in zip(network.loops, there.loops, strict=True):
+            self._values(loop.values(), same.values())
+            self.counts[loop] = self.number(loop.count)
+            # A loop goes over the rows of constants as they lie, at the greatest sizes.
+            for value, base in zip(loop.given(), same.given(), strict=True):
+                self.tokens.append(value.data is None or value.shape[1:] == base.shape[1:])
         self._values(network.outputs, there.outputs)
 
-    def _values(self, values: tuple[Value, ...], base: tuple[Value, ...]) -> None:
+    def _values(self, values: Iterable[Value], base: Iterable[Value]) -> None:
         for value, other in zip(values, base, strict=True):
             if value in self._base:
                 continue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.plan import ARENA, ARGUMENTS, Limit, Weights
+from loopwright.codegen.library.plan import ARENA, ARGUMENTS, Limit, PlannedLoop, Weights
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.open.build import default_configs
 from loopwright.codegen.open.plan import (
@@ -33,8 +35,10 @@ from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.graph.compile.kernels import tuned_kernel
+from loopwright.graph.compile.loops import Parts, in_order, needed
 from loopwright.graph.compile.memory_plan import Lifetime, shelves
 from loopwright.graph.importers.tir import Imported
+from loopwright.graph.loops import Loop
 from loopwright.graph.network import Value, check_arrays
 from loopwright.graph.open.frames import Frame
 from loopwright.schedule.open.cover import cover
@@ -197,26 +201,45 @@ def _preparation(programs: Programs) -> Library | None:
     return Library.from_object(code, Signature("prepare", inputs, outputs))
 
 
-Entry = tuple[StepKernel, tuple[Value | OpenPlace, ...]]
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """An entry of a plan: a step's kernel, or a copy of a value to another."""
+
+    kernel: OpenKernel | None
+    values: tuple[Value | OpenPlace, ...]
+    loop: Loop[Value] | None
 
 
 @dataclass
 class _FramePlan:
     linker: Linker
     frame: Frame
-    views: dict[Value, tuple[Value, Number]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def parts(self) -> Parts:
+        """The values that lie in others."""
+        return Parts(self.frame.nbytes, self.frame.counts.__getitem__)
 
     def plan(self) -> OpenPlan:
         network = self.frame.work.network
         live = self.skip_views()
         kernels = self.linker.kernels(self.frame, live)
-        entries = [(kernels[n], self.arguments(n, kernels[n])) for n in live]
+        entries = [
+            _Entry(kernels[each].kernel, self.arguments(each, kernels[each]), loop)
+            if isinstance(each, int)
+            else _Entry(None, each, loop)
+            for loop, body in in_order(network, set(live), self.parts)
+            for each in body
+        ]
         direct = self.direct()
         places, slots = self.place_all(entries, direct)
-        calls: list[OpenCall | OpenCopy] = []
-        for made, values in entries:
-            at = tuple(v if isinstance(v, OpenPlace) else self.at(v, places) for v in values)
-            calls.append(OpenCall(made.kernel, at))
+        calls: list[OpenCall | OpenCopy | PlannedLoop] = []
+        for loop, group in itertools.groupby(entries, lambda entry: entry.loop):
+            planned = [self.planned(entry, places) for entry in group]
+            if loop is None:
+                calls += planned
+            else:
+                calls.append(PlannedLoop(self.frame.counts[loop], tuple(planned)))
         for i, value in enumerate(network.outputs):
             if i not in direct:
                 out = OpenPlace(ARGUMENTS + len(network.inputs) + i)
@@ -247,22 +270,32 @@ class _FramePlan:
                 live.append(n)
                 continue
             source, (out,) = step.args[self.imported(n).inputs[0]], step.outs
-            before = self.frame.offsets[n] * item_bytes(out.dtype)
-            self.views[out] = (self.root(source), before + self.offset(source))
+            self.parts.add(out, source, self.frame.offsets[n] * item_bytes(out.dtype))
+        network = self.frame.work.network
+        for loop in network.loops:
+            self.parts.add_loop(loop, network.made_in(loop))
         return live
 
     def root(self, value: Value) -> Value:
         """The array in whose storage a value lies."""
-        return self.views[value][0] if value in self.views else value
-
-    def offset(self, value: Value) -> Number:
-        """The bytes of that storage before a value."""
-        return self.views[value][1] if value in self.views else 0
+        return self.parts.of(value).root
 
     def at(self, value: Value, places: Mapping[Value, OpenPlace]) -> OpenPlace:
         """Where a value lies."""
-        root = places[self.root(value)]
-        return OpenPlace(root.space, self.offset(value) + root.offset, root.slot)
+        part = self.parts.of(value)
+        root = places[part.root]
+        return OpenPlace(
+            root.space, part.offset + root.offset, root.slot, part.stride, part.several
+        )
+
+    def planned(self, entry: _Entry, places: Mapping[Value, OpenPlace]) -> OpenCall | OpenCopy:
+        """An entry with the places of its arguments."""
+        at = tuple(v if isinstance(v, OpenPlace) else self.at(v, places) for v in entry.values)
+        if entry.kernel is not None:
+            return OpenCall(entry.kernel, at)
+        source, to = at
+        assert isinstance(entry.values[0], Value)
+        return OpenCopy(source, to, self.frame.nbytes(entry.values[0]))
 
     def arguments(self, n: int, made: StepKernel) -> tuple[Value | OpenPlace, ...]:
         """A step's arguments in the kernel's order, prepared weights placed."""
@@ -276,17 +309,18 @@ class _FramePlan:
 
     def data(self, value: Value) -> Array:
         """What a constant holds."""
-        root = self.root(value)
-        assert root.data is not None, value.name
-        offset = self.offset(value)
-        assert isinstance(offset, int), "constants have one size"
-        first = offset // item_bytes(value.dtype)
-        return root.data.reshape(-1)[first : first + math.prod(value.shape)].reshape(value.shape)
+        part = self.parts.of(value)
+        assert part.root.data is not None, value.name
+        assert isinstance(part.offset, int), "constants have one size"
+        first = part.offset // item_bytes(value.dtype)
+        flat = part.root.data.reshape(-1)
+        return flat[first : first + math.prod(value.shape)].reshape(value.shape)
 
     def direct(self) -> set[int]:
         """The outputs that are written where they belong."""
         network = self.frame.work.network
         made = {v for step in network.steps for v in step.outs if self.root(v) is v}
+        made |= {r.whole for loop in network.loops for r in loop.writes}
         direct, taken = set(), set[Value]()
         for i, value in enumerate(network.outputs):
             root = self.root(value)
@@ -303,7 +337,7 @@ class _FramePlan:
         return all(evaluated(a, sizes) == evaluated(b, sizes) for sizes in grid)
 
     def place_all(
-        self, entries: Sequence[Entry], direct: set[int]
+        self, entries: Sequence[_Entry], direct: set[int]
     ) -> tuple[dict[Value, OpenPlace], tuple[tuple[Number, ...], ...]]:
         """The place of every array that some step or copy touches, and the slots of the arena."""
         network = self.frame.work.network
@@ -312,24 +346,27 @@ class _FramePlan:
         for i in sorted(direct):
             places[self.root(network.outputs[i])] = OpenPlace(ARGUMENTS + count + i)
         uses: dict[Value, list[int]] = {}
-        for number, (_, values) in enumerate(entries):
-            for v in values:
+        spans: dict[Loop[Value], tuple[int, int]] = {}
+        for number, entry in enumerate(entries):
+            if entry.loop is not None:
+                spans[entry.loop] = spans.get(entry.loop, (number, 0))[0], number
+            for v in entry.values:
                 if isinstance(v, Value):
                     uses.setdefault(self.root(v), []).append(number)
         for i, value in enumerate(network.outputs):
             if i not in direct:
                 uses.setdefault(self.root(value), []).append(len(entries))
         lives = []
-        for value, numbers in uses.items():
+        looped = [(*span, network.made_in(loop)) for loop, span in spans.items()]
+        for value, ends in needed(uses, looped).items():
             if value.data is not None:
                 places[value] = self.linker.constant(value.data)
             elif value not in places:
-                life = Lifetime(value.number, value.nbytes, min(numbers), max(numbers))
-                lives.append((life, value))
+                lives.append((Lifetime(value.number, value.nbytes, *ends), value))
         found = {life.key: value for life, value in lives}
         slots = []
         for number, shelf in enumerate(shelves([life for life, _ in lives])):
             for life in shelf:
                 places[found[life.key]] = OpenPlace(ARENA, slot=number)
-            slots.append(tuple(self.frame.nbytes(found[life.key]) for life in shelf))
+            slots.append(tuple(self.parts.nbytes(found[life.key]) for life in shelf))
         return places, tuple(slots)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.plan import plan_objects
+from loopwright.codegen.library.plan import entries, plan_objects
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.build import loaded
 from loopwright.codegen.open.library import OpenLibrary
@@ -148,7 +148,7 @@ def _objects(
     plans: Sequence[OpenPlan], linker: Linker, signature: OpenSignature, target: Target
 ) -> tuple[bytes, ...]:
     count = len(signature.inputs) + len(signature.outputs)
-    kernels = {c.kernel: None for p in plans for c in p.calls if isinstance(c, OpenCall)}
+    kernels = {c.kernel: None for p in plans for c in entries(p.calls) if isinstance(c, OpenCall)}
     own = plan_objects(c_source(plans, count), linker.weights, SYMBOL, target.triple)
     return (*(code for kernel in kernels for code in kernel.codes), *own)
 

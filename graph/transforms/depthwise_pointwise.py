@@ -36,6 +36,7 @@ def fuse_depthwise_pointwise(
     """The network with such steps as one, and what its steps are."""
     uses = Counter(v for step in network.steps for v in step.args)
     uses.update(network.outputs)
+    uses.update(v for loop in network.loops for v in loop.values())
     made = {v: n for n, step in enumerate(network.steps) for v in step.outs}
     known: dict[tuple[int, int, int], Imported | None] = {}
     steps, work = dict(enumerate(network.steps)), dict(enumerate(imported))
@@ -48,7 +49,7 @@ def fuse_depthwise_pointwise(
             before, after = work.get(first), work[number]
             if not (isinstance(before, Imported) and isinstance(after, Imported)):
                 continue
-            if not (before.moved and after.moved):
+            if not (before.moved and after.moved) or steps[first].loop is not step.loop:
                 continue
             key = (id(before), id(after), place)
             if key not in known:
@@ -65,7 +66,8 @@ def fuse_depthwise_pointwise(
 def _step(before: Step, after: Step, place: int) -> Step:
     """Both steps as one; `place` is the argument of the latter that the former computes."""
     rest = after.args[:place] + after.args[place + 1 :]
-    return Step(f"{before.function} + {after.function}", (*before.args, *rest), after.outs)
+    function = f"{before.function} + {after.function}"
+    return Step(function, (*before.args, *rest), after.outs, after.loop)
 
 
 def _one(

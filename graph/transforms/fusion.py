@@ -8,7 +8,8 @@ them meet again, its post-dominator:
  - a reduction along rows takes what stands before and behind it element by element.
 
 A reshape, and another part of an array without a gap, stays a step of its own, since it costs
-nothing there; so do TVM's functions. Images are left out: they may yet get another layout.
+nothing there; so do TVM's functions. Images are left out: they may yet get another layout. What a
+loop repeats is fused by itself.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, work
 from loopwright.graph.importers.definitions import (
     Definitions,
     Foreign,
+    Part,
+    Repeated,
     Written,
     defined_by,
     read_by,
 )
 from loopwright.graph.importers.tir import Imported
+from loopwright.graph.loops import Loop
 from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value, check_arrays
 from loopwright.graph.transforms.reshape import only_reshapes, view_offset
-
-Part = Definitions | Foreign
-
 
 _MOST_FUSED = 128
 """Definitions of a step: the time to compile one grows by the square of their number."""
@@ -60,15 +61,23 @@ def network_of(written: Written) -> Network:
     many inputs and outputs."""
     check_arrays("the model", len(written.inputs) + len(written.outputs))
     live = set(defined_by(written.outputs, set()))
-    parts = [part for d in written.definitions for part in _separate(d, live)]
-    groups = _Fusion(parts, {t for t in written.outputs if isinstance(t, Tensor)}).groups()
+    results = {t for t in written.outputs if isinstance(t, Tensor)}
+    groups = _fused(written.definitions, live, results)
     return _Builder(written).network(groups, written.outputs, len(written.outputs) > 1)
+
+
+def _fused(parts: Sequence[Part], live: set[Tensor], results: set[Tensor]) -> list[Part]:
+    """What each step computes of what is live, in order."""
+    return _Fusion([p for part in parts for p in _separate(part, live)], results).groups()
 
 
 def _separate(d: Part, live: set[Tensor]) -> list[Part]:
     """What is live of an operator: definitions of elements alone each on its own, since they are
     fused as their readers are; of a recurrence its products, and what stands between two."""
     tensors = tuple(t for t in d.tensors if t in live)
+    if isinstance(d, Repeated) and tensors:
+        writes = tuple(r for r in d.loop.writes if r.whole in live)
+        return [replace(d, loop=replace(d.loop, writes=writes), tensors=tensors)]
     if isinstance(d, Foreign) or not tensors:
         return [d] if tensors else []
     kinds = [_kind((t,)) for t in tensors]
@@ -191,14 +200,14 @@ class _Fusion:
 
     def _group(self, numbers: Sequence[int]) -> Part:
         parts = [self.parts[n] for n in numbers]
-        if isinstance(parts[0], Foreign):  # which is alone
+        if not isinstance(parts[0], Definitions):  # which is alone
             return parts[0]
         name = "_".join(part.name for part in parts[:6])
         return Definitions(name, tuple(t for part in parts for t in part.tensors))
 
 
 def _group_kind(part: Part) -> Kind:
-    if isinstance(part, Foreign):
+    if not isinstance(part, Definitions):
         return Kind.ALONE
     kind = _kind(part.tensors)
     if kind != Kind.ELEMENTS or len(part.tensors) != 1:
@@ -211,7 +220,7 @@ def _group_kind(part: Part) -> Kind:
 
 def _readings(part: Part) -> Iterator[tuple[Tensor, bool]]:
     """The tensors that a part reads, each with whether that is at its own place alone."""
-    if isinstance(part, Foreign):
+    if not isinstance(part, Definitions):
         yield from ((t, False) for t in part.inputs)
         return
     for tensor in part.tensors:
@@ -298,19 +307,27 @@ class _Builder:
         outputs: Sequence[Tensor | np.ndarray[Any, Any]],
         several: bool,
     ) -> Network:
-        read = {t: n for n, g in enumerate(groups) for t in self._outside(g)}
-        results = {t for t in outputs if isinstance(t, Tensor)}
-        steps: list[Step] = []
-        for group in groups:
-            if isinstance(group, Foreign):
-                steps += self._foreign(group)
-                continue
-            leaving = [t for t in group.tensors if t in read or t in results]
-            steps.append(self._step(group, leaving))
+        steps = tuple(self._steps(groups, {t for t in outputs if isinstance(t, Tensor)}))
         values = tuple(
             self.value(t) if isinstance(t, Tensor) else self.constant(t) for t in outputs
         )
-        return Network(self.functions, self.inputs, tuple(steps), values, several)
+        return Network(self.functions, self.inputs, steps, values, several)
+
+    def _steps(self, groups: Sequence[Part], results: set[Tensor]) -> Iterator[Step]:
+        read = {t for g in groups for t in self._outside(g)} | results
+        for group in groups:
+            if isinstance(group, Foreign):
+                yield from self._foreign(group)
+            elif isinstance(group, Repeated):
+                yield from self._repeated(group)
+            else:
+                yield self._step(group, [t for t in group.tensors if t in read])
+
+    def _repeated(self, group: Repeated) -> Iterator[Step]:
+        loop: Loop[Value] = group.loop.map(self.value)
+        made = set(group.loop.made())
+        groups = _fused(group.parts, set(defined_by(list(made), set())), made)
+        yield from (replace(step, loop=loop) for step in self._steps(groups, made))
 
     def _outside(self, group: Part) -> Iterator[Tensor]:
         own = set(group.tensors)

@@ -7,7 +7,8 @@ convolutions neither re-lay what they read nor write across it.
     Y[n, c, y, x] += X[n, k, y + r, x + s] * W[c, k, r, s]
      ↦  Y[n, y, x, c] += X[n, y + r, x + s, k] * W[c, k, r, s]
 
-A network's inputs, outputs and constants stay as they are, and so does what code of TVM's touches.
+A network's inputs, outputs and constants stay as they are, and so does what code of TVM's touches,
+and what a loop takes from one iteration to the next.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
     """The arrays to lay out: those of rank 4 between steps of ours, in each connected part of the
     network where more convolutions gain than lose."""
     borders = {*network.inputs, *network.outputs}
+    borders.update(v for loop in network.loops for v in loop.values())
     group: dict[Value, Value] = {}
 
     def root(value: Value) -> Value:

@@ -20,9 +20,13 @@ from loopwright.cli.common.options import POLICY
     help="Calls, of whose times the medians are shown.",
 )
 def profile(network: Network, policy: str, calls: int) -> None:
-    """Time every step of NET.onnx inside of a whole call."""
+    """Time every step of NET.onnx inside of a whole call, those of a loop over all iterations."""
     built = network.built(policy)
-    steps = built.profile(calls=calls)
+    times = [built.work.network.steps[n].times if n >= 0 else 1 for n in built.linked.steps]
+    steps = [
+        (name if count == 1 else f"{name} × {count}", seconds)
+        for (name, seconds), count in zip(built.profile(calls=calls), times, strict=True)
+    ]
     total = sum(seconds for _, seconds in steps)
     for name, seconds in sorted(steps, key=lambda s: -s[1]):
         click.echo(f"{seconds * 1e3:9.4f} ms {seconds / total:6.1%}  {name}")

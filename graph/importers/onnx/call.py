@@ -31,6 +31,8 @@ from loopwright.graph.importers.definitions import Foreign
 Array = np.ndarray[Any, np.dtype[Any]]
 Value = Array | Tensor
 Rule = Callable[["Call"], Value | Sequence[Value]]
+Results = tuple[list[Value], list[Value]]
+"""States, and what beside them an iteration gives, or all iterations."""
 
 OPERATORS: dict[str, Rule] = {}
 """The rule of each operator, by its name; those of other domains than ONNX's own by
@@ -70,6 +72,26 @@ class Weights:
 
 
 @dataclass(frozen=True, eq=False)
+class Iterations:
+    """Iterations of a body.
+
+    Attributes
+    ----------
+    states: before the first iteration.
+    rows: values of which each iteration reads a row of the first axis, and whether it is the last
+        one that the first iteration reads.
+    backward: for what an iteration gives, whether the first one gives the last row.
+    body: from the states and the rows of an iteration to the next states and what it gives.
+    """
+
+    count: int
+    states: Sequence[Value]
+    rows: Sequence[tuple[Value, bool]]
+    backward: Sequence[bool]
+    body: Callable[[list[Value], list[Value]], Results]
+
+
+@dataclass(frozen=True, eq=False)
 class Call:
     """One use of an operator.
 
@@ -88,6 +110,7 @@ class Call:
         times a factor and plus a summand.
     branch: computes a graph that is an attribute, given its inputs.
     step: makes functions of TVM's steps of the network, and returns what they give.
+    loop: makes iterations a loop of the network, and returns what it gives; None where it cannot.
     """
 
     op: str
@@ -103,6 +126,7 @@ class Call:
     scaled: dict[Tensor, Callable[[Array, Array], Value]]
     branch: Callable[[Any, Sequence[Value]], list[Value]]
     step: Callable[[Foreign], Sequence[Tensor]]
+    loop: Callable[[Iterations], Results | None]
 
     # ---- what the call says ----
 

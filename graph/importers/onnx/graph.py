@@ -17,6 +17,8 @@ from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.definitions import (
     Definitions,
     Foreign,
+    Part,
+    Repeated,
     Written,
     defined_by,
     read_by,
@@ -28,7 +30,9 @@ from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Array,
     Call,
+    Iterations,
     NotKnown,
+    Results,
     Value,
     Weights,
     identifier,
@@ -38,6 +42,7 @@ from loopwright.graph.importers.onnx.fold import DRAWN, folded
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
+from loopwright.graph.importers.onnx.loops import looped
 
 _OWN = ("", "ai.onnx")
 _MOST_FIXED = 64
@@ -49,15 +54,16 @@ class Graph:
     """What the nodes of a model mean, as far as they were read.
 
     `definitions` are the tensors that each node defines, `names` the operators that they are of,
-    `weights` the arrays behind constants.
+    `weights` the arrays behind constants. While it is `looping`, nodes of a loop's body are read.
     """
 
     versions: Mapping[str, int]
     weights: Weights = field(default_factory=Weights)
-    definitions: list[Definitions | Foreign] = field(default_factory=list)
+    definitions: list[Part] = field(default_factory=list)
     scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
     seen: set[Tensor] = field(default_factory=set)
     names: dict[Tensor, str] = field(default_factory=dict)
+    looping: bool = False
 
     def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
         """The outputs of a graph. `values` are those known by name, `outer` counts what graphs
@@ -146,6 +152,7 @@ class Graph:
             self.scaled,
             branch,
             self._step,
+            lambda iterations: self._loop(node.op_type.lower(), iterations),
         )
         rule = OPERATORS.get(key)
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
@@ -164,17 +171,25 @@ class Graph:
             raise UnsupportedOperator(not_as_defined(call)) from error
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
-        self._record(node.op_type.lower(), results, inputs)
+        self.record(node.op_type.lower(), results, inputs)
         return results
 
     def _step(self, part: Foreign) -> Sequence[Tensor]:
         """Keep functions of TVM's, and what their inputs need; return what they give."""
-        self._record(part.name, part.inputs)
-        self.definitions.append(part)
-        self.seen.update(part.tensors)
+        self.keep(part)
         return part.tensors
 
-    def _record(
+    def _loop(self, name: str, iterations: Iterations) -> Results | None:
+        """The same for a loop; None where it can be none. One in another is none."""
+        return None if self.looping else looped(self, name, iterations)
+
+    def keep(self, part: Foreign | Repeated) -> None:
+        """Keep what has results without a definition, and what its inputs need."""
+        self.record(part.name, part.inputs)
+        self.definitions.append(part)
+        self.seen.update(part.tensors)
+
+    def record(
         self, name: str, results: Sequence[Value], inputs: Sequence[Value | None] = ()
     ) -> None:
         """Keep what a node defines. One that went into the weights of the operator before it has

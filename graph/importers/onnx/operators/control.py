@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
-from loopwright.graph.importers.onnx.call import Call, NotKnown, Value, operator, shape_of
-from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Iterations,
+    NotKnown,
+    Results,
+    Value,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.known_states import known_states
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
 
-_MOST = 2048
-"""Iterations beyond which a loop is not unrolled."""
+MOST = 2048
+"""Iterations beyond which they are not put one behind the other."""
+UNLIKE = f"at most {MOST} iterations that differ in what they compute"
+_FEW = 2
+"""Iterations up to which they are: a loop would hardly make the library smaller, and what stands
+side by side is fused. More are as fast in a loop (docs/lab/2026-11-27-recurrences.md)."""
+_NUMBERED = 1 << 20
+"""Iterations up to which the numbers of all are kept as an array."""
 
 
 @operator("If", limit="where the condition is not known, both branches are computed")
@@ -37,34 +53,73 @@ def _if(call: Call) -> list[Value]:
     return made
 
 
-@operator("Loop", limit=f"its length must be known; at most {_MOST} iterations")
+@operator("Loop", limit=f"its length must be known; {UNLIKE}")
 def _loop(call: Call) -> list[Value]:
     body = call.get("body")
     limit = call.known(0) if call.has(0) else None
     going: Value = call.value(1) if call.has(1) else np.array(True)
     states = [call.value(n) for n in range(2, len(call.inputs))]
+    outs = len(body.output) - 1 - len(states)
+    most = None if limit is None else int(limit.reshape(-1)[0])
+    if (most is None or most > _FEW) and not isinstance(going, Tensor) and going.all():
+        made = _as_loop(call, states, outs, most)
+        if made is not None:
+            return made
+    scanned: list[list[Value]] = [[] for _ in range(outs)]
     count = 0
-    scanned: list[list[Value]] | None = None
-    while limit is None or count < int(limit.reshape(-1)[0]):
+    while most is None or count < most:
         if isinstance(going, Tensor):
             raise NotKnown(1, call)
         if not np.reshape(going, -1)[0]:
             break
-        if count == _MOST:
-            raise call.unsupported(f"it takes more than {_MOST} iterations")
-        results = call.branch(body, [np.array(count, np.int64), going, *states])
-        going, states = results[0], results[1 : 1 + len(states)]
-        rest = results[1 + len(states) :]
-        scanned = [[] for _ in rest] if scanned is None else scanned
-        for rows, row in zip(scanned, rest):
-            rows.append(row)
+        if count == MOST:
+            raise call.unsupported(f"it takes more than {MOST} iterations")
+        going, *results = call.branch(body, [np.array(count, np.int64), going, *states])
+        states = results[: len(states)]
+        for kept, out in zip(scanned, results[len(states) :], strict=True):
+            kept.append(out)
         count += 1
-    if scanned is None:
-        scanned = [[] for _ in range(len(call.outputs) - len(states))]
-    return [*states, *(_stacked(call, rows, 0) for rows in scanned)]
+    return [*states, *(stacked(call, kept) for kept in scanned)]
 
 
-@operator("Scan", limit=f"at most {_MOST} iterations; sequences of one length")
+def _as_loop(
+    call: Call, states: Sequence[Value], outs: int, most: int | None
+) -> list[Value] | None:
+    """What a `Loop` that begins gives, as a loop of the network: where its condition is always
+    true, or follows from states that are known, which then are rows of an array."""
+    body = call.get("body")
+
+    def made(
+        count: int, same: Mapping[int, Array], rows: Mapping[int, Array], known: bool
+    ) -> Results | None:
+        own = [n for n in range(len(states)) if n not in rows and n not in same]
+
+        def step(before: list[Value], row: list[Value]) -> Results:
+            now = {**dict(zip(own, before)), **dict(zip(rows, row[1:])), **same}
+            on, *results = call.branch(
+                body, [row[0], np.array(True), *(now[n] for n in range(len(states)))]
+            )
+            if not known and (isinstance(on, Tensor) or not on.all()):
+                raise NotKnown(1, call)
+            return [results[n] for n in own], results[len(states) :]
+
+        read = [(x, False) for x in (np.arange(count, dtype=np.int64), *rows.values())]
+        starts = [states[n] for n in own]
+        return loop(call, Iterations(count, starts, read, [False] * outs, step))
+
+    if most is not None and most <= _NUMBERED and (found := made(most, {}, {}, known=False)):
+        return [*found[0], *found[1]]
+    known = known_states(call, body, states, most, MOST)
+    if known is None:
+        return None
+    if (found := made(known.count, known.same, known.rows, known=True)) is None:
+        return None
+    lasts = iter(found[0])
+    ends = [known.last[n] if n in known.last else next(lasts) for n in range(len(states))]
+    return [*ends, *found[1]]
+
+
+@operator("Scan", limit=f"sequences of one length; {UNLIKE}")
 def _scan(call: Call) -> list[Value]:
     count = int(call.get("num_scan_inputs"))
     if call.version >= 9:
@@ -74,63 +129,83 @@ def _scan(call: Call) -> list[Value]:
     # Every sample of a batch is scanned on its own.
     inputs = [call.value(n) for n in range(1, len(call.inputs))]
     samples = [
-        _scanned(call, [_sample(call, value, n) for value in inputs], count)
+        _scanned(call, [row(call, value, n) for value in inputs], count)
         for n in range(shape_of(inputs[0])[0])
     ]
-    return [_stacked(call, rows, 0) for rows in zip(*samples)]
-
-
-def _sample(call: Call, value: Value, place: int, axis: int = 0) -> Value:
-    """What stands at one place of an axis, without that axis."""
-    shape = shape_of(value)
-    part = take(call, value, axis, np.array([place]), "scan")
-    return reshaped(call, part, (*shape[:axis], *shape[axis + 1 :]))
+    return [stacked(call, rows) for rows in zip(*samples)]
 
 
 def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
     """States and sequences, the last `count` inputs, put through the body step by step."""
+    body = call.get("body")
     states, sequences = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     axes = _list(call, "scan_input_axes", count)
     back = _list(call, "scan_input_directions" if call.version >= 9 else "directions", count)
-    steps = shape_of(sequences[0])[axes[0]]
-    if steps > _MOST:
-        raise call.unsupported(f"it takes more than {_MOST} iterations")
-    scanned: list[list[Value]] = []
-    for step in range(steps):
-        rows = [
-            _sample(
-                call,
-                value,
-                steps - 1 - step if reverse else step,
-                call.checked_axis(axis, len(shape_of(value))),
-            )
-            for value, axis, reverse in zip(sequences, axes, back)
-        ]
-        results = call.branch(call.get("body"), [*states, *rows])
-        states, rest = results[: len(states)], results[len(states) :]
-        scanned = scanned or [[] for _ in rest]
-        for kept, row in zip(scanned, rest):
-            kept.append(row)
-    outs = _list(call, "scan_output_axes", len(scanned))
-    ways = _list(call, "scan_output_directions", len(scanned))
-    return [
-        *states,
-        *(
-            _stacked(call, rows[::-1] if reverse else rows, axis)
-            for rows, axis, reverse in zip(scanned, outs, ways)
-        ),
-    ]
+    rows = []
+    for value, axis, backward in zip(sequences, axes, back):
+        at = call.checked_axis(axis, len(shape_of(value)))
+        rest = [d for d in range(len(shape_of(value))) if d != at]
+        rows.append((transposed(call, value, (at, *rest)), bool(backward)))
+    lengths = sorted({shape_of(value)[0] for value, _ in rows})
+    if len(lengths) > 1:
+        raise call.unsupported(f"its sequences have {lengths} rows; they have as many each")
+
+    def step(states: list[Value], rows: list[Value]) -> Results:
+        results = call.branch(body, [*states, *rows])
+        return results[: len(states)], results[len(states) :]
+
+    outs = len(body.output) - len(states)
+    ways = [bool(n) for n in _list(call, "scan_output_directions", outs)]
+    last, made = repeated(call, Iterations(lengths[0], states, rows, ways, step))
+    return [*last, *map(_placed, [call] * outs, made, _list(call, "scan_output_axes", outs))]
 
 
 def _list(call: Call, name: str, count: int) -> list[int]:
     return [int(n) for n in call.get(name) or [0] * count]
 
 
-def _stacked(call: Call, rows: Sequence[Value], axis: int) -> Value:
-    """Values side by side along a new axis."""
+def _placed(call: Call, value: Value, axis: int) -> Value:
+    """The first axis in another place."""
+    order = list(range(1, len(shape_of(value))))
+    order.insert(call.checked_axis(axis, len(order) + 1), 0)
+    return transposed(call, value, order)
+
+
+def loop(call: Call, iterations: Iterations) -> Results | None:
+    """Iterations as a loop; None for few, and where one iteration does not stand for all."""
+    return call.loop(iterations) if iterations.count > _FEW else None
+
+
+def repeated(call: Call, iterations: Iterations) -> Results:
+    """Iterations as a loop, or else one behind the other."""
+    return loop(call, iterations) or _unrolled(call, iterations)
+
+
+def _unrolled(call: Call, iterations: Iterations) -> Results:
+    count, states = iterations.count, list(iterations.states)
+    if count > MOST:
+        raise call.unsupported(f"it takes more than {MOST} iterations")
+    made: list[list[Value]] = [[] for _ in iterations.backward]
+    for number in range(count):
+        rows = [
+            row(call, value, count - 1 - number if backward else number)
+            for value, backward in iterations.rows
+        ]
+        states, outs = iterations.body(states, rows)
+        for kept, out in zip(made, outs, strict=True):
+            kept.append(out)
+    ways = zip(made, iterations.backward)
+    return states, [stacked(call, x[::-1] if backward else x) for x, backward in ways]
+
+
+def row(call: Call, value: Value, place: int) -> Value:
+    """What stands at one place of the first axis, without that axis."""
+    part = take(call, value, 0, np.array([place]), "row")
+    return reshaped(call, part, shape_of(value)[1:])
+
+
+def stacked(call: Call, rows: Sequence[Value]) -> Value:
+    """Values side by side along a new first axis."""
     if not rows:
         raise call.unsupported("it does nothing, so that its results have no shape")
-    shape = shape_of(rows[0])
-    at = axis % (len(shape) + 1)
-    wide = [reshaped(call, row, (*shape[:at], 1, *shape[at:])) for row in rows]
-    return joined(call, wide, at)
+    return joined(call, [reshaped(call, x, (1, *shape_of(x))) for x in rows], 0)

@@ -1,10 +1,9 @@
-"""Recurrences: RNN, GRU and LSTM, one step behind the other inside of the library."""
+"""Recurrences: RNN, GRU and LSTM, as loops inside of the library."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -12,13 +11,24 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Call,
+    Iterations,
+    Results,
+    Value,
+    define,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.control import repeated
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
 
 Activation = Callable[[Expr], Expr]
+States = list[Value]
+"""The hidden state, and of an LSTM its cells."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,9 @@ def _recurrence(call: Call) -> list[Value]:
     kinds = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     ways = kinds[call.get("direction", "forward")]
     state = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[call.op]
-    made, last, cells = [], [], []
+    count = 2 if call.op == "LSTM" else 1
+    made: list[Value] = []
+    lasts: list[list[Value]] = [[] for _ in range(count)]
     for number, backward in enumerate(ways):
         direction = _Direction(
             _of(call, 1, number),
@@ -61,19 +73,16 @@ def _recurrence(call: Call) -> list[Value]:
             backward,
             _activations(call, number),
         )
-        h = _start(call, 5, number, batch, hidden)
-        c = _start(call, 6, number, batch, hidden) if call.op == "LSTM" else h
-        outs, h, c = _run(call, x, direction, h, c, state)
-        stacked = joined(call, [reshaped(call, o, (1, 1, batch, hidden)) for o in outs], 0)
-        made.append(stacked)
-        last.append(reshaped(call, h, (1, batch, hidden)))
-        cells.append(reshaped(call, c, (1, batch, hidden)))
-    y, h, c = joined(call, made, 1), joined(call, last, 0), joined(call, cells, 0)
+        starts = [_start(call, 5 + n, number, batch, hidden) for n in range(count)]
+        states, (out,) = _run(call, x, direction, starts, state)
+        made.append(reshaped(call, out, (shape_of(x)[0], 1, batch, hidden)))
+        for kept, value in zip(lasts, states, strict=True):
+            kept.append(reshaped(call, value, (1, batch, hidden)))
+    y, ends = joined(call, made, 1), [joined(call, last, 0) for last in lasts]
     if call.get("layout", 0):
         y = transposed(call, y, (2, 0, 1, 3))
-        h, c = transposed(call, h, (1, 0, 2)), transposed(call, c, (1, 0, 2))
-    results = [y, h, c] if call.op == "LSTM" else [y, h]
-    return results[: len(call.outputs)]
+        ends = [transposed(call, end, (1, 0, 2)) for end in ends]
+    return [y, *ends][: len(call.outputs)]
 
 
 def _of(call: Call, place: int, number: int) -> Value:
@@ -94,31 +103,31 @@ def _start(call: Call, place: int, number: int, batch: int, hidden: int) -> Valu
 
 
 def _run(
-    call: Call, x: Value, d: _Direction, h: Value, c: Value, state: Callable[..., Any]
-) -> tuple[list[Value], Value, Value]:
-    """The state after each step, in the order of time, and the last ones."""
+    call: Call, x: Value, d: _Direction, starts: States, state: Callable[..., States]
+) -> Results:
+    """The states after all steps, and the hidden state after each, in the order of time."""
     steps, batch, width = shape_of(x)
     gates = shape_of(d.w)[0]
     flat = reshaped(call, x, (steps * batch, width))
     # What does not depend on the state: one product for all steps.
     ahead = product(call, flat, transposed(call, d.w, (1, 0)))
     ahead = _biased(call, ahead, d, gates)
-    ahead = reshaped(call, ahead, (steps, batch, gates))
+    rows = [(reshaped(call, ahead, (steps, batch, gates)), d.backward)]
     lengths = call.value(4) if call.has(4) else None
     if isinstance(lengths, np.ndarray) and (lengths == steps).all():
         lengths = None
-    outs: list[Value] = [h] * steps
+    if lengths is not None:
+        rows.append((np.arange(steps, dtype=np.int32), d.backward))
     clip = call.get("clip")
-    for step in range(steps)[::-1] if d.backward else range(steps):
-        now = reshaped(call, take(call, ahead, 0, np.array([step]), "step"), (batch, gates))
-        new_h, new_c = state(call, now, h, c, d, None if clip is None else float(clip))
-        if lengths is not None:
-            outs[step] = _while(call, new_h, None, lengths, step)
-            h, c = _while(call, new_h, h, lengths, step), _while(call, new_c, c, lengths, step)
-        else:
-            h, c = new_h, new_c
-            outs[step] = h
-    return outs, h, c
+
+    def step(states: list[Value], rows: list[Value]) -> Results:
+        new = state(call, rows[0], states, d, None if clip is None else float(clip))
+        if lengths is None:
+            return new, new[:1]
+        kept = [_while(call, n, old, lengths, rows[1]) for n, old in zip(new, states)]
+        return kept, [_while(call, new[0], None, lengths, rows[1])]
+
+    return repeated(call, Iterations(steps, starts, rows, [d.backward], step))
 
 
 def _biased(call: Call, ahead: Value, d: _Direction, gates: int) -> Value:
@@ -134,11 +143,11 @@ def _biased(call: Call, ahead: Value, d: _Direction, gates: int) -> Value:
     return call.broadcast([ahead, own, other], lambda a, b, c: a + b + c)
 
 
-def _while(call: Call, new: Value, old: Value | None, lengths: Value, step: int) -> Value:
+def _while(call: Call, new: Value, old: Value | None, lengths: Value, step: Value) -> Value:
     """The new state as long as a sequence has steps, then the old one, or zero."""
 
     def body(b: Index, k: Index) -> Expr:
-        going = f.cast(call.read(lengths, (b,)), "int32") > step
+        going = f.cast(call.read(lengths, (b,)), "int32") > call.read(step, ())
         return f.where(going, call.read(new, (b, k)), 0 if old is None else call.read(old, (b, k)))
 
     return define("state", shape_of(new), body)
@@ -154,35 +163,34 @@ def _clipped(x: Expr, clip: float | None) -> Expr:
     return x if clip is None else within(x, -clip, clip)
 
 
-def _rnn(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
-    sums = _gates(call, now, h, d)
-    new = define("h", shape_of(sums), lambda *i: d.activations[0](_clipped(sums[i], clip)))
-    return new, new
+def _rnn(call: Call, now: Value, states: States, d: _Direction, clip: float | None) -> States:
+    sums = _gates(call, now, states[0], d)
+    return [define("h", shape_of(sums), lambda *i: d.activations[0](_clipped(sums[i], clip)))]
 
 
-def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
+def _gru(call: Call, now: Value, states: States, d: _Direction, clip: float | None) -> States:
+    (h,) = states
     batch, width = shape_of(h)
     inner, outer = d.activations
     if call.get("linear_before_reset", 0):
-        states = call.as_tensor(product(call, h, d.of_state(call, 0, 3 * width)))
+        held = call.as_tensor(product(call, h, d.of_state(call, 0, 3 * width)))
         ahead, bias = call.as_tensor(now), None if d.bias is None else call.as_tensor(d.bias)
 
         def after(b: Index, k: Index) -> Expr:
-            z = inner(_clipped(ahead[b, k] + states[b, k], clip))
-            r = inner(_clipped(ahead[b, k + width] + states[b, k + width], clip))
-            held = states[b, k + 2 * width]
+            z = inner(_clipped(ahead[b, k] + held[b, k], clip))
+            r = inner(_clipped(ahead[b, k + width] + held[b, k + width], clip))
+            last = held[b, k + 2 * width]
             if bias is not None:
-                held = held + bias[k + 5 * width]
-            n = outer(_clipped(ahead[b, k + 2 * width] + r * held, clip))
+                last = last + bias[k + 5 * width]
+            n = outer(_clipped(ahead[b, k + 2 * width] + r * last, clip))
             return n - z * n + z * call.read(h, (b, k))
 
-        new = define("h", (batch, width), after)
-        return new, new
-    states = call.as_tensor(product(call, h, d.of_state(call, 0, 2 * width)))
+        return [define("h", (batch, width), after)]
+    gates = call.as_tensor(product(call, h, d.of_state(call, 0, 2 * width)))
 
     def gate(shift: int) -> Callable[[Index, Index], Expr]:
         return lambda b, k: inner(
-            _clipped(call.read(now, (b, k + shift)) + states[b, k + shift], clip)
+            _clipped(call.read(now, (b, k + shift)) + gates[b, k + shift], clip)
         )
 
     reset = define("reset", (batch, width), lambda b, k: gate(width)(b, k) * call.read(h, (b, k)))
@@ -193,11 +201,11 @@ def _gru(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float 
         n = outer(_clipped(call.read(now, (b, k + 2 * width)) + held[b, k], clip))
         return n - z * n + z * call.read(h, (b, k))
 
-    new = define("h", (batch, width), body)
-    return new, new
+    return [define("h", (batch, width), body)]
 
 
-def _lstm(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float | None) -> Any:
+def _lstm(call: Call, now: Value, states: States, d: _Direction, clip: float | None) -> States:
+    h, c = states
     batch, width = shape_of(h)
     sums = _gates(call, now, h, d)
     inner, cell, outer = d.activations
@@ -221,7 +229,7 @@ def _lstm(call: Call, now: Value, h: Value, c: Value, d: _Direction, clip: float
     def body(b: Index, k: Index) -> Expr:
         return inner(gate(1, b, k, new_c[b, k])) * outer(new_c[b, k])
 
-    return define("h", (batch, width), body), new_c
+    return [define("h", (batch, width), body), new_c]
 
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}

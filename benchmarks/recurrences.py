@@ -1,0 +1,96 @@
+"""Recurrences as loops, beside the same steps one behind the other, and onnxruntime.
+
+    python benchmarks/recurrences.py --threads 1 --steps 2,3,4,8,16,64 --minutes 5
+
+Prints a table of the least microseconds of a call in rounds by turns, and of the seconds to build.
+Rows that do not begin within `--minutes` are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import loopwright as lw
+from loopwright.graph.importers.onnx.operators import control
+
+NETWORKS = (("LSTM", 128, 1), ("GRU", 64, 1), ("LSTM", 32, 4))
+"""The operator, its cells, which are its inputs too, and the batch."""
+ROUNDS = 5
+SECONDS = 0.15
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", default="2,3,4,8,16,64")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
+    print("| network | steps | loop, µs | unrolled, µs | onnxruntime, µs | build | unrolled |")
+    print("|---|---|---|---|---|---|---|")
+    for op, cells, batch in NETWORKS:
+        for steps in map(int, options.steps.split(",")):
+            if time.monotonic() < end:
+                row = times(op, cells, batch, steps, options.threads)
+                print(f"| {op}, {cells} cells, batch {batch} | {steps} | {row} |", flush=True)
+
+
+def times(op: str, cells: int, batch: int, steps: int, threads: int) -> str:
+    """The cells of a row."""
+    import onnxruntime
+
+    model, x = recurrence(op, cells, batch, steps)
+    calls: list[Callable[[], object]] = []
+    seconds = []
+    for few in (1, steps):  # iterations up to which they stand one behind the other
+        control._FEW = few
+        start = time.perf_counter()
+        built = lw.build_model(model, {"x": x}, threads=threads, check=False)
+        seconds.append(f"{time.perf_counter() - start:.1f} s")
+        prepared = built.library.prepare_call(x)
+        calls.append(lambda prepared=prepared: prepared.repeat(1))
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
+    calls.append(lambda: session.run(None, {"x": x}))
+    rounds = [[per_call(call) for call in calls] for _ in range(ROUNDS)]
+    return " | ".join([*(f"{1e6 * min(each):.1f}" for each in zip(*rounds)), *seconds])
+
+
+def recurrence(op: str, cells: int, batch: int, steps: int):
+    """A model of one recurrence, and its input."""
+    from onnx import ValueInfoProto, helper, numpy_helper
+
+    rng, gates = np.random.default_rng(0), {"LSTM": 4, "GRU": 3}[op]
+    known = {n: rng.uniform(-0.1, 0.1, (1, gates * cells, cells)).astype(np.float32) for n in "WR"}
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "W", "R"], ["y"], hidden_size=cells)],
+        "recurrence",
+        [helper.make_tensor_value_info("x", 1, (steps, batch, cells))],
+        [ValueInfoProto(name="y")],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model, rng.standard_normal((steps, batch, cells)).astype(np.float32)
+
+
+def per_call(call: Callable[[], object]) -> float:
+    """The median seconds of a call."""
+    for _ in range(3):
+        call()
+    taken, end = list[float](), time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(taken) < 5:
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    main()

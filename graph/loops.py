@@ -1,0 +1,90 @@
+"""Loops of a network: steps that are repeated, and what goes from one iteration to the next.
+
+The number of iterations is known. Each one reads a row of some arrays and writes a row of others;
+a state is what the iteration before made of it:
+
+    for t in range(count):
+        h[t + 1], out[t] = body(h[t], x[t], …)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+W = TypeVar("W")
+
+
+@dataclass(frozen=True, eq=False)
+class Row(Generic[V]):
+    """What an iteration reads or writes of an array: the next row along the first axis.
+
+    Attributes
+    ----------
+    part: the row, as the iteration knows it.
+    whole: the array, of as many rows as there are iterations.
+    backward: whether the first iteration has the last row.
+    """
+
+    part: V
+    whole: V
+    backward: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class State(Generic[V]):
+    """What goes from one iteration to the next.
+
+    Attributes
+    ----------
+    before, after: in an iteration, as it finds it and as it leaves it.
+    start, last: before the first iteration, and after the last one.
+    """
+
+    before: V
+    start: V
+    after: V
+    last: V
+
+
+@dataclass(frozen=True, eq=False)
+class Loop(Generic[V]):
+    """The iterations: their number, the states, and the rows that each reads and writes."""
+
+    count: int
+    states: tuple[State[V], ...]
+    reads: tuple[Row[V], ...]
+    writes: tuple[Row[V], ...]
+
+    def values(self) -> Iterator[V]:
+        """All that the loop names."""
+        for s in self.states:
+            yield from (s.before, s.start, s.after, s.last)
+        for r in (*self.reads, *self.writes):
+            yield from (r.part, r.whole)
+
+    def given(self) -> list[V]:
+        """What the loop itself reads of what is outside."""
+        return [s.start for s in self.states] + [r.whole for r in self.reads]
+
+    def made(self) -> list[V]:
+        """What every iteration must compute."""
+        return [s.after for s in self.states] + [r.part for r in self.writes]
+
+    def results(self) -> list[V]:
+        """What there is after the last iteration."""
+        return [s.last for s in self.states] + [r.whole for r in self.writes]
+
+    def map(self, function: Callable[[V], W]) -> Loop[W]:
+        """The same loop of other values."""
+
+        def row(r: Row[V]) -> Row[W]:
+            return Row(function(r.part), function(r.whole), r.backward)
+
+        states = tuple(
+            State(function(s.before), function(s.start), function(s.after), function(s.last))
+            for s in self.states
+        )
+        return Loop(self.count, states, tuple(map(row, self.reads)), tuple(map(row, self.writes)))
