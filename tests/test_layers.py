@@ -40,6 +40,7 @@ FLOORS = {
         "local",
         "pass_device",
         "remote",
+        "fleet",
         "opening",
         "nest",
     ),

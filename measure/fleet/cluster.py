@@ -1,0 +1,150 @@
+"""The Ray cluster that a fleet is: how it is reached, and which actors of it measure.
+
+Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds that
+resource for as long as it lives. So Ray itself sees to it that a machine has one measurement at a
+time, and the calls that wait for an actor are the queue of its machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from loopwright.measure.device import DeviceError
+from loopwright.packages import optional
+
+RESOURCE = "loopwright_measure"
+"""Ray's custom resource of a machine that measures; each has one of it."""
+NAMESPACE = "loopwright"
+"""Ray's namespace of the actors of a fleet."""
+
+_ADDRESS = re.compile(r"auto|(ray://)?[^/@\s:]+:\d{1,5}")
+_MACHINE, _BOARD = "measures:", "board"
+_ALIVE = 10.0  # seconds in which an actor must say that it is there
+
+
+def ray_package() -> Any:
+    """The package `ray`. Raises `DeviceError` where it is not installed."""
+    return optional("ray", "a fleet", DeviceError)
+
+
+def join(address: str) -> Callable[[], None]:
+    """Connect to the cluster at an address, unless this process is in one already; what leaves it
+    again. Raises `DeviceError` with what to do."""
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise DeviceError(f'fleet = {address!r}: give "auto", "ray://host:port" or "host:port"')
+    ray = ray_package()
+    if ray.is_initialized():
+        return lambda: None
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+        start = "start one by `loopwright fleet start`" if address == "auto" else "see `ray status`"
+        raise DeviceError(f"no fleet answers at {address} ({error}); {start}") from error
+    shutdown: Callable[[], None] = ray.shutdown
+    return shutdown
+
+
+def stations() -> dict[str, Any]:
+    """The actors that measure, by the names of their machines. Nodes that offer the resource and
+    have none yet, as those that Ray's own launchers started, get one."""
+    ray = ray_package()
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get(RESOURCE, 0) >= 1:
+            on_node(machine_name(node), node["NodeID"])
+    found = {}
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(_MACHINE):
+            try:
+                name = actor["name"].removeprefix(_MACHINE)
+                found[name] = ray.get_actor(actor["name"], namespace=NAMESPACE)
+            except ValueError:  # it went meanwhile
+                continue
+    return dict(sorted(found.items()))
+
+
+def machine_name(node: Mapping[str, Any]) -> str:
+    """Name of a node's machine: its host, and a part of its number, for a host may have several
+    nodes."""
+    return f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"
+
+
+def on_node(name: str, node: str, where: Mapping[str, Any] | None = None) -> Any:
+    """The actor that measures on a node, made unless it is there; `where` as for `Station`."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    place = NodeAffinitySchedulingStrategy(node, soft=False)
+    return _station(name, where or {}, resources={RESOURCE: 1}, scheduling_strategy=place)
+
+
+def for_url(url: str) -> Any:
+    """The actor on the head that measures on the machine that a URL names, such as
+    "ssh://pi@board". The machine needs neither Ray nor Python."""
+    return _station(url, {"url": url}, resources={"node:__internal_head__": 0.001})
+
+
+def _station(name: str, where: Mapping[str, Any], **options: Any) -> Any:
+    from loopwright.measure.fleet.station import Station
+
+    # A process that is killed comes again, by Ray. What it was at does not: the tuner that asked
+    # gives that to another machine.
+    actor = ray_package().remote(num_cpus=0, concurrency_groups={"control": 2})(Station)
+    return actor.options(
+        name=_MACHINE + name,
+        namespace=NAMESPACE,
+        get_if_exists=True,
+        lifetime="detached",
+        max_restarts=-1,
+        max_task_retries=0,
+        **options,
+    ).remote(name, dict(where))
+
+
+def remove(name: str) -> None:
+    """End a machine's actor."""
+    ray = ray_package()
+    try:
+        ray.kill(ray.get_actor(_MACHINE + name, namespace=NAMESPACE))
+    except ValueError as error:
+        raise DeviceError(f"no machine of the fleet is called {name}") from error
+
+
+def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]:
+    """The answers to calls, by the same names; an exception of Ray's in the place of an answer
+    that does not come in time, or from an actor that is gone."""
+    ray = ray_package()
+    if not calls:
+        return {}
+    ray.wait(list(calls.values()), num_returns=len(calls), timeout=seconds)
+    answers: dict[str, Any] = {}
+    for name, call in calls.items():
+        try:
+            answers[name] = ray.get(call, timeout=0.1)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            answers[name] = error
+    return answers
+
+
+def board() -> Any:
+    """The actor that keeps what the live view shows."""
+    from loopwright.measure.fleet.board import Board
+
+    return (
+        ray_package()
+        .remote(num_cpus=0)(Board)
+        .options(
+            name=_BOARD,
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            max_restarts=-1,
+        )
+        .remote()
+    )
