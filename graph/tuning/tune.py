@@ -100,6 +100,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     numerics: str | Numerics = "standard",
     check: bool = True,
     device: Device | str | None = None,
+    fleet: str | None = None,
     tell: Tell | None = None,
     progress: bool | None = None,
     dims: Dims = None,
@@ -131,6 +132,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     device: what measures, by default this machine. One that is given is not closed, and the best
         candidates are then not compared inside of the network. A URL names another machine, as for
         `lw.tune`; `target` and `threads` are then of that machine.
+    fleet: in place of a device, the machines of a fleet, as for `lw.tune`.
     tell: is given lines of text: one for every batch, and at the end the estimate beside a
         measured call.
     progress: whether to show on standard error how it goes; by default in a terminal and in a
@@ -141,10 +143,12 @@ def tune_model(  # noqa: PLR0913 - what users choose
     Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
     was measured, and once more at Ctrl-C while the model is compiled.
     """
-    if isinstance(device, str):
+    if isinstance(device, str) or fleet is not None:
         given = dict(locals())
-        with open_device(device, target, threads) as opened:
-            return tune_model(**given | {"device": opened})
+        if isinstance(device, Device):
+            raise TuningError("a device and a fleet both say what measures: give one of them")
+        with open_device(device, target, threads, fleet=fleet) as opened:
+            return tune_model(**given | {"device": opened, "fleet": None})
     if records is None:
         given = dict(locals())
         with TemporaryFolder() as folder:

@@ -27,6 +27,11 @@ class Anchor:
     config: Config
     cost: float
 
+    @staticmethod
+    def of(workload: str, config: Mapping[str, Any], cost: float) -> Anchor:
+        """An anchor of a config as JSON."""
+        return Anchor(workload, Config.from_json(config), cost)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "workload": self.workload,
@@ -51,7 +56,8 @@ def factors(costs: Mapping[str, Sequence[float]]) -> dict[str, float]:
     candidates on each; infinite for one where all fail that work elsewhere.
 
     The typical one is the median; of two machines, or the middle two, it is the faster: what
-    disturbs a machine makes it slower. The median over candidates spares a machine a single sample.
+    disturbs a machine makes it slower. The median over candidates forgives a
+    single sample.
     """
     logs: dict[str, list[float]] = {name: [] for name in costs}
     failed = dict.fromkeys(costs, 0)

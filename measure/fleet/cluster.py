@@ -46,8 +46,10 @@ def join(address: str) -> Callable[[], None]:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-        start = "start one by `loopwright fleet start`" if address == "auto" else "see `ray status`"
-        raise DeviceError(f"no fleet answers at {address} ({error}); {start}") from error
+        hint = "see `ray status` there"
+        if address == "auto":
+            hint = "start one by `loopwright fleet start`"
+        raise DeviceError(f"no fleet answers at {address} ({error}); {hint}") from error
     shutdown: Callable[[], None] = ray.shutdown
     return shutdown
 
@@ -114,6 +116,11 @@ def remove(name: str) -> None:
         ray.kill(ray.get_actor(_MACHINE + name, namespace=NAMESPACE))
     except ValueError as error:
         raise DeviceError(f"no machine of the fleet is called {name}") from error
+
+
+def control(actor: Any, do: str, *arguments: Any) -> Any:
+    """Ask a machine's actor for its `status`, or to `drain`, beside its work."""
+    return getattr(actor, do).options(concurrency_group="control").remote(*arguments)
 
 
 def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]:

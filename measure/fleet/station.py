@@ -227,9 +227,7 @@ def to_plain(measurement: Measurement) -> dict[str, Any]:
 def from_plain(config: Config, data: Mapping[str, Any]) -> Measurement:
     """What `to_plain` told of a config."""
     failure = None if data["failure"] is None else Failure.from_json(data["failure"])
-    return Measurement(
-        config, **{**data, "seconds": tuple(data["seconds"]), "failure": failure}
-    )
+    return Measurement(config, **{**data, "seconds": tuple(data["seconds"]), "failure": failure})
 
 
 def _configs(asked: Mapping[str, Any]) -> list[Config]:
