@@ -20,6 +20,7 @@ from loopwright.cli.common.command import (
 from loopwright.cli.common.options import (
     CODEGEN,
     DEVICE,
+    FLEET,
     MINUTES,
     NUMERICS,
     RECORDS,
@@ -63,6 +64,7 @@ class _Options:
     target: str
     threads: int | None
     device: str | None
+    fleet: str | None
     records: Location
     output: Path | None
     plot: Path | None
@@ -130,6 +132,7 @@ class _Options:
 @TARGET
 @THREADS
 @DEVICE
+@FLEET
 @RECORDS
 @click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
 @click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
@@ -182,9 +185,9 @@ def tune(options: _Options) -> None:
     budget = Budget.of(options.trials, options.minutes, options.effort)
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
     where = (options.device, options.target, options.threads)
-    with open_device(*where, timing, options.codegen) as device:
+    with open_device(*where, timing, options.codegen, options.fleet) as device:
         with watch.part("roofline"):
-            known = budget.zero_shot or bool(workload.dims) or options.device is not None
+            known = budget.zero_shot or bool(workload.dims) or not device.here
             peak = None if known else _peak_flops(device.target)  # which takes seconds
         how = TuneOptions(
             records=options.records,
@@ -196,7 +199,7 @@ def tune(options: _Options) -> None:
             numerics=Numerics.of(options.numerics),
             schedule=Schedule(acquisition=options.acquisition),
         )
-        if options.device is not None:
+        if not device.here:
             click.echo(f"on {device.name}", err=True)
         if workload.dims:
             _tune_all_sizes(workload, device, budget, how, watch, output, options.plot)
@@ -212,7 +215,7 @@ def tune(options: _Options) -> None:
         if options.plot or options.report:
             click.echo("nothing was measured, so nothing is drawn")
         options = replace(options, plot=None, report=None)
-    elif options.target == "cpu" and options.device is None and not budget.zero_shot:
+    elif options.target == "cpu" and device.here and not budget.zero_shot:
         with watch.part("other library"):
             peer = compare_peer(request, tuned)
         if peer is not None:

@@ -7,9 +7,12 @@ time, and the calls that wait for an actor are the queue of its machine.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from loopwright.measure.device import DeviceError
@@ -19,6 +22,10 @@ RESOURCE = "loopwright_measure"
 """Ray's custom resource of a machine that measures; each has one of it."""
 NAMESPACE = "loopwright"
 """Ray's namespace of the actors of a fleet."""
+
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Environment of processes of a fleet on one machine: Ray then listens on loopback alone, as it
+does on systems where it has no clusters."""
 
 _ADDRESS = re.compile(r"auto|(ray://)?[^/@\s:]+:\d{1,5}")
 _MACHINE, _BOARD = "measures:", "board"
@@ -35,6 +42,11 @@ def join(address: str) -> Callable[[], None]:
     again. Raises `DeviceError` with what to do."""
     if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
         raise DeviceError(f'fleet = {address!r}: give "auto", "ray://host:port" or "host:port"')
+    if address == "auto" and "RAY_ADDRESS" not in os.environ:
+        address = _started_here() or address
+    if address.startswith("127.0.0.1:"):
+        os.environ.update(ON_LOOPBACK)  # before Ray is imported
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = ray_package()
     if ray.is_initialized():
         return lambda: None
@@ -47,21 +59,47 @@ def join(address: str) -> Callable[[], None]:
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         hint = "see `ray status` there"
-        if address == "auto":
+        if address == "auto" or address.startswith("127.0.0.1:"):
             hint = "start one by `loopwright fleet start`"
         raise DeviceError(f"no fleet answers at {address} ({error}); {hint}") from error
     shutdown: Callable[[], None] = ray.shutdown
     return shutdown
 
 
+def where_file() -> Path:
+    """The file with the address of the fleet that `loopwright fleet` made this machine a part
+    of. No address of another file is believed, and nothing but an address is read of it."""
+    return Path.home() / ".cache" / "loopwright" / "fleet.json"
+
+
+def _started_here() -> str | None:
+    """Address of the fleet that this machine is a part of, if it was told."""
+    try:
+        address = json.loads(where_file().read_text())["address"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return address if isinstance(address, str) and _ADDRESS.fullmatch(address) else None
+
+
+def nodes() -> dict[str, str]:
+    """The numbers of the nodes that measure, by the names of their machines."""
+    offers = (n for n in ray_package().nodes() if n["Alive"] and n["Resources"].get(RESOURCE, 0))
+    return {machine_name(node): node["NodeID"] for node in offers}
+
+
 def stations() -> dict[str, Any]:
     """The actors that measure, by the names of their machines. Nodes that offer the resource and
     have none yet, as those that Ray's own launchers started, get one."""
-    ray = ray_package()
-    for node in ray.nodes():
-        if node["Alive"] and node["Resources"].get(RESOURCE, 0) >= 1:
-            on_node(machine_name(node), node["NodeID"])
-    found = {}
+    there = actors()
+    missing = {name: node for name, node in nodes().items() if name not in there}
+    for name, node in missing.items():
+        on_node(name, node)
+    return actors() if missing else there
+
+
+def actors() -> dict[str, Any]:
+    """The actors that measure and are there, by the names of their machines."""
+    ray, found = ray_package(), {}
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(_MACHINE):
             try:

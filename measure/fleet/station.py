@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -179,6 +180,8 @@ class Station:
             from loopwright.measure.remote.device import RemoteDevice
 
             return RemoteDevice(url, target, key["threads"], timing=timing, builder=builder)
+        # TVM imports torch wherever that is installed: seconds, for no measurement.
+        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
         from loopwright.measure.local import LocalDevice
 
         return LocalDevice(target, key["threads"], timing=timing, builder=builder)
