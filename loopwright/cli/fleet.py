@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def start(
     machine of the fleet needs it there.
     """
     from loopwright.measure.fleet import cluster
+    from loopwright.measure.fleet.joining import join
     from loopwright.measure.fleet.nodes import start_head
 
     address = start_head(listen, port, builders, measures, folder)
@@ -65,7 +67,7 @@ def start(
         click.echo(
             "its ports are open: whoever has ~/.ray/auth_token may run programs as you", err=True
         )
-    leave = cluster.join("auto")
+    leave = join("auto")
     _show_new(list(cluster.stations()))
     leave()
 
@@ -76,10 +78,11 @@ def start(
 @_MEASURES
 @_FLEET
 def add(where: tuple[str, ...], builders: int | None, measures: bool, address: str) -> None:
-    """Add machines: those at URLs (ssh://user@host[:port], docker://container, adb://serial), which
-    the head drives; or this machine, to the fleet whose head is at HOST:PORT. Without any, take
-    back what `fleet drain` drained here."""
+    """Add machines: those at URLs (ssh://user@host[:port], docker://container, adb://serial),
+    which the head drives; or this machine, to the fleet whose head is at HOST:PORT. Without any,
+    let those that are drained and still there take work again."""
     from loopwright.measure.fleet import cluster
+    from loopwright.measure.fleet.joining import join
     from loopwright.measure.fleet.nodes import join_head
     from loopwright.measure.remote.route import route
 
@@ -91,11 +94,11 @@ def add(where: tuple[str, ...], builders: int | None, measures: bool, address: s
         raise click.UsageError("give URLs, or the one HOST:PORT that this machine is to join")
     if heads:
         join_head(heads[0], builders, measures)
-    cluster.join("auto" if heads else address)
+    join("auto" if heads else address)
     before = cluster.actors()
     for url in urls:
         cluster.for_url(url)
-    for actor in before.values() if not where else ():
+    for actor in () if where else before.values():
         cluster.control(actor, "drain", False)
     after = cluster.stations()
     _show_new([name for name in after if name not in before or not where])
@@ -111,9 +114,10 @@ def drain(name: str, minutes: float, address: str) -> None:
     """Let a machine take no new work, wait until it has none, and let it leave. What waits for it
     goes to others. The head stays, for the fleet ends with it, but measures nothing."""
     from loopwright.measure.fleet import cluster
+    from loopwright.measure.fleet.joining import join
     from loopwright.measure.fleet.nodes import drained
 
-    cluster.join(address)
+    join(address)
     actor = cluster.actors().get(name)
     if actor is None:
         known = ", ".join(cluster.actors()) or "none"
@@ -133,10 +137,10 @@ def drain(name: str, minutes: float, address: str) -> None:
 )
 def status(address: str, watch: bool, as_json: bool, page: str | None) -> None:
     """Show machines, what they are at, tuners, and failures by kind."""
-    from loopwright.measure.fleet import cluster
+    from loopwright.measure.fleet.joining import join
     from loopwright.measure.fleet.view import look
 
-    cluster.join(address)
+    join(address)
     if page is not None:
         from loopwright.measure.fleet.page import serve
 
@@ -151,8 +155,7 @@ def status(address: str, watch: bool, as_json: bool, page: str | None) -> None:
     else:
         from rich.console import Console
 
-        console = Console(width=None if click.get_text_stream("stdout").isatty() else 120)
-        console.print(_table(look()))
+        Console(width=None if sys.stdout.isatty() else 160).print(_table(look()))
 
 
 def _watch(look: Any) -> None:

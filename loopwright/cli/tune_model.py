@@ -60,8 +60,8 @@ def tune_model(network: Network, options: _Options) -> None:
       loopwright tune-model net.onnx --shape x=1,3,224,224 --share 0.9
       loopwright tune-model net.onnx --dim seq=1:512
 
-    With --device another machine measures, with --fleet many, and the library is for those. Ctrl-C ends it with
-    what was found, and the same command again goes on from there.
+    With --device another machine measures, with --fleet many, and the library is for those. Ctrl-C
+    ends it with what was found, and the same command again goes on from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     if options.tasks is not None and options.share is not None:
         raise click.UsageError("--tasks and --share both choose tasks: give one of them")

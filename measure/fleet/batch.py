@@ -16,8 +16,8 @@ from typing import Any
 
 from loopwright.measure.device import DeviceError, Failure, Measurement, Stop, TimeUpError
 from loopwright.measure.fleet.building import BOUND, TELL
-from loopwright.measure.fleet.cluster import ray_package
 from loopwright.measure.fleet.crew import LOOK, Crew, Machine
+from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.fleet.station import from_plain
 from loopwright.schedule.sketch.sketch import Config
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from loopwright.measure import machine
 from loopwright.measure.device import DeviceError, Failure, TimeUpError
-from loopwright.measure.fleet.cluster import ray_package
+from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.messages import Message
 from loopwright.measure.workers.pool import Pool

@@ -17,7 +17,7 @@ from loopwright.measure.fleet import cluster
 from loopwright.measure.fleet.building import BOUND as PATIENCE
 from loopwright.measure.fleet.building import TELL
 from loopwright.measure.fleet.calibration import BOUND, COMMON, Anchor, apart, factors, in_words
-from loopwright.measure.fleet.cluster import ray_package
+from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.lease import holder
 from loopwright.measure.machine import hardware, versions
 from loopwright.schedule.target import Target

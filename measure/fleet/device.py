@@ -22,11 +22,11 @@ from loopwright.measure.device import (
     Stop,
     never,
 )
-from loopwright.measure.fleet import cluster
+from loopwright.measure.fleet import cluster, joining
 from loopwright.measure.fleet.batch import Batch
 from loopwright.measure.fleet.building import TaskPool, job_name
-from loopwright.measure.fleet.cluster import ray_package
 from loopwright.measure.fleet.crew import Crew, Machine
+from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.fleet.station import device_key
 from loopwright.measure.programs import BATCH
 from loopwright.measure.reference import Limits, strict_default
@@ -81,7 +81,7 @@ class FleetDevice(Device):
         self._shared: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._where: OrderedDict[tuple[str, Config], Machine] = OrderedDict()
         self._batch: Batch | None = None
-        self._leave = cluster.join(address)
+        self._leave = joining.join(address)
         try:
             self._board = cluster.board()
             self._pool = TaskPool()

@@ -17,7 +17,8 @@ from typing import Any
 
 from loopwright.measure.device import DeviceError
 from loopwright.measure.fleet import cluster
-from loopwright.measure.fleet.cluster import ON_LOOPBACK, RESOURCE, ray_package, where_file
+from loopwright.measure.fleet.cluster import RESOURCE
+from loopwright.measure.fleet.joining import ON_LOOPBACK, ray_package, where_file
 
 PORT = 6379
 """Port of a head, Ray's own."""

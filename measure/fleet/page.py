@@ -48,7 +48,7 @@ def make_server(look: Callable[[], dict[str, Any]], host: str, port: int) -> Thr
     class Handler(BaseHTTPRequestHandler):
         timeout = 30.0
 
-        def do_GET(self) -> None:  # noqa: N802 - the name that the server asks for
+        def do_GET(self) -> None:
             if not _is_own(self.headers.get("Host", ""), host):
                 self.send_error(HTTPStatus.FORBIDDEN)
             elif self.path == "/":
@@ -86,7 +86,7 @@ def make_server(look: Callable[[], dict[str, Any]], host: str, port: int) -> Thr
             finally:
                 watchers.release()
 
-        def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 - the server's name
+        def log_message(self, format: str, *_: Any) -> None:
             pass
 
     class Server(ThreadingHTTPServer):

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from loopwright.measure.fleet import cluster
-from loopwright.measure.fleet.cluster import ray_package
+from loopwright.measure.fleet.joining import ray_package
 
 
 def look() -> dict[str, Any]:
