@@ -81,6 +81,8 @@ class Batch:
                     stopped = True
                     self._waiting.clear()
                     self._alone.clear()
+                if time.monotonic() >= self._crew.deadline:
+                    break
                 self._send()
                 sent = sent or bool(self._flying)
                 if not self._flying:
