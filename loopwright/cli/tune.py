@@ -38,6 +38,7 @@ from loopwright.transfer.records.location import Location
 if TYPE_CHECKING:
     from loopwright.dsl.workload import Workload
     from loopwright.explore.budget import Budget
+    from loopwright.explore.report.callbacks import Callback
     from loopwright.explore.search import TuneOptions
     from loopwright.explore.stopwatch import Stopwatch
     from loopwright.explore.tuned import Tuned
@@ -69,6 +70,7 @@ class _Options:
     output: Path | None
     plot: Path | None
     report: Path | None
+    tensorboard: Path | None
 
 
 @click.command(cls=Command, epilog=OPERATORS)
@@ -137,6 +139,11 @@ class _Options:
 @click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
 @click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
 @click.option("--report", type=NewFile(), help="Write an HTML report.")
+@click.option(
+    "--tensorboard",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write TensorBoard's event files of the search to this folder.",
+)
 def tune(options: _Options) -> None:
     """Find the fastest program for WHAT on this machine, and export it.
 
@@ -175,6 +182,11 @@ def tune(options: _Options) -> None:
         check_format(options.plot)
     elif options.report is not None:
         optional("matplotlib", "a report", TuningError)
+    logs: list[Callback] = []
+    if options.tensorboard is not None:
+        from loopwright.explore.report.tensorboard import TensorBoard
+
+        logs.append(TensorBoard(options.tensorboard))
     if workload.dims and options.codegen == "builtin":
         raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
     if workload.dims and options.report:
@@ -194,7 +206,7 @@ def tune(options: _Options) -> None:
             seed=options.seed,
             strategy=options.strategy,
             model=options.model,
-            callbacks=[display(peak)],
+            callbacks=[display(peak), *logs],
             transfer=options.transfer,
             numerics=Numerics.of(options.numerics),
             schedule=Schedule(acquisition=options.acquisition),
