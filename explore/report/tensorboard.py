@@ -31,7 +31,7 @@ class TensorBoard(Callback):
         if math.isfinite(progress.best):
             self._writer.add_scalar("best/seconds", progress.best, progress.trials)
             speed = progress.flops / progress.best / 1e9
-            self._writer.add_scalar("best/GFLOP per second", speed, progress.trials)
+            self._writer.add_scalar("best/GFLOP_per_s", speed, progress.trials)
         for kind, count in progress.failures.items():
             self._writer.add_scalar(f"failures/{kind}", count, progress.trials)
 

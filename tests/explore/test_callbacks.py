@@ -120,5 +120,5 @@ def test_a_search_is_written_as_event_files(tmp_path):
     log.stop()
     (path,) = tmp_path.iterdir()
     written = path.read_bytes()
-    for tag in (b"best/seconds", b"best/GFLOP per second", b"failures/build", b"notes"):
+    for tag in (b"best/seconds", b"best/GFLOP_per_s", b"failures/build", b"notes"):
         assert tag in written
