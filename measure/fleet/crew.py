@@ -67,10 +67,8 @@ class Machine:
 
 @dataclass
 class Crew:
-    """The machines that a tuner uses. `key` is that of their devices, `tell` is given lines.
-
-    Raises `DeviceError` where there is none, or `TargetError`'s text where none is the target.
-    """
+    """The machines that a tuner uses. `key` is that of their devices (`station.device_key`),
+    `tell` is given lines. Raises `DeviceError` where no machine can be used, with the reasons."""
 
     key: str
     tell: Callable[[str], None]

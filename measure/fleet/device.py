@@ -109,11 +109,9 @@ class FleetDevice(Device):
         self._crew.each("check", {})
 
     def admit(self, workload: Workload) -> None:
-        machine = self._crew.machines[0]
-        asked = self._crew.asked(workload=_text(workload))
-        answer = ray_package().get(machine.actor.ask.remote("admit", asked, {}))
-        if answer.get("fault"):
-            raise DeviceError(answer["fault"])
+        answer = self._one("admit", {"workload": _text(workload)})
+        if answer.get("refused"):
+            raise DeviceError(answer["refused"])
 
     def until(self, deadline: float) -> None:
         self._crew.deadline = self._pool.deadline = deadline

@@ -95,7 +95,10 @@ class Station:
         return {}
 
     def _admit(self, device: Device, asked: Mapping[str, Any]) -> dict[str, Any]:
-        device.admit(self._workload(asked))
+        try:
+            device.admit(self._workload(asked))
+        except DeviceError as error:  # of the workload, not of the machine
+            return {"refused": str(error)}
         return {}
 
     def _measure(self, device: Device, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.explore.strategies.random_search import RandomSearch
 from loopwright.measure.device import DeviceError, TimeUpError
 from loopwright.measure.fleet import cluster, crew
 from loopwright.measure.fleet.device import FleetDevice
+from loopwright.measure.fleet.nodes import drained
 from loopwright.measure.fleet.view import look
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
@@ -213,6 +216,39 @@ def test_candidates_are_built_by_tasks_and_equal_the_oracle(names, product, tmp_
     a, b = (rng.standard_normal(s).astype("float32") for s in ((65, 33), (33, 47)))
     np.testing.assert_allclose(tuned.library(a, b), a @ b, rtol=1e-4, atol=1e-4)
     assert not tuned.failures
+
+
+def test_tuners_of_many_workloads_take_a_users_own_strategy_with_them(names, product):
+    staff(dict.fromkeys(names[:2], Replayed(TARGET)))
+    i, j = lw.indices("i j")
+    A, B = lw.tensor("A", (30, 50)), lw.tensor("B")
+    B[i, j] = lw.relu(A[i, j])
+    found = list(
+        lw.tune_many([product, lw.workload(B)], trials=5, records=None, strategy=Backwards)
+    )
+    for one, workload in zip(found, (product, lw.workload(B)), strict=True):
+        assert one.workload == workload
+        assert [m.cost for m in one.history] == [cost(m.config) for m in one.history]
+        assert len(one.history) == 5
+        assert one.seconds == cost(one.config) <= one.default
+
+
+def test_a_node_that_drains_leaves_and_its_machine_with_it(names, product, configs):
+    staff(dict.fromkeys(names, Replayed(TARGET)))
+    actor = cluster.actors()[names[0]]
+    cluster.control(actor, "drain")
+    assert drained(names[0], actor, 60.0) == f"{names[0]} has left"
+    end = time.monotonic() + 30
+    while names[0] in cluster.nodes() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert names[0] not in cluster.nodes()
+    with FleetDevice() as device:
+        assert set(device.machines) == set(names[1:])
+        measured_on(device, product, configs)
+
+
+class Backwards(RandomSearch):
+    """A user's own strategy, which goes by value."""
 
 
 def _listening(command: str) -> set[int]:
