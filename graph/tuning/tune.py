@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -321,13 +322,27 @@ def _known(work: Work, target: Target, records: GivenLocation) -> dict[str, Conf
 
 
 def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[TuningRound]:
-    """Rounds until the trials are used up, or it is time to compare."""
+    """Rounds until the trials are used up, or it is time to compare. While other machines measure
+    one task, the next one's batch is chosen here; on this machine that would disturb."""
+    away = bool(states) and not states[0].session.device.here
+    with ThreadPoolExecutor(1) if away else nullcontext() as beside:
+        yield from _rounds_beside(states, budget, deadline, beside)
+
+
+def _rounds_beside(
+    states: list[TaskState], budget: Budget, deadline: float, beside: Executor | None
+) -> Iterator[TuningRound]:
+    """`_rounds`, with an executor that chooses ahead."""
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0 and time.monotonic() < deadline:
-        state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
+        state, *others = sorted(
+            states, key=lambda s: (s.expected_gain, s.task.flops), reverse=True
+        )
         if state.expected_gain == -math.inf:
             return
         before = state.best
+        if beside is not None and others:
+            others[0].choose_ahead(beside, BATCH)
         try:
             done += state.advance(int(min(BATCH, left)))
         except TimeUpError:
