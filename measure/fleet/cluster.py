@@ -73,7 +73,10 @@ def _station(name: str, where: Mapping[str, Any], **options: Any) -> Any:
 
     # A process that is killed comes again, by Ray. What it was at does not: the tuner that asked
     # gives that to another machine.
-    actor = ray_package().remote(num_cpus=0, concurrency_groups={"control": 2})(Station)
+    ray = ray_package()
+    for beside in (Station.status, Station.drain):  # a mark, as the decorator makes it
+        ray.method(concurrency_group="control")(beside)
+    actor = ray.remote(num_cpus=0, concurrency_groups={"control": 2})(Station)
     return actor.options(
         name=_MACHINE + name,
         namespace=NAMESPACE,
@@ -96,7 +99,7 @@ def remove(name: str) -> None:
 
 def control(actor: Any, do: str, *arguments: Any) -> Any:
     """Ask a machine's actor for its `status`, or to `drain`, beside its work."""
-    return getattr(actor, do).options(concurrency_group="control").remote(*arguments)
+    return getattr(actor, do).remote(*arguments)
 
 
 def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]:
