@@ -265,7 +265,7 @@ class Backwards(RandomSearch):
 
 def _listening(command: str) -> set[int]:
     """Numbers of processes of a command that listen on a port."""
-    import psutil
+    import psutil  # which Ray brings along
 
     return {
         p.pid
