@@ -207,6 +207,8 @@ class Batch:
 
     def _cancel(self) -> None:
         """Ask for nothing any more that has not begun."""
-        for call in self._flying:
-            ray_package().cancel(call)
+        ray = ray_package()
+        if ray.is_initialized():  # else the fleet was left, or the process ends
+            for call in self._flying:
+                ray.cancel(call)
         self._flying.clear()
