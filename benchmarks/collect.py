@@ -44,13 +44,12 @@ from loopwright.explore.tuner import Tuner
 from loopwright.measure.builder import Task
 from loopwright.measure.device import Device, DeviceError, Failure, Measurement
 from loopwright.measure.local import LocalDevice
-from loopwright.measure.machine import fingerprint, processors
+from loopwright.measure.machine import fingerprint, hardware, processors
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.lookup import hardware
 from loopwright.transfer.records.store import Record, RecordStore
 
 sys.path.append(str(Path(__file__).parent / "paper"))

@@ -19,10 +19,10 @@ from loopwright.explore.recorder import Recorder
 from loopwright.explore.report.callbacks import Callback, Progress
 from loopwright.explore.stopwatch import Stopwatch
 from loopwright.measure.device import Device, Failure, Measurement, TimeUpError
+from loopwright.measure.machine import hardware
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.lookup import hardware
 from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import Record, RecordStore
 

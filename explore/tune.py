@@ -38,6 +38,7 @@ def tune(  # noqa: PLR0913 - what users choose
     seed: int = 0,
     threads: int | None = None,
     device: Device | str | None = None,
+    fleet: str | None = None,
     strategy: StrategyLike = "annealing",
     model: str | CostModel = "gbt",
     callbacks: Sequence[Callback] = (),
@@ -79,6 +80,8 @@ def tune(  # noqa: PLR0913 - what users choose
     device: what measures, by default this machine. One that is given is not closed. A URL names
         another machine, which is a device for this call: "ssh://user@host[:port]",
         "docker://container" or "adb://serial"; `target` and `threads` are then of that machine.
+    fleet: in place of a device, the machines of a fleet, by Ray (extra `ray`): "auto" for the one
+        of this machine, or "ray://host:port". Those of one kind share the candidates.
     strategy, model: see `Tuner`; "transfer" begins with the best config of the workload on another
         machine, if the store has records of one. "sampled" measures what a sequence model
         proposes, and so does model="policy"; with trials=0, it takes the model's first choice.
@@ -147,7 +150,10 @@ def tune(  # noqa: PLR0913 - what users choose
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         if device is None or isinstance(device, str):
-            device = stack.enter_context(open_device(device, target, threads, timing, codegen))
+            opened = open_device(device, target, threads, timing, codegen, fleet)
+            device = stack.enter_context(opened)
+        elif fleet is not None:
+            raise TuningError("a device and a fleet both say what measures: give one of them")
         if workload.dims:
             if device.target.kind == "builtin":
                 raise TuningError('codegen="builtin" is for fixed sizes: tune workload.at(…)')
@@ -175,7 +181,7 @@ def _tune_both(
 
     if set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}) or len(targets) != 2:
         raise TuningError(f'targets={list(targets)}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
-    if target != "cpu" or device is not None:
+    if target != "cpu" or device is not None or same["fleet"] is not None:
         raise TuningError("targets stand in place of a target and a device: leave those out")
     if workload.dims:
         raise TuningError(

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from loopwright.explore.passes.tune import tune_passes
     from loopwright.explore.scheduling.environment import ScheduleEnv
     from loopwright.explore.tune import tune
+    from loopwright.explore.tune_many import tune_many
     from loopwright.graph.build import build_model
     from loopwright.graph.importers.tir import from_tir
     from loopwright.graph.tuning.tune import tune_model
@@ -103,6 +104,7 @@ _LATER = {
     "nest": ("loopwright.measure.nest", "nest"),
     "space": ("loopwright.codegen.build", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
+    "tune_many": ("loopwright.explore.tune_many", "tune_many"),
     "tune_model": ("loopwright.graph.tuning.tune", "tune_model"),
     "tune_passes": ("loopwright.explore.passes.tune", "tune_passes"),
 }
@@ -188,6 +190,7 @@ __all__ = [
     "trunc",
     "trunc_div",
     "tune",
+    "tune_many",
     "tune_model",
     "tune_passes",
     "unpack",

@@ -10,6 +10,7 @@ from loopwright.cli.bench import bench
 from loopwright.cli.build import build
 from loopwright.cli.devices import devices
 from loopwright.cli.explain import explain
+from loopwright.cli.fleet import fleet
 from loopwright.cli.inspect import inspect
 from loopwright.cli.model import model
 from loopwright.cli.passes import passes
@@ -24,7 +25,7 @@ from loopwright.version import __version__
 
 COMMANDS = (
     tune, tune_model, explain, inspect, replay, bench, tasks, build, run, profile, records, model,
-    devices, passes,
+    devices, passes, fleet,
 )  # fmt: skip
 
 

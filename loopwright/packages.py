@@ -14,6 +14,8 @@ EXTRAS = {
     "onnxscript": "torch",
     "psycopg": "postgresql",
     "pyopencl": "opencl",
+    "ray": "ray",
+    "tensorboardX": "tensorboard",
     "torch": "torch",
 }
 """The extra that brings a package."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from loopwright.codegen.facts.facts import Facts
 from loopwright.codegen.library.signature import Signature
 from loopwright.dsl.workload import Workload
 from loopwright.measure.device import Failure
 from loopwright.measure.workers.messages import Bytes, Message
-from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job, Reply
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -37,7 +36,7 @@ class Task:
     @functools.cached_property
     def target_text(self) -> str:
         """The target as JSON."""
-        return json.dumps(asdict(self.target))
+        return json.dumps(self.target.to_json())
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,22 @@ class Built:
         )
 
 
+class Jobs(Protocol):
+    """What carries out jobs: a `Pool` of processes here, or Ray's tasks on many machines."""
+
+    deadline: float
+
+    def start(self, jobs: int = 1) -> None: ...
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]: ...
+
+    def close(self) -> None: ...
+
+
 class Builder:
     """Builds in the workers of a pool, each build with a limit in seconds."""
 
-    def __init__(self, pool: Pool, timeout: float) -> None:
+    def __init__(self, pool: Jobs, timeout: float) -> None:
         self._pool, self._timeout = pool, timeout
 
     def start(self, configs: int) -> None:
@@ -102,22 +113,22 @@ class Builder:
 
     def build(self, task: Task, configs: Sequence[Config]) -> list[Built]:
         """Build every config; nothing goes on any more when this returns."""
-        return [Built.of(reply) for reply in self._pool.map([self._job(task, c) for c in configs])]
+        return [Built.of(reply) for reply in self._pool.map([self.job(task, c) for c in configs])]
 
     def build_each(self, tasks: Sequence[Task], config: Config) -> list[Built]:
         """Build one config for every task."""
-        return [Built.of(reply) for reply in self._pool.map([self._job(t, config) for t in tasks])]
+        return [Built.of(reply) for reply in self._pool.map([self.job(t, config) for t in tasks])]
 
     def oracle(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Reply:
         """The outputs that the oracle computes for the inputs of a seed, as blobs; `scaled` as for
         `runner.Data`."""
-        return self._pool.map([self._question(task, seed, timeout, scaled)])[0]
+        return self._pool.map([self.question(task, seed, timeout, scaled)])[0]
 
     def build_with_oracle(
         self, task: Task, configs: Sequence[Config], seed: int, timeout: float
     ) -> tuple[list[Built], Reply]:
         """`build` and `oracle`, at once."""
-        jobs = [self._question(task, seed, timeout), *(self._job(task, c) for c in configs)]
+        jobs = [self.question(task, seed, timeout), *(self.job(task, c) for c in configs)]
         oracle, *built = self._pool.map(jobs)
         return [Built.of(reply) for reply in built], oracle
 
@@ -125,11 +136,13 @@ class Builder:
         """End the workers."""
         self._pool.close()
 
-    def _question(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Job:
+    def question(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Job:
+        """The job of `oracle`."""
         asked = {"do": "evaluate", "workload": task.text, "seed": seed, "scaled": scaled}
         return Job(Message(asked), timeout)
 
-    def _job(self, task: Task, config: Config) -> Job:
+    def job(self, task: Task, config: Config) -> Job:
+        """The job of building a config."""
         asked = {
             "do": "build",
             "workload": task.text,

@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +16,11 @@ _CPUS = Path("/sys/devices/system/cpu")
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _LEAST_MEMORY = 2 << 30  # bytes for a process that builds
 _PACKAGES = ("loopwright", "apache-tvm", "numpy")
+_IGNORED = frozenset(
+    {"system", "python", "loopwright", "apache-tvm", "numpy", "gpu driver", "opencl", "memory"}
+)
+"""Fields of a fingerprint that do not tell machines apart: an upgrade leaves records valid, and of
+memory earlier versions told what a container may have."""
 
 
 def fingerprint() -> dict[str, str]:
@@ -30,6 +36,11 @@ def fingerprint() -> dict[str, str]:
         "python": platform.python_version(),
     }
     return found | versions()
+
+
+def hardware(machine: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A fingerprint without the versions of software, and without how much memory there is."""
+    return tuple(sorted((k, v) for k, v in machine.items() if k not in _IGNORED))
 
 
 def versions() -> dict[str, str]:

@@ -16,10 +16,14 @@ def open_device(
     threads: int | None = None,
     timing: Timing | None = None,
     codegen: str = "llvm",
+    fleet: str | None = None,
 ) -> Device:
-    """The machine that a URL names, or this one if None. See `RemoteDevice` and `LocalDevice`,
-    also for what they raise. Built-in code is measured here alone: `DeviceError` elsewhere."""
-    if url is None:
+    """The machine that a URL names, those of a fleet, or this one if both are None. See
+    `RemoteDevice`, `FleetDevice` and `LocalDevice`, also for what they raise. Built-in code is
+    measured here alone: `DeviceError` elsewhere."""
+    if url is not None and fleet is not None:
+        raise DeviceError("a device and a fleet both say what measures: give one of them")
+    if url is None and fleet is None:
         from loopwright.codegen.build import by_codegen
         from loopwright.codegen.target import resolve
         from loopwright.measure.local import LocalDevice
@@ -28,7 +32,12 @@ def open_device(
             target = by_codegen(resolve(target, threads), codegen)
         return LocalDevice(target, threads, timing=timing)
     if codegen != "llvm":
-        raise DeviceError(f'codegen="{codegen}" is measured on this machine: leave out the device')
+        raise DeviceError(f'codegen="{codegen}" is measured on this machine: leave out where')
+    if fleet is not None:
+        from loopwright.measure.fleet.device import FleetDevice
+
+        return FleetDevice(fleet, target, threads, timing=timing)
     from loopwright.measure.remote.device import RemoteDevice
 
+    assert url is not None
     return RemoteDevice(url, target, threads, timing=timing)

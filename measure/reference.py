@@ -49,6 +49,12 @@ class Limits:
     default: float = 600.0
 
 
+def strict_default(workload: Workload, target: Target) -> Config:
+    """The default schedule of the definition's own sums."""
+    sketch = default_sketch(workload, target, Numerics.STRICT)
+    return sketch.at(sketch.default)
+
+
 class References:
     """Makes the reference `Data` of workloads, and keeps those used last, by what they take: the
     tasks of a network, which have their turns, are many."""
@@ -116,7 +122,7 @@ class References:
     ) -> tuple[Data, Built, Sequence[Built]]:
         """The reference with the default schedule of the definition's own sums, and candidates."""
         data = Data(Task(workload, self._target), self._seed, (), (0.0, 0.0), self._limits.default)
-        all_configs = [self._default(workload), *configs]
+        all_configs = [strict_default(workload, self._target), *configs]
         oracle = None
         if workload.key in self._too_slow:  # it would be again
             default, *built = self._builder.build(data.task, all_configs)
@@ -169,14 +175,9 @@ class References:
         rtol, atol = tolerance(data.task.workload)
         if self._target.kind == "builtin":
             task = replace(data.task, target=replace(self._target, kind="llvm"))
-            (default,) = self._builder.build(task, [self._default(task.workload)])
+            (default,) = self._builder.build(task, [strict_default(task.workload, task.target)])
         outputs = self._outputs(replace(data, expected=()), default)
         return replace(data, expected=outputs, tolerance=(2 * rtol, 2 * atol))
-
-    def _default(self, workload: Workload) -> Config:
-        """The default schedule of the definition's own sums."""
-        sketch = default_sketch(workload, self._target, Numerics.STRICT)
-        return sketch.at(sketch.default)
 
     def _outputs(self, data: Data, default: Built) -> tuple[Bytes, ...]:
         failure = default.failure

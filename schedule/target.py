@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,15 @@ class Target:
     def lanes(self, item_bytes: int) -> int:
         """Elements of one vector register."""
         return max(1, self.vector_bytes // item_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Target:
+        """Read what `to_json` wrote."""
+        gpu = None if data["gpu"] is None else Gpu(**data["gpu"])
+        return Target(**{**data, "features": tuple(data["features"]), "gpu": gpu})
 
     def __str__(self) -> str:
         if self.gpu is not None:

@@ -66,6 +66,7 @@ _PRESENT: dict[str, Callable[[], bool]] = {
     "aarch64": lambda: _programs("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "sshd": lambda: _programs("ssh", "ssh-keygen") and os.path.exists("/usr/sbin/sshd"),
     "postgresql": lambda: _modules("psycopg") and _postgresql(),
+    "ray": lambda: _modules("ray"),
     "llvm": lambda: _distribution("karellen-llvm-core"),
     "torch": lambda: _modules("torch"),
     "onnx": lambda: _modules("onnx", "onnxruntime"),

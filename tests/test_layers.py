@@ -41,6 +41,7 @@ FLOORS = {
         "local",
         "pass_device",
         "remote",
+        "fleet",
         "opening",
         "nest",
     ),

@@ -16,9 +16,8 @@ from suites.row import Row
 import contenders
 import loopwright as lw
 from loopwright.codegen.target import resolve
-from loopwright.measure.machine import fingerprint
+from loopwright.measure.machine import fingerprint, hardware
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.transfer.records.lookup import hardware
 
 FIRST, LAST = "first", "last"
 """Where the channels are."""

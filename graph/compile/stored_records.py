@@ -9,11 +9,10 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.vm_fallback import VmWork
 from loopwright.graph.tasks import Work
-from loopwright.measure.machine import fingerprint
+from loopwright.measure.machine import fingerprint, hardware
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation
-from loopwright.transfer.records.lookup import hardware
 from loopwright.transfer.records.record import NETWORK
 from loopwright.transfer.records.store import Record, RecordStore
 

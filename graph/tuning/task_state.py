@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner
 from loopwright.graph.tasks import Task
 from loopwright.graph.tuning.candidates import skipping_zeros
+from loopwright.schedule.sketch.sketch import Config
 
 BATCH = 16
 """Candidates that are measured of a task before another may have its turn."""
@@ -28,6 +30,7 @@ class TaskState:
     curve: the lowest cost in seconds after each batch; infinite while nothing worked.
     exhausted: whether nothing is left to measure.
     measured: how many candidates this search measured.
+    ahead: what is to be measured next, where that is chosen already, or being chosen.
     """
 
     task: Task
@@ -36,6 +39,7 @@ class TaskState:
     curve: list[float] = field(default_factory=list)
     exhausted: bool = False
     measured: int = 0
+    ahead: Future[list[Config]] | None = None
 
     @property
     def best(self) -> float:
@@ -77,9 +81,16 @@ class TaskState:
             rate = (1 - self.best / self.curve[-1 - batches]) / batches
         return self.total * max(rate, 0.02 / len(self.curve))
 
+    def choose_ahead(self, beside: Executor, trials: int) -> None:
+        """Choose the next batch meanwhile: the same that `advance` would choose, for that depends
+        on this task alone."""
+        if self.ahead is None and not self.exhausted:
+            self.ahead = beside.submit(self.tuner.ask, trials)
+
     def advance(self, trials: int) -> int:
         """Measure one more batch; how many candidates that were."""
-        configs = self.tuner.ask(trials)
+        ahead, self.ahead = self.ahead, None
+        configs = (self.tuner.ask(trials) if ahead is None else ahead.result())[:trials]
         measured = self.session.measure(configs)
         costs = [m.cost for m in measured]
         self.tuner.tell([m.config for m in measured], costs, [m.facts for m in measured])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     numerics: str | Numerics = "standard",
     check: bool = True,
     device: Device | str | None = None,
+    fleet: str | None = None,
     tell: Tell | None = None,
     progress: bool | None = None,
     dims: Dims = None,
@@ -136,6 +138,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     device: what measures, by default this machine. One that is given is not closed, and the best
         candidates are then not compared inside of the network. A URL names another machine, as for
         `lw.tune`; `target` and `threads` are then of that machine.
+    fleet: in place of a device, the machines of a fleet, as for `lw.tune`.
     tell: is given lines of text: one for every batch, and at the end the estimate beside a
         measured call.
     progress: whether to show on standard error how it goes; by default in a terminal and in a
@@ -146,10 +149,12 @@ def tune_model(  # noqa: PLR0913 - what users choose
     Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
     was measured, and once more at Ctrl-C while the model is compiled.
     """
-    if isinstance(device, str):
+    if isinstance(device, str) or fleet is not None:
         given = dict(locals())
-        with open_device(device, target, threads) as opened:
-            return tune_model(**given | {"device": opened})
+        if isinstance(device, Device):
+            raise TuningError("a device and a fleet both say what measures: give one of them")
+        with open_device(device, target, threads, fleet=fleet) as opened:
+            return tune_model(**given | {"device": opened, "fleet": None})
     if records is None:
         given = dict(locals())
         with TemporaryFolder() as folder:
@@ -325,13 +330,27 @@ def _known(work: Work, target: Target, records: GivenLocation) -> dict[str, Conf
 
 
 def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[TuningRound]:
-    """Rounds until the trials are used up, or it is time to compare."""
+    """Rounds until the trials are used up, or it is time to compare. While other machines measure
+    one task, the next one's batch is chosen here; on this machine that would disturb."""
+    away = bool(states) and not states[0].session.device.here
+    with ThreadPoolExecutor(1) if away else nullcontext() as beside:
+        yield from _rounds_beside(states, budget, deadline, beside)
+
+
+def _rounds_beside(
+    states: list[TaskState], budget: Budget, deadline: float, beside: Executor | None
+) -> Iterator[TuningRound]:
+    """`_rounds`, with an executor that chooses ahead."""
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0 and time.monotonic() < deadline:
-        state = max(states, key=lambda s: (s.expected_gain, s.task.flops))
+        state, *others = sorted(
+            states, key=lambda s: (s.expected_gain, s.task.flops), reverse=True
+        )
         if state.expected_gain == -math.inf:
             return
         before = state.best
+        if beside is not None and others:
+            others[0].choose_ahead(beside, BATCH)
         try:
             done += state.advance(int(min(BATCH, left)))
         except TimeUpError:

@@ -21,6 +21,7 @@ from loopwright.cli.common.options import (
     CODEGEN,
     DEVICE,
     FEEDBACK,
+    FLEET,
     MINUTES,
     NUMERICS,
     RECORDS,
@@ -38,6 +39,7 @@ from loopwright.transfer.records.location import Location
 if TYPE_CHECKING:
     from loopwright.dsl.workload import Workload
     from loopwright.explore.budget import Budget
+    from loopwright.explore.report.callbacks import Callback
     from loopwright.explore.search import TuneOptions
     from loopwright.explore.stopwatch import Stopwatch
     from loopwright.explore.tuned import Tuned
@@ -65,10 +67,12 @@ class _Options:
     target: str
     threads: int | None
     device: str | None
+    fleet: str | None
     records: Location
     output: Path | None
     plot: Path | None
     report: Path | None
+    tensorboard: Path | None
 
 
 @click.command(cls=Command, epilog=OPERATORS)
@@ -133,10 +137,16 @@ class _Options:
 @TARGET
 @THREADS
 @DEVICE
+@FLEET
 @RECORDS
 @click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
 @click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
 @click.option("--report", type=NewFile(), help="Write an HTML report.")
+@click.option(
+    "--tensorboard",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write TensorBoard's event files of the search to this folder.",
+)
 def tune(options: _Options) -> None:
     """Find the fastest program for WHAT on this machine, and export it.
 
@@ -174,33 +184,39 @@ def tune(options: _Options) -> None:
         check_format(options.plot)
     elif options.report is not None:
         optional("matplotlib", "a report", TuningError)
+    logs: list[Callback] = []
+    if options.tensorboard is not None:
+        from loopwright.explore.report.tensorboard import TensorBoard
+
+        logs.append(TensorBoard(options.tensorboard))
     if workload.dims and options.codegen == "builtin":
         raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_records(options.records)
     budget = Budget.of(options.trials, options.minutes, options.effort)
-    compared = options.target == "cpu" and options.device is None and not budget.zero_shot
+    here = options.device is None and options.fleet is None
+    compared = here and options.target == "cpu" and not budget.zero_shot
     if compared and not workload.dims:
         budget = before_peer(budget)
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
     where = (options.device, options.target, options.threads)
-    with open_device(*where, timing, options.codegen) as device:
+    with open_device(*where, timing, options.codegen, options.fleet) as device:
         with watch.part("roofline"):
-            known = budget.zero_shot or bool(workload.dims) or options.device is not None
+            known = budget.zero_shot or bool(workload.dims) or not device.here
             peak = None if known else _peak_flops(device.target)  # which takes seconds
         how = TuneOptions(
             records=options.records,
             seed=options.seed,
             strategy=options.strategy,
             model=options.model,
-            callbacks=[display(peak)],
+            callbacks=[display(peak), *logs],
             transfer=options.transfer,
             numerics=Numerics.of(options.numerics),
             schedule=Schedule(acquisition=options.acquisition),
             feedback=options.feedback,
         )
-        if options.device is not None:
+        if not device.here:
             click.echo(f"on {device.name}", err=True)
         if workload.dims:
             _tune_all_sizes(workload, device, budget, how, watch, output, options)

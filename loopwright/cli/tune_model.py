@@ -11,7 +11,7 @@ import click
 from loopwright.cli.common.command import Command, NewFile, check_records, library_path
 from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
-from loopwright.cli.common.options import DEVICE, FEEDBACK, MINUTES, SEED, TRANSFER, collect
+from loopwright.cli.common.options import DEVICE, FEEDBACK, FLEET, MINUTES, SEED, TRANSFER, collect
 from loopwright.dsl.words import counted
 
 
@@ -28,6 +28,7 @@ class _Options:
     transfer: str | None
     feedback: str | None
     device: str | None
+    fleet: str | None
     output: Path | None
 
 
@@ -49,6 +50,7 @@ class _Options:
 @TRANSFER
 @FEEDBACK
 @DEVICE
+@FLEET
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
 def tune_model(network: Network, options: _Options) -> None:
     """Find the fastest programs for NET.onnx on this machine, and export it.
@@ -60,8 +62,8 @@ def tune_model(network: Network, options: _Options) -> None:
       loopwright tune-model net.onnx --shape x=1,3,224,224 --share 0.9
       loopwright tune-model net.onnx --dim seq=1:512
 
-    With --device another machine measures, and the library is for that one. Ctrl-C ends it with
-    what was found, and the same command again goes on from there.
+    With --device another machine measures, with --fleet many, and the library is for those. Ctrl-C
+    ends it with what was found, and the same command again goes on from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     if options.tasks is not None and options.share is not None:
         raise click.UsageError("--tasks and --share both choose tasks: give one of them")
@@ -82,7 +84,7 @@ def tune_model(network: Network, options: _Options) -> None:
         _tune_open(network, options, output)
         return
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
-    with open_device(options.device, "cpu", network.threads) as device:
+    with open_device(options.device, "cpu", network.threads, fleet=options.fleet) as device:
         target, machine = device.target, device.fingerprint()
         work = network.imported(target)
         count = len(work.tasks)
@@ -100,7 +102,7 @@ def tune_model(network: Network, options: _Options) -> None:
                 only=only,
                 transfer=options.transfer,
                 feedback=options.feedback,
-                device=None if options.device is None else device,
+                device=None if device.here else device,
                 tell=tell,
                 watch=watch,
                 began=began,
@@ -113,7 +115,7 @@ def tune_model(network: Network, options: _Options) -> None:
         built = checked
     path = built.export(output)
     show_tasks(built)
-    for line in summary(built) if options.device is None and runs_here(target) else ():
+    for line in summary(built) if device.here and runs_here(target) else ():
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 
@@ -143,6 +145,7 @@ def _tune_open(network: Network, options: _Options, output: Path) -> None:
         check=network.check,
         progress=True,
         device=options.device,
+        fleet=options.fleet,
         dims=network.bounds,
     )
     assert isinstance(built, OpenModel), "there are dims"

@@ -19,7 +19,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.measure.checking import to_bytes
 from loopwright.measure.workers.messages import CandidateError, Message, Operation
 from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.target import Gpu, Target
+from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Allocate, Tree, statements
 
 
@@ -90,6 +90,4 @@ def _workload(text: str) -> Workload:
 
 @functools.lru_cache(maxsize=16)
 def _target(text: str) -> Target:
-    data = json.loads(text)
-    gpu = None if data["gpu"] is None else Gpu(**data["gpu"])
-    return Target(**data | {"features": tuple(data["features"]), "gpu": gpu})
+    return Target.from_json(json.loads(text))

@@ -108,7 +108,7 @@ def options(line):
     words = shlex.split(line, comments=True)
     if words[:1] == ["loopwright"]:
         names = [w for w in words[1:3] if re.fullmatch(r"[a-z-]+", w)]
-        names = names if words[1] in {"records", "model"} else names[:1]
+        names = names if words[1] in {"records", "model", "fleet"} else names[:1]
         program = ("-m", "loopwright", *names)
     elif words[:1] == ["python"] and words[1].endswith(".py"):
         program = (words[1],)

@@ -105,3 +105,20 @@ def test_a_search_shows_its_progress_where_somebody_sees_it(
 
 def test_without_a_terminal_there_are_plain_lines():
     assert isinstance(display(), PlainLines)
+
+
+def test_a_search_is_written_as_event_files(tmp_path):
+    pytest.importorskip("tensorboardX")
+    from loopwright.explore.report.tensorboard import TensorBoard
+
+    log = TensorBoard(tmp_path)
+    log.start(P)
+    log.update(P)
+    log.update(dataclasses.replace(P, trials=41, best=math.inf))
+    log.note("something")
+    log.stop()
+    log.stop()
+    (path,) = tmp_path.iterdir()
+    written = path.read_bytes()
+    for tag in (b"best/seconds", b"best/GFLOP_per_s", b"failures/build", b"notes"):
+        assert tag in written

@@ -316,6 +316,20 @@ def test_tasks_that_were_not_reached_are_told(net, tmp_path):
     assert f"the budget ended before {work.tasks[1].name}: by default schedules" in lines
 
 
+def test_what_is_chosen_while_other_machines_measure_is_what_would_be_chosen_later(net, tmp_path):
+    model, x = net
+    measured = []
+    for here in (True, False):
+        device = MadeUp()
+        device.here = here
+        work = import_model(model, (x,), device.target)
+        options = SearchOptions(device=device, transfer=None)
+        search(work, device.target, Budget(trials=3 * BATCH + 5), tmp_path / f"{here}.db", options)
+        measured.append(device.measured)
+    assert len(measured[0]) == 3 * BATCH + 5
+    assert measured[0] == measured[1]
+
+
 def _stored(path, task, target, *costs, cache="warm", created=0.0):
     """Records of configs with what they cost."""
     with RecordStore(path) as store:

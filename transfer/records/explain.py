@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loopwright.measure.machine import hardware
 from loopwright.transfer.records.compare import Difference, differences
-from loopwright.transfer.records.lookup import POLICIES, Query, Setting, family, hardware
+from loopwright.transfer.records.lookup import POLICIES, Query, Setting, family
 from loopwright.transfer.records.record import RecordError
 
 _SHOWN = 3

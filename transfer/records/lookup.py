@@ -6,17 +6,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from loopwright.measure.machine import hardware
 from loopwright.transfer.records.record import RecordError
 
 POLICIES = ("exact", "family", "any")
 """Whose records are used: those of the same target and machine; also those of machines with the
 same architecture and vector features; or all of the workload."""
-
-_IGNORED = frozenset(
-    {"system", "python", "loopwright", "apache-tvm", "numpy", "gpu driver", "opencl", "memory"}
-)
-"""Fields of a fingerprint that do not tell machines apart: an upgrade leaves records valid, and of
-memory earlier versions told what a container may have."""
 
 _VECTOR = ("+avx", "+sse", "+fma", "+f16c", "+amx", "+neon", "+sve", "+dotprod", "+i8mm", "+bf16",
            "+fullfp16", "+v")  # fmt: skip
@@ -102,11 +97,6 @@ def tells_width(features: Iterable[str]) -> bool:
     """Return whether features of a target are those that this machine was found to have, and not a
     few beside those of a processor's name."""
     return any(f.startswith(_WIDTHS) for f in features)
-
-
-def hardware(machine: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A fingerprint without the versions of software, and without how much memory there is."""
-    return tuple(sorted((k, v) for k, v in machine.items() if k not in _IGNORED))
 
 
 def comparable(settings: Iterable[Setting]) -> list[tuple[Setting, ...]]:

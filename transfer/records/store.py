@@ -9,13 +9,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.workload import Workload
+from loopwright.measure.machine import hardware
 from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.explain import explain
 from loopwright.transfer.records.lines import read_lines, write_lines
 from loopwright.transfer.records.location import GivenLocation, Location, Server, location_of
-from loopwright.transfer.records.lookup import Query, Setting, choose, comparable, hardware
+from loopwright.transfer.records.lookup import Query, Setting, choose, comparable
 from loopwright.transfer.records.record import CACHES, NETWORK, Record, RecordError, canonical
 from loopwright.transfer.records.rows import to_row
 

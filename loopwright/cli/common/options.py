@@ -51,6 +51,11 @@ DEVICE = click.option(
     metavar="URL",
     help="Another machine to measure on: ssh://user@host[:port], docker://container, adb://serial.",
 )
+FLEET = click.option(
+    "--fleet",
+    metavar="ADDRESS",
+    help="The machines of a fleet to measure on: auto, or ray://host:port.",
+)
 MINUTES = click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), help="Time to take at most."
 )

@@ -1,0 +1,1 @@
+"""Many machines that measure for many tuners, by Ray."""

@@ -1,0 +1,136 @@
+"""The Ray cluster that a fleet is: how it is reached, and which actors of it measure.
+
+Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds that
+resource for as long as it lives. So Ray itself sees to it that a machine has one measurement at a
+time, and the calls that wait for an actor are the queue of its machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loopwright.measure.device import DeviceError
+from loopwright.measure.fleet.joining import NAMESPACE, ray_package
+
+RESOURCE = "loopwright_measure"
+"""Ray's custom resource of a machine that measures; each has one of it."""
+_MACHINE, _BOARD = "measures:", "board"
+_ALIVE = 10.0  # seconds in which an actor must say that it is there
+
+
+def nodes() -> dict[str, str]:
+    """The numbers of the nodes that measure, by the names of their machines."""
+    offers = (n for n in ray_package().nodes() if n["Alive"] and n["Resources"].get(RESOURCE, 0))
+    return {machine_name(node): node["NodeID"] for node in offers}
+
+
+def stations() -> dict[str, Any]:
+    """The actors that measure, by the names of their machines. Nodes that offer the resource and
+    have none yet, as those that Ray's own launchers started, get one."""
+    there = actors()
+    missing = {name: node for name, node in nodes().items() if name not in there}
+    for name, node in missing.items():
+        on_node(name, node)
+    return actors() if missing else there
+
+
+def actors() -> dict[str, Any]:
+    """The actors that measure and are there, by the names of their machines."""
+    ray, found = ray_package(), {}
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(_MACHINE):
+            try:
+                name = actor["name"].removeprefix(_MACHINE)
+                found[name] = ray.get_actor(actor["name"], namespace=NAMESPACE)
+            except ValueError:  # it went meanwhile
+                continue
+    return dict(sorted(found.items()))
+
+
+def machine_name(node: Mapping[str, Any]) -> str:
+    """Name of a node's machine: its host, and a part of its number, for a host may have several
+    nodes."""
+    return f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"
+
+
+def on_node(name: str, node: str, where: Mapping[str, Any] | None = None) -> Any:
+    """The actor that measures on a node, made unless it is there; `where` as for `Station`."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    place = NodeAffinitySchedulingStrategy(node, soft=False)
+    return _station(name, where or {}, resources={RESOURCE: 1}, scheduling_strategy=place)
+
+
+def for_url(url: str) -> Any:
+    """The actor on the head that measures on the machine that a URL names, such as
+    "ssh://pi@board". The machine needs neither Ray nor Python."""
+    return _station(url, {"url": url}, resources={"node:__internal_head__": 0.001})
+
+
+def _station(name: str, where: Mapping[str, Any], **options: Any) -> Any:
+    from loopwright.measure.fleet.station import Station
+
+    # A process that is killed comes again, by Ray. What it was at does not: the tuner that asked
+    # gives that to another machine.
+    ray = ray_package()
+    for beside in (Station.status, Station.drain):  # a mark, as the decorator makes it
+        ray.method(concurrency_group="control")(beside)
+    actor = ray.remote(num_cpus=0, concurrency_groups={"control": 2})(Station)
+    return actor.options(
+        name=_MACHINE + name,
+        namespace=NAMESPACE,
+        get_if_exists=True,
+        lifetime="detached",
+        max_restarts=-1,
+        max_task_retries=0,
+        **options,
+    ).remote(name, dict(where))
+
+
+def remove(name: str) -> None:
+    """End a machine's actor."""
+    ray = ray_package()
+    try:
+        ray.kill(ray.get_actor(_MACHINE + name, namespace=NAMESPACE))
+    except ValueError as error:
+        raise DeviceError(f"no machine of the fleet is called {name}") from error
+
+
+def control(actor: Any, do: str, *arguments: Any) -> Any:
+    """Ask a machine's actor for its `status`, or to `drain`, beside its work."""
+    return getattr(actor, do).remote(*arguments)
+
+
+def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]:
+    """The answers to calls, by the same names; an exception of Ray's in the place of an answer
+    that does not come in time, or from an actor that is gone."""
+    ray = ray_package()
+    if not calls:
+        return {}
+    ray.wait(list(calls.values()), num_returns=len(calls), timeout=seconds)
+    answers: dict[str, Any] = {}
+    for name, call in calls.items():
+        try:
+            answers[name] = ray.get(call, timeout=0.1)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            answers[name] = error
+    return answers
+
+
+def board() -> Any:
+    """The actor that keeps what the live view shows."""
+    from loopwright.measure.fleet.board import Board
+
+    return (
+        ray_package()
+        .remote(num_cpus=0)(Board)
+        .options(
+            name=_BOARD,
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            max_restarts=-1,
+        )
+        .remote()
+    )

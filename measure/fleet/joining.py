@@ -1,0 +1,73 @@
+"""How this process comes into the Ray cluster that a fleet is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loopwright.measure.device import DeviceError
+from loopwright.packages import optional
+
+NAMESPACE = "loopwright"
+"""Ray's namespace of the actors of a fleet."""
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Environment of processes of a fleet on one machine: Ray then listens on loopback alone, as it
+does on systems where it has no clusters."""
+
+_ADDRESS = re.compile(r"auto|(ray://)?[^/@\s:]+:\d{1,5}")
+
+
+def ray_package() -> Any:
+    """The package `ray`. Raises `DeviceError` where it is not installed."""
+    return optional("ray", "a fleet", DeviceError)
+
+
+def join(address: str) -> Callable[[], None]:
+    """Connect to the cluster at an address, unless this process is in one already; what leaves it
+    again. Raises `DeviceError` with what to do."""
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise DeviceError(f'fleet = {address!r}: give "auto", "ray://host:port" or "host:port"')
+    if address == "auto" and "RAY_ADDRESS" not in os.environ:
+        address = _started_here() or address
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address.startswith("127.0.0.1:"):
+        os.environ.update(ON_LOOPBACK)
+    ray = ray_package()
+    if address.startswith("127.0.0.1:"):  # Ray may have been imported before
+        optional("ray._private.ray_constants", "a fleet", DeviceError).ENABLE_RAY_CLUSTER = False
+    if ray.is_initialized():
+        return lambda: None
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+        hint = "see `ray status` there"
+        if address == "auto" or address.startswith("127.0.0.1:"):
+            hint = "start one by `loopwright fleet start`"
+        raise DeviceError(f"no fleet answers at {address} ({error}); {hint}") from error
+    shutdown: Callable[[], None] = ray.shutdown
+    return shutdown
+
+
+def where_file() -> Path:
+    """The file with the address of the fleet that `loopwright fleet` made this machine a part
+    of. No address of another file is believed, and nothing but an address is read of it."""
+    return Path.home() / ".cache" / "loopwright" / "fleet.json"
+
+
+def _started_here() -> str | None:
+    """Address of the fleet that this machine is a part of, if it was told."""
+    try:
+        address = json.loads(where_file().read_text())["address"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return address if isinstance(address, str) and _ADDRESS.fullmatch(address) else None
