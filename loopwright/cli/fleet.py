@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from loopwright.cli.common.command import Command, Group
+from loopwright.cli.common.command import Command, Group, NewFolder
 
 _PORT = 6379  # Ray's own
 _FLEET = click.option(
@@ -33,7 +33,7 @@ _MEASURES = click.option(
 
 @click.group(cls=Group)
 def fleet() -> None:
-    """Let many machines measure for many tuners."""
+    """Measure by many machines, for many tuners."""
 
 
 @fleet.command(cls=Command)
@@ -42,10 +42,16 @@ def fleet() -> None:
     metavar="ADDRESS",
     help="This machine's address for others; loopback alone if not given.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=_PORT, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=_PORT,
+    show_default=True,
+    help="Where the head listens.",
+)
 @_BUILDERS
 @_MEASURES
-@click.option("--folder", type=click.Path(path_type=Path), help="Ray's folder, of logs.")
+@click.option("--folder", type=NewFolder(), help="Ray's folder, of logs.")
 def start(
     listen: str | None, port: int, builders: int | None, measures: bool, folder: Path | None
 ) -> None:
@@ -61,7 +67,7 @@ def start(
     from loopwright.measure.fleet.joining import join
     from loopwright.measure.fleet.nodes import start_head
 
-    address = start_head(listen, port, builders, measures, folder)
+    address = start_head(listen, port, builders, measures, folder and folder.absolute())
     click.echo(f"a fleet is at {address}, until `ray stop`")
     if listen is not None:
         click.echo(
@@ -111,8 +117,8 @@ def add(where: tuple[str, ...], builders: int | None, measures: bool, address: s
 )
 @_FLEET
 def drain(name: str, minutes: float, address: str) -> None:
-    """Let a machine take no new work, wait until it has none, and let it leave. What waits for it
-    goes to others. The head stays, for the fleet ends with it, but measures nothing."""
+    """Drain a machine: it takes no new work, and leaves when it has none. What waits for it goes
+    to others. The head stays, for the fleet ends with it, but measures nothing."""
     from loopwright.measure.fleet import cluster
     from loopwright.measure.fleet.joining import join
     from loopwright.measure.fleet.nodes import drained

@@ -12,6 +12,7 @@ import click
 from loopwright.cli.common.command import (
     Command,
     NewFile,
+    NewFolder,
     check_new,
     check_records,
     library_path,
@@ -144,7 +145,7 @@ class _Options:
 @click.option("--report", type=NewFile(), help="Write an HTML report.")
 @click.option(
     "--tensorboard",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NewFolder(),
     help="Write TensorBoard's event files of the search to this folder.",
 )
 def tune(options: _Options) -> None:

@@ -209,8 +209,8 @@ def test_the_help_of_every_command_begins_with_an_imperative_and_explains_all_op
     assert result.exit_code == 0
     said = result.output.split("\n\n")[1]
     assert said.split()[0] in {
-        "Add", "Build,", "Call", "Compile", "Copy", "Explain", "Find", "Judge", "Learn", "List",
-        "Look", "Say", "Search", "Show", "Time", "Train", "Write",
+        "Add", "Build,", "Call", "Compile", "Copy", "Drain", "Explain", "Find", "Judge", "Learn",
+        "List", "Look", "Measure", "Say", "Search", "Show", "Start", "Time", "Train", "Write",
     }  # fmt: skip
     options = [p for p in command.params if isinstance(p, click.Option)]
     assert all(p.help for p in options), [p.name for p in options if not p.help]

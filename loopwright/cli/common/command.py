@@ -10,7 +10,13 @@ from typing import Any
 import click
 
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.paths import problem_of_file, problem_of_new_file, shown, why
+from loopwright.paths import (
+    problem_of_file,
+    problem_of_new_file,
+    problem_of_new_folder,
+    shown,
+    why,
+)
 from loopwright.transfer.records.location import Location, Server, is_url, location_of
 from loopwright.transfer.records.record import RecordError
 
@@ -66,6 +72,13 @@ class NewFile(File):
 
     def problem(self, path: Any) -> str:
         return problem_of_new_file(path)
+
+
+class NewFolder(File):
+    """The path of a folder to write to, which is made if it is not there."""
+
+    def problem(self, path: Any) -> str:
+        return problem_of_new_folder(path)
 
 
 def library_path(given: Path | None, default: Path) -> Path:
