@@ -41,9 +41,9 @@ def _attention(call: Call) -> Value:
     made = product(call, x, weights)
     if call.has(2):
         made = call.broadcast([made, call.value(2)], operators.add)
-    size = shape_of(weights)[1] // 3
+    size, count = shape_of(weights)[1] // 3, int(call.get("num_heads"))
     sides = [take(call, made, 2, np.arange(size * n, size * (n + 1)), "heads") for n in range(3)]
-    return _attended(call, [_heads(call, side) for side in sides], 3, 5)
+    return _attended(call, [heads(call, side, count) for side in sides], 3, 5)
 
 
 @operator(
@@ -64,14 +64,14 @@ def _multi_head(call: Call) -> Value:
                 own = take(call, call.value(3), 0, np.arange(start, start + size), "bias")
                 sides[n] = call.broadcast([side, own], operators.add)
                 start += size
-    heads = [side if len(shape_of(side)) == 4 else _heads(call, side) for side in sides]
-    return _attended(call, heads, 4, 5)
+    count = int(call.get("num_heads"))
+    sides = [side if len(shape_of(side)) == 4 else heads(call, side, count) for side in sides]
+    return _attended(call, sides, 4, 5)
 
 
-def _heads(call: Call, x: Value) -> Value:
+def heads(call: Call, x: Value, count: int) -> Value:
     """`[sample, place, channel]` as `[sample, head, place, channel of the head]`."""
     batch, length, size = shape_of(x)
-    count = int(call.get("num_heads"))
     return transposed(call, reshaped(call, x, (batch, length, count, size // count)), (0, 2, 1, 3))
 
 

@@ -16,6 +16,7 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, operator, shape_of
+from loopwright.graph.importers.onnx.microsoft.attention import heads
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
@@ -34,7 +35,7 @@ def _rotary(call: Call) -> Value:
         size = 2 * call.shape(2)[1]
         if dimension := int(call.get("rotary_embedding_dim", 0)):
             size = shape[2] // int(call.get("num_heads", 0) or shape[2] // dimension)
-        x = _heads(call, x, shape[2] // size)
+        x = heads(call, x, shape[2] // size)
     single = math.prod(shape_of(places)) == 1
 
     def place(b: Index, s: Index) -> Expr:
@@ -72,7 +73,7 @@ def _group_query(call: Call) -> list[Value]:
         ends = [0, count, count + shared, count + 2 * shared]
         parts = [np.arange(a * size, b * size) for a, b in itertools.pairwise(ends)]
         sides = [take(call, sides[0], 2, part, "heads") for part in parts]
-    q, k, v = (_heads(call, x, n) for x, n in zip(sides, (count, shared, shared)))
+    q, k, v = (heads(call, x, n) for x, n in zip(sides, (count, shared, shared)))
     batch, _, length, _ = shape_of(q)
     total = call.integer(6)
 
@@ -96,12 +97,6 @@ def _group_query(call: Call) -> list[Value]:
     made = reshaped(call, product(call, weights, values), (batch, count, length, size))
     made = reshaped(call, transposed(call, made, (0, 2, 1, 3)), (batch, length, count * size))
     return [made, keys, values][: len(call.outputs)]
-
-
-def _heads(call: Call, x: Value, count: int) -> Value:
-    """`[sample, place, channel]` as `[sample, head, place, channel of the head]`."""
-    batch, length, size = shape_of(x)
-    return transposed(call, reshaped(call, x, (batch, length, count, size // count)), (0, 2, 1, 3))
 
 
 def _turned(
@@ -132,7 +127,7 @@ def _cached(call: Call, number: int, new: Value, past: Past, total: int) -> Valu
     the same length or of all that there are."""
     if not call.has(number):
         return new
-    batch, heads, length, size = shape_of(new)
+    batch, count, length, size = shape_of(new)
     old, fresh = call.tensor(number), call.as_tensor(new)
     longest = shape_of(old)[2]
     if total == length and longest <= length:
@@ -146,7 +141,7 @@ def _cached(call: Call, number: int, new: Value, past: Past, total: int) -> Valu
         own = old[b, h, t, c] if longest >= total else f.where(t < longest, old[b, h, t, c], 0)
         return f.where(t < first, own, found)
 
-    return define("cache", (batch, heads, max(longest, total), size), body)
+    return define("cache", (batch, count, max(longest, total), size), body)
 
 
 def _scores(call: Call, products: Value, past: Past, sizes: tuple[int, int, int]) -> Tensor:
