@@ -42,6 +42,21 @@ _UFUNCS[np.power] = "pow"
 _MOST_PRODUCTS = 8  # factors of a power that is written as a product
 
 
+_Method = Callable[["Expr", object], "Expr"]
+
+
+def _methods(op: str) -> tuple[_Method, _Method]:
+    """Two methods for an operator: of what stands on its left, and of what stands on its right."""
+
+    def left(self: Expr, other: object) -> Expr:
+        return binary(op, self, other)
+
+    def right(self: Expr, other: object) -> Expr:
+        return binary(op, other, self)
+
+    return left, right
+
+
 class Expr:
     """An element expression; Python's operators build larger ones. At a prompt it is shown as it
     is written."""
@@ -82,41 +97,19 @@ class Expr:
     def dtype(self) -> str:
         raise TypeError(f"{type(self).__name__} has no dtype")
 
-    def __add__(self, other: object) -> Expr:
-        return binary("add", self, other)
-
-    def __radd__(self, other: object) -> Expr:
-        return binary("add", other, self)
-
-    def __sub__(self, other: object) -> Expr:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: object) -> Expr:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: object) -> Expr:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: object) -> Expr:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: object) -> Expr:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return binary("div", other, self)
-
-    def __floordiv__(self, other: object) -> Expr:
-        return binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: object) -> Expr:
-        return binary("floordiv", other, self)
-
-    def __mod__(self, other: object) -> Expr:
-        return binary("mod", self, other)
-
-    def __rmod__(self, other: object) -> Expr:
-        return binary("mod", other, self)
+    __add__, __radd__ = _methods("add")
+    __sub__, __rsub__ = _methods("sub")
+    __mul__, __rmul__ = _methods("mul")
+    __truediv__, __rtruediv__ = _methods("div")
+    __floordiv__, __rfloordiv__ = _methods("floordiv")
+    __mod__, __rmod__ = _methods("mod")
+    __and__, __rand__ = _methods("and")
+    __or__, __ror__ = _methods("or")
+    __xor__, __rxor__ = _methods("xor")
+    __lshift__, __rlshift__ = _methods("shl")
+    __rshift__, __rrshift__ = _methods("shr")
+    __lt__, __le__ = _methods("lt")[0], _methods("le")[0]
+    __gt__, __ge__ = _methods("gt")[0], _methods("ge")[0]
 
     def __pow__(self, exponent: object) -> Expr:
         return power(self, exponent)
@@ -132,48 +125,6 @@ class Expr:
 
     def __invert__(self) -> Expr:
         return unary("not", self)
-
-    def __and__(self, other: object) -> Expr:
-        return binary("and", self, other)
-
-    def __or__(self, other: object) -> Expr:
-        return binary("or", self, other)
-
-    def __rand__(self, other: object) -> Expr:
-        return binary("and", other, self)
-
-    def __ror__(self, other: object) -> Expr:
-        return binary("or", other, self)
-
-    def __xor__(self, other: object) -> Expr:
-        return binary("xor", self, other)
-
-    def __rxor__(self, other: object) -> Expr:
-        return binary("xor", other, self)
-
-    def __lshift__(self, other: object) -> Expr:
-        return binary("shl", self, other)
-
-    def __rlshift__(self, other: object) -> Expr:
-        return binary("shl", other, self)
-
-    def __rshift__(self, other: object) -> Expr:
-        return binary("shr", self, other)
-
-    def __rrshift__(self, other: object) -> Expr:
-        return binary("shr", other, self)
-
-    def __lt__(self, other: object) -> Expr:
-        return binary("lt", self, other)
-
-    def __le__(self, other: object) -> Expr:
-        return binary("le", self, other)
-
-    def __gt__(self, other: object) -> Expr:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: object) -> Expr:
-        return binary("ge", self, other)
 
     def __bool__(self) -> bool:
         raise NotationError(

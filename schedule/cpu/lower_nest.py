@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import CPU
+from loopwright.schedule.cpu.lower_pack import lower_panel
 from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops
 from loopwright.schedule.cpu.prefetch import prefetches
+from loopwright.schedule.cpu.tile_loops import TileLoops
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.loops.storage import Storage
@@ -28,7 +30,6 @@ from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
     Column,
-    Let,
     Linear,
     Load,
     Loop,
@@ -37,26 +38,7 @@ from loopwright.schedule.tree.grammar import (
     Stmt,
     Store,
     Var,
-    ceildiv,
 )
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """The levels of one spatial axis."""
-
-    axis: Index
-    tile: Column
-    blocks: Column
-    within: Column
-    block: Var
-    inner: Var
-    number: Var
-    base: Var
-
-    @property
-    def tiles(self) -> Column:
-        return ceildiv(extent(self.axis), self.tile)
 
 
 class NestLowering:
@@ -80,9 +62,9 @@ class NestLowering:
         self.prefetch = prefetch
         self.sketch, self.nest, self.values = sketch, sketch.nest, values
         self.storage, self.part, self.rows, self.number = storage, part, rows, number
-        self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
-        self.target, self.lanes = target, self._lanes(target)
-        self.axes = {a: self._axis(a) for a in self.nest.axes}
+        self.target, self.tiles = target, TileLoops(sketch, values, target, rows, number)
+        self.sizes, self.axes = self.tiles.sizes, self.tiles.levels
+        self.var, self.place = self.tiles.var, self.tiles.place
         self.packed = {(p.tensor, p.index): p for p in sketch.packed}
         self.tests = itertools.count()
         self.extents = self.nest.extents | {row: extent(row) for row in rows}
@@ -92,69 +74,16 @@ class NestLowering:
         body = tuple(self._register_tile())
         order = self.sketch.order
         for axis in reversed(order):
-            level = self.axes[axis]
             for packed in self.sketch.packed:
                 if packed.local and axis == max((packed.axis, *packed.outer), key=order.index):
-                    body = (*self._panel(packed), *body)
-            body = (*self._lets(level), *body)
-            ragged = Linear(((level.block, -level.within),), level.tiles)
-            body = (Loop(level.inner, level.within, "serial", body, ragged),)
+                    buffer = self.storage.packed[packed, self.number]
+                    source = self.storage.touch(packed.tensor, self.part)
+                    body = (*lower_panel(packed, buffer, source, self.tiles), *body)
+            body = self.tiles.around(axis, body)
         kind = "serial" if self.rows or self.part == "prepare" else "parallel"
         for axis in reversed(self.nest.axes):
             body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
         return list(body)
-
-    def _panel(self, packed: Packed) -> list[Stmt]:
-        """A copy of one tile of an operand, in the order in which the register tiles read it."""
-        level, tile = self.axes[packed.axis], self.sizes[packed.axis]
-        buffer = self.storage.packed[packed, self.number]
-        place, loops = self._place({}), []
-        for axis in packed.inner:
-            var = Var(f"{buffer.name}.{axis}")
-            place[axis] = Linear(((var, 1),))
-            loops.append((var, extent(axis)))
-        lane = Var(f"{buffer.name}.lane")
-        place[packed.axis] = Linear(((level.base, 1), (lane, 1)))
-        index = (*(place[a] for a in packed.inner), Linear(((lane, 1),)))
-        source = self.storage.touch(packed.tensor, self.part)
-        value = Load(source, tuple(to_linear(p, place) for p in packed.index))
-        near = [loop for a, loop in zip(packed.inner, loops, strict=True) if a in self.axes]
-        far = [loop for loop in loops if loop not in near]
-        contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
-        kind = "vectorized" if contiguous else "serial"
-        body: Stmt = Store(buffer, index, value)
-        for var, count in reversed(near):  # innermost: whole cache lines are read
-            body = Loop(var, count, "serial", (body,))
-        body = Loop(lane, tile, kind, (body,))
-        for var, count in reversed(far):
-            body = Loop(var, count, "serial", (body,))
-        return [Allocate(buffer), body]
-
-    def _var(self, name: str) -> Var:
-        return Var(f"{name}{self.number}" if self.number else name)
-
-    def _lanes(self, target: Target) -> Column:
-        vector = self.sketch.vector
-        if vector is None:
-            return 1
-        return np.minimum(lanes(self.nest, target), self.sizes[vector])
-
-    def _axis(self, axis: Index) -> _Axis:
-        tile = self.sizes.get(axis, 1)
-        tiles = ceildiv(extent(axis), tile)
-        place = self.nest.axes.index(axis)
-        (wanted,) = self.values.get(f"block{place}_", (tiles,))
-        within = tiles if self.rows else np.minimum(wanted, tiles)
-        names = (self._var(f"{axis.name}.{part}") for part in ("block", "in", "tile", "base"))
-        return _Axis(axis, tile, ceildiv(tiles, within), within, *names)
-
-    def _lets(self, level: _Axis) -> list[Stmt]:
-        number = Linear(((level.block, level.within), (level.inner, 1)))
-        lets: list[Stmt] = [Let(level.number, number, level.tiles - 1)]
-        if level.axis in self.sizes:
-            base = Linear(((level.number, level.tile),))
-            lets.append(Let(level.base, base, extent(level.axis) - level.tile))
-        return lets
 
     def _register_tile(self) -> list[Stmt]:
         if self.nest.reducer is None:
@@ -164,21 +93,21 @@ class NestLowering:
         shape = tuple(self.sizes[a] for a in tile)
         name = self.storage.unused(f"acc{self.number or ''}")
         acc = Buffer(name, shape, self.nest.result.dtype, "register")
-        loops = reduction_loops(self.sketch, self.values, self.sizes, across, self._var)
+        loops = reduction_loops(self.sketch, self.values, self.sizes, across, self.var)
         stmts: list[Stmt] = [Allocate(acc)]
         held = acc
         if loops.blocked:
             held = replace(acc, name=self.storage.unused(f"{name}_sum"), scope="heap")
             stmts.append(Allocate(held))
-        stmts += self._tile_loops(tile, lambda at: self._start(held, at), "init")
+        stmts += self.tiles.inside(tile, lambda at: self._start(held, at), "init")
         stmts += self._reduction(acc, held, loops)
         if across is None:
             across = self._contiguous()
-            return stmts + self._tile_loops(tile, lambda at: self._write(at, held), "out", across)
+            return stmts + self.tiles.inside(tile, lambda at: self._write(at, held), "out", across)
         spatial = self.sketch.tiled
         stmts += self._combine_lanes(acc, across)
         stmts += self._tail(acc, across)
-        return stmts + self._tile_loops(spatial, lambda at: self._write(at, acc), "out")
+        return stmts + self.tiles.inside(spatial, lambda at: self._write(at, acc), "out")
 
     def _writes(self) -> list[Stmt]:
         """The elements of an element-wise nest."""
@@ -191,42 +120,11 @@ class NestLowering:
                 index: tuple[Affine, ...] = index,
                 body: Expr = body,
             ) -> Stmt:
-                place = self._place(at)
+                place = self.place(at)
                 return self._store(index, self._value(body, place, at, None), place)
 
-            stmts += self._tile_loops(self.sketch.tile, write, str(number or ""))
+            stmts += self.tiles.inside(self.sketch.tile, write, str(number or ""))
         return stmts
-
-    def _tile_loops(
-        self,
-        tile: tuple[Index, ...],
-        make: Callable[[dict[Index, Linear]], Stmt],
-        name: str,
-        across: Index | None = None,
-        inside: Callable[[list[Stmt], dict[Index, Linear]], list[Stmt]] | None = None,
-    ) -> list[Stmt]:
-        """Unrolled loops over the places of a register tile, the innermost one in vectors: along
-        the vector axis, or another one `across` it, as long ones as divide the tile. What is
-        `inside` stands around the vectors alone."""
-        at: dict[Index, Linear] = {}
-        loops: list[tuple[Var, Column, str]] = []
-        lanes: list[tuple[Var, Column, str]] = []
-        around = 0
-        for axis in tile:
-            size = self.sizes[axis]
-            var = self._var(f"{axis.name}.{name}")
-            if axis is (across or self.sketch.vector):
-                count = self.lanes if across is None else np.minimum(size & -size, self.lanes)
-                lane = self._var(f"{axis.name}.{name}lane")
-                around = len(loops)
-                loops.append((var, size // count, "unrolled"))
-                lanes.append((lane, count, "vectorized"))
-                at[axis] = Linear(((var, count), (lane, 1)))
-            else:
-                loops.append((var, size, "unrolled"))
-                at[axis] = Linear(((var, 1),))
-        body = wrapped([make(at)], loops[around:] + lanes)
-        return wrapped(body if inside is None else inside(body, at), loops[:around])
 
     def _contiguous(self) -> Index | None:
         """The axis of the tile along which the result is contiguous, if that is not the vector
@@ -246,20 +144,10 @@ class NestLowering:
                 return axis
         return None
 
-    def _place(self, at: dict[Index, Linear]) -> dict[Index, Linear]:
-        """Place of every spatial axis, given the place within the register tile."""
-        place = dict(self.rows)
-        for axis, level in self.axes.items():
-            if axis in at:
-                place[axis] = Linear(((level.base, 1),)) + at[axis]
-            else:
-                place[axis] = Linear(((level.base if axis in self.sizes else level.number, 1),))
-        return place
-
     def _start(self, acc: Buffer, at: dict[Index, Linear]) -> Stmt:
         value: Expr = identity(self.nest.reducer, acc.dtype)
         if self.nest.start is not None:
-            value = self._load(self.nest.start, self._place(at), at)
+            value = self._load(self.nest.start, self.place(at), at)
         return Store(acc, tuple(at.values()), value)
 
     def _reduction(self, acc: Buffer, held: Buffer, loops: ReductionLoops) -> list[Stmt]:
@@ -272,7 +160,7 @@ class NestLowering:
         def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
             return self._where(predicates.places, at, loops, wrapped(body, loops.inside))
 
-        body = self._tile_loops(self.sketch.tile, update, "at", inside=vectors)
+        body = self.tiles.inside(self.sketch.tile, update, "at", around=vectors)
         if self.nest.sparse is not None:
             *around_it, last = loops.outer
             (loop,) = wrapped(body, [last])
@@ -302,14 +190,14 @@ class NestLowering:
             return Store(held, here, Binary("add", Load(held, here), Load(acc, here)))
 
         tile = self.sketch.tile
-        begin = self._tile_loops(tile, lambda at: Store(acc, tuple(at.values()), zero), "zero")
-        return [*begin, *body, *self._tile_loops(tile, add, "add")]
+        begin = self.tiles.inside(tile, lambda at: Store(acc, tuple(at.values()), zero), "zero")
+        return [*begin, *body, *self.tiles.inside(tile, add, "add")]
 
     def _sparse(self, read: Read, reduce: Mapping[Index, Linear]) -> Sparse:
         """Operands that must be 0 at all places of a register tile for a step to be skipped."""
-        rows = {a: self._var(f"{a.name}.any") for a in self.sketch.tiled if a in indices(read)}
+        rows = {a: self.var(f"{a.name}.any") for a in self.sketch.tiled if a in indices(read)}
         at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
-        load = self._load(read, {**self._place(at), **reduce}, at)
+        load = self._load(read, {**self.place(at), **reduce}, at)
         return Sparse(load, tuple((var, self.sizes[axis]) for axis, var in rows.items()))
 
     def _where(
@@ -321,9 +209,9 @@ class NestLowering:
     ) -> list[Stmt]:
         """Statements for where every one of these is more than 0: loops of at most one
         iteration."""
-        place = {**self._place(at), **loops.place}
+        place = {**self.place(at), **loops.place}
         for test in tests:
-            guard = self._var(f"guard{next(self.tests)}")
+            guard = self.var(f"guard{next(self.tests)}")
             body = [Loop(guard, 1, "serial", tuple(body), to_linear(test, place))]
         return body
 
@@ -355,7 +243,7 @@ class NestLowering:
 
     def _number(self, panel: Packed) -> Linear:
         """Number of the panel of an operand that is in use, among all."""
-        number, place = Linear(), self._place({})
+        number, place = Linear(), self.place({})
         for axis in panel.outer:
             number = number * extent(axis) + place[axis]
         level = self.axes[panel.axis]
@@ -368,7 +256,7 @@ class NestLowering:
         at: dict[Index, Linear],
         reduce: Mapping[Index, Linear],
     ) -> Stmt:
-        place = self._place(at)
+        place = self.place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
         value = self._value(self.sketch.predicates.body, place, at, None)
@@ -385,7 +273,7 @@ class NestLowering:
         most = CPU.partial_sums * lanes(self.nest, self.target)
         for step in range(1, most.bit_length()):
             half = self.sizes[across] >> step
-            lane = self._var(f"{across.name}.half{step}")
+            lane = self.var(f"{across.name}.half{step}")
 
             def fold(at: dict[Index, Linear], half: Column = half, lane: Var = lane) -> Stmt:
                 here = (*at.values(), Linear(((lane, 1),)))
@@ -393,8 +281,8 @@ class NestLowering:
                 value = Binary(combine, Load(acc, here), Load(acc, there))
                 return Loop(lane, half, "vectorized", (Store(acc, here, value),))
 
-            loops = self._tile_loops(self.sketch.tiled, fold, f"half{step}")
-            guard = self._var(f"{across.name}.step{step}")
+            loops = self.tiles.inside(self.sketch.tiled, fold, f"half{step}")
+            guard = self.var(f"{across.name}.step{step}")
             stmts.append(Loop(guard, np.minimum(half, 1), "serial", tuple(loops)))
         return stmts
 
@@ -402,9 +290,9 @@ class NestLowering:
         """Rest of a reduction axis that is not a multiple of its tile, into lane 0."""
         size = extent(across)
         rest = size % self.sizes[across]
-        tail = self._var(f"{across.name}.tail")
+        tail = self.var(f"{across.name}.tail")
         place = {
-            axis: Linear(((self._var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce
+            axis: Linear(((self.var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce
         }
         loops = [(next(iter(p.terms))[0], extent(a)) for a, p in place.items() if a is not across]
         place[across] = Linear(((tail, 1),), size - rest)
@@ -412,7 +300,7 @@ class NestLowering:
         def update(at: dict[Index, Linear]) -> Stmt:
             return self._update(acc, (*at.values(), Linear()), at, place)
 
-        body = self._tile_loops(self.sketch.tiled, update, "rest")
+        body = self.tiles.inside(self.sketch.tiled, update, "rest")
         body = [Loop(tail, rest, "serial", tuple(body))]
         for var, count in reversed(loops):
             assert isinstance(var, Var)
@@ -421,7 +309,7 @@ class NestLowering:
 
     def _write(self, at: dict[Index, Linear], acc: Buffer) -> Stmt:
         """Stores that a reduction writes back."""
-        place = self._place(at)
+        place = self.place(at)
         missing = len(acc.shape) - len(at)
         held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
         after = self.nest.epilogue

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from loopwright.schedule.cpu.tile_loops import TileLoops
 from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.nest import extent, stride
 from loopwright.schedule.sketch.sketch import Packed
 from loopwright.schedule.tree.grammar import (
+    Allocate,
     Buffer,
     Column,
     Let,
@@ -53,3 +55,27 @@ def lower_pack(
     for axis in reversed(packed.outer):
         body = (Loop(loops[axis], extent(axis), kind, body),)
     return list(body)
+
+
+def lower_panel(packed: Packed, buffer: Buffer, source: Buffer, tiles: TileLoops) -> list[Stmt]:
+    """Copy one tile of an operand, in the order in which the register tiles read it."""
+    level, tile = tiles.levels[packed.axis], tiles.sizes[packed.axis]
+    place, loops = tiles.place({}), []
+    for axis in packed.inner:
+        var = Var(f"{buffer.name}.{axis}")
+        place[axis] = Linear(((var, 1),))
+        loops.append((var, extent(axis)))
+    lane = Var(f"{buffer.name}.lane")
+    place[packed.axis] = Linear(((level.base, 1), (lane, 1)))
+    index = (*(place[a] for a in packed.inner), Linear(((lane, 1),)))
+    value = Load(source, tuple(to_linear(p, place) for p in packed.index))
+    near = [loop for a, loop in zip(packed.inner, loops, strict=True) if a in tiles.levels]
+    far = [loop for loop in loops if loop not in near]
+    contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
+    body: Stmt = Store(buffer, index, value)
+    for var, count in reversed(near):  # innermost: whole cache lines are read
+        body = Loop(var, count, "serial", (body,))
+    body = Loop(lane, tile, "vectorized" if contiguous else "serial", (body,))
+    for var, count in reversed(far):
+        body = Loop(var, count, "serial", (body,))
+    return [Allocate(buffer), body]
