@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,6 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import html_table
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.cpu.lower_hand import hand_sketch
 from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.gpu.sketches import gpu_sketches
@@ -161,8 +160,13 @@ def find_sketch(workload: Workload, target: Target, name: SketchName) -> Sketch:
 
 @functools.lru_cache(maxsize=256)
 def _space(named: Named, target: Target, numerics: Numerics) -> Space:
-    ranked = [variant for variant, _ in _ranked(named, target, numerics)]
-    sketches = tuple(itertools.chain.from_iterable(_sketches(v, target) for v in ranked))
+    every: Iterable[Iterable[Sketch]]
+    if target.gpu is None:
+        every = _programs(named, target, numerics)
+    else:
+        ordered = sorted(variants(named, target, numerics), key=lambda v: v.prior)
+        every = (gpu_sketches(variant, target.gpu) for variant in ordered)
+    sketches = tuple(itertools.chain.from_iterable(every))
     if target.gpu is not None:
         sketches = _legal_first(sketches, target)
     return Space(named.workload, target, sketches, numerics)
@@ -172,7 +176,7 @@ def _space(named: Named, target: Target, numerics: Numerics) -> Space:
 def _default(named: Named, target: Target, numerics: Numerics, without: frozenset[str]) -> Sketch:
     if target.gpu is not None:
         return _space(named, target, numerics).sketches[0]
-    return _ranked(named, target, numerics, without)[0][1]
+    return _programs(named, target, numerics, without)[0].first
 
 
 @functools.lru_cache(maxsize=1024)
@@ -193,34 +197,16 @@ def _found(named: Named, target: Target, name: SketchName) -> Sketch:
 @functools.lru_cache(maxsize=256)
 def _data_dependent(named: Named, target: Target, numerics: Numerics) -> tuple[Sketch, ...]:
     found = variants(named, target, numerics, data_dependent=True)
-    return tuple(_first(v, target) for v in found if v.data_dependent)
+    return tuple(CpuSketches(v, target).first for v in found if v.data_dependent)
 
 
-def _sketches(variant: Variant, target: Target) -> Iterator[Sketch]:
-    if target.gpu is None:
-        return iter(CpuSketches(variant, target))
-    return gpu_sketches(variant, target.gpu)
-
-
-def _first(variant: Variant, target: Target) -> Sketch:
-    if target.gpu is None:
-        return CpuSketches(variant, target).first
-    return next(gpu_sketches(variant, target.gpu))
-
-
-def _ranked(
+def _programs(
     named: Named, target: Target, numerics: Numerics, without: frozenset[str] = frozenset()
-) -> Sequence[tuple[Variant, Sketch]]:
-    """The programs of a workload with the first sketch of each, the most promising first: by the
-    analytical estimate on a processor, by the order of the registry on a GPU."""
+) -> Sequence[CpuSketches]:
+    """The sketches of every program for a processor, the most promising program first."""
     every = variants(named, target, numerics, without=without)
-    found = [(v, _first(v, target)) for v in every]
-
-    def cost(pair: tuple[Variant, Sketch]) -> float:
-        variant, sketch = pair
-        return variant.prior * (1.0 if target.gpu else estimate(sketch, target))
-
-    return sorted(found, key=cost) if len(found) > 1 else found
+    found = [CpuSketches(variant, target) for variant in every]
+    return sorted(found, key=lambda sketches: sketches.rank) if len(found) > 1 else found
 
 
 def _legal_first(sketches: tuple[Sketch, ...], target: Target) -> tuple[Sketch, ...]:

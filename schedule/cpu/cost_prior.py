@@ -10,9 +10,10 @@ measurements do; it is no cost model within one.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.workload import tensor_bytes
+from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.cpu.heuristics import PRIOR
 from loopwright.schedule.cpu.register_tile import best_tile, best_tile_score
 from loopwright.schedule.program.constants import constants_of
@@ -20,11 +21,22 @@ from loopwright.schedule.program.footprint import NestContext, indices, touched
 from loopwright.schedule.program.nest import Nest, extent, operations, terms
 from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.program.predicates import share
-from loopwright.schedule.sketch.sketch import NestSketch, Sketch
+from loopwright.schedule.sketch.sketch import NestSketch
 from loopwright.schedule.target import Target
 
 
-def estimate(sketch: Sketch, target: Target) -> float:
+class Outline(Protocol):
+    """What the estimate is of: a workload, and the structure of every nest of a program."""
+
+    @property
+    def workload(self) -> Workload: ...
+    @property
+    def groups(self) -> tuple[FusionGroup, ...]: ...
+    @property
+    def nests(self) -> tuple[NestSketch, ...]: ...
+
+
+def estimate(sketch: Outline, target: Target) -> float:
     """Cycles of one core for the default program of a sketch, but for what is constant."""
     constants = constants_of(sketch.workload, sketch.groups)
     chosen = iter(sketch.nests)

@@ -12,6 +12,9 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
@@ -29,6 +32,13 @@ from loopwright.schedule.program.nest import (
     terms,
 )
 from loopwright.schedule.sketch.sketch import Choice, NestSketch
+from loopwright.schedule.tree.grammar import ceildiv
+
+_Tiles = np.ndarray[Any, np.dtype[np.int64]]
+"""Register tiles, of shape (tiles, axes), the vector axis last."""
+
+_Numbers = np.ndarray[Any, np.dtype[Any]]
+"""A number for each of them."""
 
 
 def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
@@ -51,7 +61,7 @@ def _best(sketch: NestSketch, context: NestContext) -> tuple[Choice, float]:
     if sketch.nest.sparse is not None:
         scores = [sparse_score(tile, sketch, context) for tile in tiles]
     else:
-        scores = list(map(_Judge.of(sketch, context).score, tiles))
+        scores = _Judge.of(sketch, context).scores(np.array(tiles, np.int64)).tolist()
     best = scores.index(max(scores))
     return tiles[best], scores[best]
 
@@ -134,16 +144,17 @@ class _Operand:
     tap_lines: int
     kept: bool
 
-    def places(self, tile: Choice) -> int:
-        """Places of a tile that it moves with, along the vector axis too."""
-        return math.prod(tile[a] for a in self.moves)
+    def places(self, tiles: _Tiles) -> _Numbers:
+        """Places of each tile that it moves with, along the vector axis too."""
+        return tiles[:, self.moves].prod(1)
 
-    def near_bytes(self, tile: Choice) -> int:
+    def near_bytes(self, tiles: _Tiles) -> _Numbers:
         """Bytes that all steps of a tile read: of a vector operand the elements, of others the
         lines."""
+        axes, each = [a for a, _ in self.apart], [size for _, size in self.apart]
         if self.vector:
-            return math.prod(tile[a] for a, _ in self.apart) * self.taps * self.item
-        lines = math.prod(-(-tile[a] * each // LINE) for a, each in self.apart)
+            return tiles[:, axes].prod(1) * self.taps * self.item
+        lines = ceildiv(tiles[:, axes] * np.array(each, np.int64), LINE).prod(1)
         return lines * self.tap_lines * LINE
 
 
@@ -194,53 +205,51 @@ class _Judge:
             tuple(_sparse(sketch, context)),
         )
 
-    def score(self, tile: Choice) -> float:
-        """The share of the peak that a register tile may reach: as many multiply-adds as loads
+    def scores(self, tiles: _Tiles) -> _Numbers:
+        """The share of the peak that each register tile may reach: as many multiply-adds as loads
         can start at once, enough accumulators hide the latency, and what tiles compute twice is
         lost."""
-        *rows, width = tile
-        columns = -(-width // self.lanes)
-        vectors = math.prod(rows) * columns
-        useful = min(1.0, width / self.lanes)
-        for (size, reduced), step in zip(self.axes, tile, strict=True):
-            whole, rest = divmod(size, step)
+        width, rows = tiles[:, -1], tiles[:, :-1].prod(1)
+        columns = ceildiv(width, self.lanes)
+        vectors = rows * columns
+        useful = np.minimum(1.0, width / self.lanes)
+        for (size, reduced), step in zip(self.axes, tiles.T, strict=True):
+            whole, rest = np.divmod(size, step)
             if reduced:  # what is left of it is added element by element
                 useful *= size / (whole * step + rest * self.lanes)
             else:
-                useful *= size / (-(-size // step) * step)
+                useful *= size / (ceildiv(size, step) * step)
         if not self.sums:
-            return useful * (0.9 + 0.025 * min(columns, 4))
+            return useful * (0.9 + 0.025 * np.minimum(columns, 4))
         if self.slides:
             # Beside the accumulators, the rows of one window and its weights are at hand.
             at_hand = sum(self.window * (columns if x.vector else 1) for x in self.operands)
-            if vectors + at_hand > self.registers:
-                useful *= 0.5
-        kept = sum(x.places(tile) for x in self.operands if x.kept)
-        if kept > self.registers // 4:  # a few are no matter
-            useful *= 1.0 if vectors + columns + kept <= self.registers else 0.5
-        useful -= 0.01 * sum(math.prod(tile[a] for a in moves) for moves in self.sparse)
-        loads = self._loads(tile, columns) if len(rows) > 1 else columns + math.prod(rows)
+            useful[vectors + at_hand > self.registers] *= 0.5
+        kept = sum((x.places(tiles) for x in self.operands if x.kept), np.zeros_like(rows))
+        few = kept <= self.registers // 4  # which are no matter
+        useful[~few & (vectors + columns + kept > self.registers)] *= 0.5
+        useful -= 0.01 * sum(tiles[:, moves].prod(1) for moves in self.sparse)
+        loads = self._loads(tiles, columns) if tiles.shape[1] > 2 else columns + rows
         per_load = vectors / loads
-        share = min(1.0, vectors / CPU.accumulators_in_flight) * min(1.0, per_load)
-        far = self._far_bytes(tile)
-        if far:
-            share = min(share, vectors * self.work / 2 * CPU.l2_bytes_per_cycle / far)
-        return useful * share + 0.05 * min(per_load, 2.0)
+        share = np.minimum(1.0, vectors / CPU.accumulators_in_flight) * np.minimum(1.0, per_load)
+        far = self._far_bytes(tiles)
+        fed = vectors * self.work / 2 * CPU.l2_bytes_per_cycle / np.maximum(far, 1)
+        share = np.where(far > 0, np.minimum(share, fed), share)
+        return useful * share + 0.05 * np.minimum(per_load, 2.0)
 
-    def _far_bytes(self, tile: Choice) -> int:
+    def _far_bytes(self, tiles: _Tiles) -> _Numbers:
         """Bytes of the vector operands that a step of a register tile reads from beyond the
         nearest cache, where all that a tile reads is too much for it."""
-        if sum(x.near_bytes(tile) for x in self.operands) <= self.near:
-            return 0
-        return sum(tile[-1] * x.item for x in self.operands if x.vector)
+        near = sum(x.near_bytes(tiles) for x in self.operands) <= self.near
+        return np.where(near, 0, tiles[:, -1] * sum(x.item for x in self.operands if x.vector))
 
-    def _loads(self, tile: Choice, columns: int) -> float:
+    def _loads(self, tiles: _Tiles, columns: _Numbers) -> _Numbers:
         """Loads in one step of a register tile: of each operand a vector, or a single element, for
         every place of the tile that it moves with; of a sliding window one row for all of its
         taps."""
-        total = 0.0
+        total = np.zeros(len(tiles))
         for x in self.operands:
-            places = math.prod(tile[a] for a in x.moves if a < len(tile) - 1)
+            places = tiles[:, [a for a in x.moves if a < tiles.shape[1] - 1]].prod(1)
             shared = (places + self.window - 1) / self.window * columns
             total += shared if x.vector else places
         return total

@@ -11,8 +11,9 @@ Nothing here knows operators by name; the rules look at strides, reuse and exten
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
@@ -47,29 +48,30 @@ from loopwright.schedule.program.predicates import tested
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, counts, unrolls
 
 
-def nest_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
-    """The structures for one nest, the most promising first."""
+def nest_sketches(nest: Nest, context: NestContext) -> Iterator[NestSketch]:
+    """The structures for one nest, the most promising first, each derived when it is asked for;
+    some come twice."""
     if nest.sparse is not None:
-        return _sparse_sketches(nest, context)
-    found = [
+        return iter((_sparse_sketch(nest, context),))
+    found = (
         NestSketch(nest, vector, tiled, order, reduce, packed)
         for vector in _vector_axes(nest, context)
         for tiled in (_tiled(nest, vector),)
         for packed in packings(nest, vector, tiled, context)
         for order in _orders(nest, vector, tiled, packed)
         for reduce in _reduce_orders(nest, vector, tiled)
-    ]
-    return tuple(dict.fromkeys(found)) if has_reuse(nest) else tuple(found[:1])
+    )
+    return found if has_reuse(nest) else itertools.islice(found, 1)
 
 
-def _sparse_sketches(nest: Nest, context: NestContext) -> tuple[NestSketch, ...]:
+def _sparse_sketch(nest: Nest, context: NestContext) -> NestSketch:
     """The one structure of a sum that leaves steps out: vectors of weights, a panel of which all
     rows use before the next one."""
     assert nest.sparse is not None
     rows = tuple(a for a in nest.axes if a in indices(nest.sparse))
     (vector,) = (a for a in nest.axes if a not in rows)
     (packed, *_) = packings(nest, vector, rows, context)
-    return (NestSketch(nest, vector, rows[-2:], (vector, *rows), nest.reduce, packed),)
+    return NestSketch(nest, vector, rows[-2:], (vector, *rows), nest.reduce, packed)
 
 
 def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
@@ -84,10 +86,11 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
         yield Knob("unroll", tuple(unrolls([extent(k) for k in sketch.unrolled])))
 
 
-def default_choices(sketch: NestSketch, context: NestContext) -> dict[str, Choice]:
+def default_choices(
+    sketch: NestSketch, context: NestContext, knobs: Mapping[str, Knob]
+) -> dict[str, Choice]:
     """A choice for every knob by rules of thumb: full registers, panels in cache, work for all
     threads, no threads for little work."""
-    knobs = {k.name: k for k in nest_knobs(sketch, context)}
     chosen: dict[str, Choice] = {}
     if "tile" in knobs:
         chosen["tile"] = best_tile(sketch, context)

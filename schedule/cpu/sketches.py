@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopwright.dsl.errors import ConfigError
+from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sketches
 from loopwright.schedule.program.buffer_reuse import settled
@@ -28,33 +30,59 @@ class CpuSketches:
     """
 
     def __init__(self, variant: Variant, target: Target) -> None:
-        self.variant = variant
+        self.variant, self.target, self.workload = variant, target, variant.workload
         self.groups: tuple[FusionGroup, ...] = tuple(map(settled, variant.groups))
-        constants = constants_of(variant.workload, self.groups)
-        self._options: list[tuple[tuple[NestSketch, ...], NestContext]] = []
-        self._fixed: set[int] = set()  # nests whose speed does not matter
-        most: dict[str, int] = {}
-        for nest in (nest for group in self.groups for nest in group.nests):
-            most[nest.out.name] = max(nest.steps, most.get(nest.out.name, 0))
-        for group in self.groups:
-            for nest, rows in group.placed():
-                context = NestContext(target, rows, constants)
-                sketches = nest_sketches(nest, context)
-                small = nest.steps < variant.minor * most[nest.out.name]
-                if small or nest.out.name in constants:
-                    self._fixed.add(len(self._options))
-                self._options.append((sketches[:1] if small else sketches, context))
-        self._leaders = _leaders([sketches for sketches, _ in self._options], constants)
+        self._constants = constants_of(variant.workload, self.groups)
+        placed = [pair for group in self.groups for pair in group.placed()]
+        self._placed = [(n, NestContext(target, rows, self._constants)) for n, rows in placed]
         self._made: dict[tuple[int, int], _Option] = {}
 
     @property
     def first(self) -> Sketch:
         """The sketch with the most promising structure of every nest."""
-        return self._sketch([0] * len(self._options))
+        return self._sketch([0] * len(self._placed))
+
+    @functools.cached_property
+    def nests(self) -> tuple[NestSketch, ...]:
+        """The most promising structure of every nest; no others are derived for it."""
+        return tuple(next(nest_sketches(nest, context)) for nest, context in self._placed)
+
+    @functools.cached_property
+    def rank(self) -> float:
+        """The estimate by which programs are ordered, the least first."""
+        return self.variant.prior * estimate(self, self.target)
+
+    @functools.cached_property
+    def _small(self) -> tuple[bool, ...]:
+        """For every nest whether it is minor."""
+        most: dict[str, int] = {}
+        for nest, _ in self._placed:
+            most[nest.out.name] = max(nest.steps, most.get(nest.out.name, 0))
+        return tuple(n.steps < self.variant.minor * most[n.out.name] for n, _ in self._placed)
+
+    @functools.cached_property
+    def _options(self) -> list[tuple[NestSketch, ...]]:
+        """The structures of every nest."""
+        return [
+            self.nests[number : number + 1]
+            if small
+            else tuple(dict.fromkeys(nest_sketches(*self._placed[number])))
+            for number, small in enumerate(self._small)
+        ]
+
+    @functools.cached_property
+    def _fixed(self) -> frozenset[int]:
+        """The nests whose speed does not matter."""
+        ahead = (nest.out.name in self._constants for nest, _ in self._placed)
+        return frozenset(n for n, each in enumerate(zip(self._small, ahead)) if any(each))
+
+    @functools.cached_property
+    def _leaders(self) -> tuple[int, ...]:
+        return _leaders(self._options, self._constants)
 
     def __iter__(self) -> Iterator[Sketch]:
         free = sorted(set(self._leaders))
-        for numbers in _combinations([range(len(self._options[n][0])) for n in free]):
+        for numbers in _combinations([range(len(self._options[n])) for n in free]):
             chosen = dict(zip(free, numbers, strict=True))
             yield self._sketch([chosen[leader] for leader in self._leaders])
 
@@ -62,7 +90,7 @@ class CpuSketches:
         """The sketch of a name. Raises `ConfigError` if there is none."""
         words = structure.split("; ")
         if len(words) == len(self._options):
-            known = [list(map(str, sketches)) for sketches, _ in self._options]
+            known = [list(map(str, sketches)) for sketches in self._options]
             if all(word in names for word, names in zip(words, known, strict=True)):
                 sketch = self._sketch([n.index(w) for w, n in zip(words, known, strict=True)])
                 followers = zip(self._leaders, words, strict=True)
@@ -75,8 +103,8 @@ class CpuSketches:
 
     def _option(self, number: int, choice: int) -> _Option:
         if (number, choice) not in self._made:
-            sketches, context = self._options[number]
-            self._made[number, choice] = _Option.of(sketches[choice], context)
+            context = self._placed[number][1]
+            self._made[number, choice] = _Option.of(self._options[number][choice], context)
         return self._made[number, choice]
 
     def _sketch(self, numbers: Sequence[int]) -> Sketch:
@@ -163,4 +191,5 @@ class _Option:
     @staticmethod
     def of(nest: NestSketch, context: NestContext) -> _Option:
         """A sketch of a nest as an option."""
-        return _Option(nest, tuple(nest_knobs(nest, context)), default_choices(nest, context))
+        knobs = {knob.name: knob for knob in nest_knobs(nest, context)}
+        return _Option(nest, tuple(knobs.values()), default_choices(nest, context, knobs))
