@@ -44,7 +44,8 @@ def tune_fixed(
     with options.clock.part("searching"):
         found = search(work, target, budget, records, options)
     with options.clock.part("building"):
-        if default is not None and options.only is None and not any(found.histories):
+        known = any(state.session.history for state in found.states)
+        if default is not None and options.only is None and not known:
             return without_source(default), found.interrupted
         machine = None if options.device is None else options.device.fingerprint()
         built = build_work(

@@ -389,7 +389,7 @@ def test_policies_are_trained_from_nothing():
     policies, model = train_policies(
         problems,
         made_up(),
-        0.01,
+        0.05,
         on_point=lambda name, number: lambda point: told.append((name, number)),
         plan=Rounds(rounds=(0.6, 0.4)),
     )
@@ -398,6 +398,8 @@ def test_policies_are_trained_from_nothing():
     assert policies["dqn"].about["method"] == "dqn"
     with pytest.raises(ConfigError, match="dqn, ppo"):
         train_policies(problems, made_up(), 0.01, ("a3c",))
+    with pytest.raises(ConfigError, match="minutes = 0"):
+        train_policies(problems, made_up(), 0)
 
 
 @pytest.mark.slow

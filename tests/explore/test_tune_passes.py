@@ -12,8 +12,8 @@ from loopwright.__main__ import main
 from loopwright.codegen.passes import process
 from loopwright.dsl.errors import BuildError, TargetError
 from loopwright.explore.budget import TuningError
-from loopwright.explore.passes import tune
-from loopwright.explore.passes.tune import _Search
+from loopwright.explore.passes import search as searching
+from loopwright.explore.passes.search import PassSearch
 from loopwright.explore.significance import FEWEST
 from loopwright.measure.builder import Built
 from loopwright.measure.device import Comparison, Failure
@@ -56,7 +56,7 @@ class FakeDevice:
 
 
 def search(device):
-    return _Search(device, None, None, np.random.default_rng(0))
+    return PassSearch(device, None, None, np.random.default_rng(0))
 
 
 def test_the_fastest_list_is_returned_without_what_does_nothing():
@@ -95,9 +95,10 @@ def test_lists_of_one_code_are_timed_once_and_bad_ones_are_failures():
 
 @pytest.mark.llvm
 def test_a_search_ends_in_a_library_that_computes_what_minus_o3_does(monkeypatch):
-    monkeypatch.setattr(tune, "BATCH", 3)
+    monkeypatch.setattr(searching, "FIRST", 3)
+    monkeypatch.setattr(searching, "BATCH", 3)
     x = lw.tensor("x", (16, 33))
-    found = lw.tune_passes(lw.ops.softmax(x), target=ALONE, minutes=0.005, seed=1)
+    found = lw.tune_passes(lw.ops.softmax(x), target=ALONE, minutes=0.1, seed=1)
     assert found.tried
     assert found.library.passes == found.passes
     assert ("kept" in str(found)) == (found.passes == "")
@@ -150,4 +151,4 @@ def test_time_must_be_positive_and_the_package_there(monkeypatch):
         lw.tune_passes(lw.ops.relu(x), minutes=0)
     monkeypatch.setattr(process, "PACKAGE", "no-such-package")
     with pytest.raises(BuildError, match="loopwright\\[llvm\\]"):
-        tune.tune_passes(lw.ops.relu(x), minutes=1)
+        lw.tune_passes(lw.ops.relu(x), minutes=1)
