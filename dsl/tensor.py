@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any
 
 from loopwright.dsl.dtypes import check_dtype, sum_type
 from loopwright.dsl.errors import NotationError
@@ -25,6 +26,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
 from loopwright.dsl.size import Size
 from loopwright.dsl.traversal import children, walk, widened
+from loopwright.dsl.words import brief
 
 
 class _NoArithmetic:
@@ -276,9 +278,9 @@ def tensor(
     constant: the values are known ahead of time (weights); a schedule may re-lay them out once,
         outside the measured kernel.
     """
-    if isinstance(shape, SupportsIndex):
+    if isinstance(shape, int):
         raise NotationError(f"shape {shape!r} of {name}: give a tuple of extents, ({shape},)")
-    return Tensor(name, None if shape is None else tuple(shape), dtype, constant)
+    return Tensor(name, shape, dtype, constant)
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
@@ -326,13 +328,19 @@ def _plain(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
 def _check_shape(name: str, shape: Sequence[int | Size]) -> tuple[int, ...]:
     """Extents that are integers or sizes. Types call both integers: a definition treats them
     alike, and whatever takes no sizes is given none (`as_workload`)."""
-    for extent in shape:
-        whole = isinstance(extent, Size) or hasattr(extent, "__index__")
-        if isinstance(extent, bool) or not whole or extent < 0:
-            raise NotationError(
-                f"shape {tuple(shape)} of {name}: extents are integers ≥ 0, or sizes by lw.dim"
-            )
-    return tuple(e if isinstance(e, Size) else int(e) for e in shape)  # type: ignore[misc]
+    try:
+        given = tuple(shape)
+        whole: tuple[Any, ...] = tuple(
+            e if isinstance(e, Size) else operator.index(e) for e in given
+        )
+        if not any(isinstance(e, bool) for e in given) and all(e >= 0 for e in whole):
+            return whole
+        found = str(given)
+    except TypeError:
+        found = brief(shape)
+    raise NotationError(
+        f"shape {found} of {name}: give a tuple; extents are integers ≥ 0, or sizes by lw.dim"
+    )
 
 
 def _known(index: Index) -> int:
