@@ -103,7 +103,8 @@ class TuneOptions:
                 f"schedule = {brief(self.schedule)}: give a Schedule, of "
                 "loopwright.explore.strategies.annealing, or None"
             )
-        if not all(isinstance(callback, Callback) for callback in self.callbacks):
+        callbacks = self.callbacks
+        if not (isinstance(callbacks, Sequence) and all(isinstance(c, Callback) for c in callbacks)):
             raise TuningError(
                 f"callbacks = {brief(self.callbacks)}: give a list of Callbacks, of "
                 "loopwright.explore.report.callbacks"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload, fixed
-from loopwright.explore.budget import TuningError
+from loopwright.explore.budget import Budget, TuningError
 
 # What needs TVM is imported in the call: that takes seconds, which are of its minutes.
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     Raises `TuningError` where the program by -O3 fails, or is not measured in that time, and
     `BuildError` without the extra llvm.
     """
-    if not minutes > 0:
-        raise TuningError(f"minutes = {minutes}: give a positive number")
+    Budget.of(None, minutes)  # an error for what cannot be
     began = time.monotonic()
     import numpy as np
 

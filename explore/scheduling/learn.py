@@ -19,6 +19,7 @@ import numpy as np
 
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import ConfigError
+from loopwright.explore.budget import Budget
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.evolution import Episode, Evolution
 from loopwright.explore.scheduling.loops import Problem, State
@@ -116,8 +117,7 @@ def train_policies(
     """
     if not problems or any(name not in METHODS for name in methods):
         raise ConfigError(f"give a workload at least, and methods of {', '.join(METHODS)}")
-    if not minutes > 0:
-        raise ConfigError(f"minutes = {minutes}: give a positive number")
+    Budget.of(None, minutes)  # an error for what cannot be
     clock = time.monotonic
     began = clock()
     optional("torch", "training a policy", ModelError)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.numerics import Numerics
-from loopwright.explore.budget import Budget, Interrupted, TuningError
+from loopwright.explore.budget import Budget, Interrupted
 from loopwright.explore.stopwatch import Stopwatch
 
 # What needs TVM is imported in the call: that takes seconds, which are of its budget.
@@ -99,10 +99,12 @@ def tune_model(  # noqa: PLR0913 - what users choose
     from loopwright.graph.tuning.live_table import shown
     from loopwright.graph.tuning.open_sizes import tune_open
     from loopwright.graph.tuning.search import SearchOptions
-    from loopwright.measure.opening import open_device
+    from loopwright.measure.device import Device
+    from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
     from loopwright.transfer.records.store import check_store
 
+    check_device(device, fleet)
     budget = Budget.of_model(trials, minutes, effort)
     allowed = Numerics.of(numerics)
     options = SearchOptions(seed, only, transfer, feedback=feedback, clock=clock)
@@ -113,10 +115,9 @@ def tune_model(  # noqa: PLR0913 - what users choose
             records = Path(stack.enter_context(TemporaryFolder())) / "tuning.db"
         else:
             check_store(records)
-        if isinstance(device, str) or (device is None and fleet is not None):
+        if isinstance(device, str) or fleet is not None:
+            assert not isinstance(device, Device), "that was checked"
             device = stack.enter_context(open_device(device, target, threads, fleet=fleet))
-        elif fleet is not None:
-            raise TuningError("a device and a fleet both say what measures: give one of them")
         machine = processor(target, threads) if device is None else processor(device.target)
         with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
             options = replace(options, device=device, tell=say, watch=watch)

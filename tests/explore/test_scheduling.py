@@ -14,6 +14,7 @@ from loopwright.codegen.build import build
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.oracle import evaluate
+from loopwright.explore.budget import TuningError
 from loopwright.explore.scheduling import spaces
 from loopwright.explore.scheduling.environment import STEPS, ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
@@ -398,7 +399,7 @@ def test_policies_are_trained_from_nothing():
     assert policies["dqn"].about["method"] == "dqn"
     with pytest.raises(ConfigError, match="dqn, ppo"):
         train_policies(problems, made_up(), 0.01, ("a3c",))
-    with pytest.raises(ConfigError, match="minutes = 0"):
+    with pytest.raises(TuningError, match="minutes = 0"):
         train_policies(problems, made_up(), 0)
 
 
