@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -37,10 +36,10 @@ def tune_fixed(
     which tells how long that takes at the end."""
     default = None
     if check:
+        began = options.clock.elapsed
         with options.clock.part("building"):
-            began = time.monotonic()
             default = check_results(build_work(work, target, name=name), target)
-            options = replace(options, building=AGAIN * (time.monotonic() - began))
+        options = replace(options, building=AGAIN * (options.clock.elapsed - began))
     with options.clock.part("searching"):
         found = search(work, target, budget, records, options)
     with options.clock.part("building"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -45,9 +44,9 @@ def tune_open(
 
     building = 0.0
     if check:
-        began = time.monotonic()
+        began = clock.elapsed
         build(None)
-        building = AGAIN * (time.monotonic() - began)
+        building = AGAIN * (clock.elapsed - began)
     chosen = list(spread(source.dims))
     ended = False
     for done, sizes in enumerate(chosen):
