@@ -22,7 +22,7 @@ import numpy as np
 
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.elements import BINARY, FLOAT_FUNCTIONS, UNARY
-from loopwright.dsl.errors import NotationError
+from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
 
@@ -60,6 +60,22 @@ class Expr:
 
     def __array_function__(self, function: Any, *given: object) -> Expr:
         raise _of_arrays(function)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise NoAttributeError(
+                f"an element has no .{name}: what is done to elements are functions, lw.exp(x) or "
+                'lw.cast(x, "int32"); dir(lw) lists them'
+            )
+
+    def __iter__(self) -> Any:
+        raise NotationError(
+            "an element is one number: lw.sum(x) and lw.max(x) go over the indices that are "
+            "absent on the left, and lw.max(x, y) is the larger of two"
+        )
 
     def __float__(self) -> float:
         raise NotationError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.dtypes import check_dtype, sum_type
-from loopwright.dsl.errors import NotationError
+from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.expr import (
     Accumulation,
     Binary,
@@ -133,6 +133,16 @@ class Tensor(_NoArithmetic):
             body = Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
         reducer = body.op if isinstance(body, Reduce) else None
         self._define(axes, reducer, body.x if isinstance(body, Reduce) else body)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name == "name":
+                raise AttributeError(name)
+            raise NoAttributeError(
+                f"{self.name} is a tensor without data, and has no .{name}: define what you want "
+                f"of its elements, as T[j, i] = {self.name}[i, j], or take an operator of lw.ops"
+            )
 
     def _refusal(self) -> str:
         return (
