@@ -38,7 +38,8 @@ for n in range({layers}):
     nodes.append(helper.make_node("Relu", [f"h{{n}}"], [f"x{{n + 1}}"]))
 ends = [helper.make_tensor_value_info(f"x{{n}}", TensorProto.FLOAT, shape) for n in (0, {layers})]
 graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
-save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), "n.onnx")
+opset = [helper.make_opsetid("", 17)]
+save(helper.make_model(graph, opset_imports=opset, ir_version=10), "n.onnx")
 """
 PERCEPTRON = {
     "op": "MatMul",

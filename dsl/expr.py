@@ -71,6 +71,16 @@ class Expr:
                 'lw.cast(x, "int32"); dir(lw) lists them'
             )
 
+    def __round__(self, digits: int | None = None) -> Expr:
+        if digits is not None:
+            raise NotationError("round: elements are rounded to whole numbers; leave digits out")
+        return unary("round", self)
+
+    def __array__(self, *given: object, **options: object) -> Any:
+        raise NotationError(
+            "an element expression has no value before a call, so no array is made of it"
+        )
+
     def __iter__(self) -> Any:
         raise NotationError(
             "an element is one number: lw.sum(x) and lw.max(x) go over the indices that are "

@@ -151,6 +151,12 @@ class Tensor(_NoArithmetic):
             "C[i, j] += A[i, k] * B[k, j]"
         )
 
+    def __array__(self, *given: object, **options: object) -> Any:
+        raise NotationError(
+            f"{self.name} is a tensor without data, so no array is made of it; of NumPy's "
+            "functions, lw.einsum and those of lw.ops take tensors"
+        )
+
     def __iter__(self) -> None:
         raise NotationError(f"{self.name} is not iterable: index it by lw.indices(…)")
 
@@ -295,22 +301,26 @@ def tensor(
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
     """A tensor with `(before, after)` more elements on each axis, all equal to `value`."""
-    if x.shape is None or not isinstance(widths, Sequence) or len(widths) != len(x.shape):
-        raise NotationError(f"pad: {x!r} needs one (before, after) for each axis, got {widths}")
+    shape = x.shape if isinstance(x, Tensor) else None
+    if shape is None or not isinstance(widths, Sequence) or len(widths) != len(shape):
+        raise NotationError(
+            f"pad: {brief(x)} with {brief(widths)}: give a tensor that has a shape, and one "
+            "(before, after) for each axis"
+        )
     for pair in widths:
         if not isinstance(pair, Sequence) or len(pair) != 2 or min(pair) < 0:
             raise NotationError(f"pad: {pair!r} in {widths}; give (before, after), neither < 0")
     if not any(map(any, widths)):
         return x
-    axes = tuple(Index(f"i{d}") for d in range(len(x.shape)))
+    axes = tuple(Index(f"i{d}") for d in range(len(shape)))
     out = Tensor(
         f"{x.name}_pad",
-        tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True)),
+        tuple(a + n + b for n, (a, b) in zip(shape, widths, strict=True)),
         x.dtype,
         x.constant,
     )
     inside: Expr | None = None
-    for axis, extent, (before, after) in zip(axes, x.shape, widths, strict=True):
+    for axis, extent, (before, after) in zip(axes, shape, widths, strict=True):
         tests = [axis >= before] if before else []
         tests += [axis < before + extent] if after else []
         for test in tests:

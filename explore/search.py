@@ -103,8 +103,8 @@ class TuneOptions:
                 f"schedule = {brief(self.schedule)}: give a Schedule, of "
                 "loopwright.explore.strategies.annealing, or None"
             )
-        callbacks = self.callbacks
-        if not (isinstance(callbacks, Sequence) and all(isinstance(c, Callback) for c in callbacks)):
+        told = self.callbacks
+        if not (isinstance(told, Sequence) and all(isinstance(c, Callback) for c in told)):
             raise TuningError(
                 f"callbacks = {brief(self.callbacks)}: give a list of Callbacks, of "
                 "loopwright.explore.report.callbacks"

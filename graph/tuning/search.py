@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ class SearchOptions:
         check_feedback(self.feedback)
         numbers = self.only if isinstance(self.only, Sequence) else ()
         if self.only is not None and not (numbers and all(isinstance(n, int) for n in numbers)):
-            raise TuningError(f"only = {self.only!r}: give a list of the numbers of tasks, or None")
+            raise TuningError(f"only = {self.only!r}: give a list of numbers of tasks, or None")
 
 
 @dataclass(frozen=True)
