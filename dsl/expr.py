@@ -25,6 +25,7 @@ from loopwright.dsl.elements import BINARY, FLOAT_FUNCTIONS, UNARY
 from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
+from loopwright.dsl.words import brief
 
 if TYPE_CHECKING:
     from loopwright.dsl.tensor import Tensor
@@ -384,14 +385,16 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.shape == ()):
         number = value.item()  # comparisons of NumPy's numbers come as arrays without axes
     if not isinstance(number, (bool, int, float)):
-        shape = getattr(value, "shape", None)
-        hint = ": write its indices, T[i, j]" if hasattr(value, "shape") else ""
-        if hint and hasattr(value, "__array__"):
+        hint = "give a number, an element such as A[i, j], or an index"
+        if hasattr(value, "definition"):
+            hint = "write its indices, T[i, j]"
+        elif hasattr(value, "__array__"):
+            shape = getattr(value, "shape", None)
             hint = (
-                "; a definition has no data: write the elements of a tensor, "
+                "a definition has no data: write the elements of a tensor, "
                 f'lw.tensor("T", {shape})[…], and give the array to the library\'s call'
             )
-        raise NotationError(f"{type(value).__name__} is not an element expression{hint}")
+        raise NotationError(f"{brief(value)} is not an element expression: {hint}")
     return _const(number, like.dtype if like is not None else _natural(number))
 
 
@@ -401,7 +404,7 @@ def unary(op: str, x: object) -> Expr:
     if op in FLOAT_ONLY and not is_float(value.dtype):
         raise NotationError(f"{op} of {value.dtype}: cast to a floating type first")
     if value.dtype == "bool" if op != "not" else is_float(value.dtype):
-        raise NotationError(f"{op} of {value.dtype} is not in the notation")
+        raise NotationError(f"{op} of {value.dtype} is not in the notation: cast first")
     return Unary(op, value)
 
 

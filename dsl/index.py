@@ -275,8 +275,6 @@ def indices(names: str = "", /, **extents: int) -> tuple[Index, ...]:
             f"{names!r} cannot name indices: give names in one string, as in 'i j k'"
         )
     split = names.replace(",", " ").split()
-    if not (split or extents):
-        raise NotationError("no index is named: give names in one string, as in 'i j k'")
     for name, extent in extents.items():
         if isinstance(extent, bool) or not isinstance(extent, _INTEGERS) or extent < 0:
             raise NotationError(f"the extent of index {name} is {extent!r}; give an integer ≥ 0")

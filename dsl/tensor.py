@@ -114,7 +114,7 @@ class Tensor(_NoArithmetic):
         if len(parts) != len(self.shape):
             raise NotationError(
                 f"{self.name} has {len(self.shape)} axes, shape {self.shape}, but is indexed by "
-                f"{len(parts)}: [{', '.join(map(str, parts))}]"
+                f"{len(parts)}: [{', '.join(map(str, parts))}]; give each axis an index"
             )
         if any(isinstance(x, Expr) for x in parts):
             return gather(self, tuple(x if isinstance(x, Expr) else as_affine(x) for x in parts))
@@ -153,8 +153,8 @@ class Tensor(_NoArithmetic):
 
     def __array__(self, *given: object, **options: object) -> Any:
         raise NotationError(
-            f"{self.name} is a tensor without data, so no array is made of it; of NumPy's "
-            "functions, lw.einsum and those of lw.ops take tensors"
+            f"{self.name} is a tensor without data, and no array can be made of it: give arrays "
+            "to the library's call, and tensors to lw.einsum and the operators of lw.ops"
         )
 
     def __iter__(self) -> None:
@@ -179,7 +179,10 @@ class Tensor(_NoArithmetic):
                 )
             axes.append(index)
         if len(set(axes)) != len(axes):
-            raise NotationError(f"an index stands twice on the left of {self.name}")
+            raise NotationError(
+                f"an index stands twice on the left of {self.name}: give each axis its own; a "
+                "diagonal is lw.where(lw.equal(i, j), …, 0)"
+            )
         return tuple(axes)
 
     def _define(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> None:
@@ -266,7 +269,10 @@ class _Pending(_NoArithmetic):
         return self._refuse()
 
     def _refusal(self) -> str:
-        return f"{self.tensor.name} is read before it has a shape or a definition"
+        return (
+            f"{self.tensor.name} is read before it has a shape or a definition: define it first, "
+            "or make it with its shape"
+        )
 
     def _no_reduction(self, value: object) -> Any:
         raise NotationError(
@@ -308,8 +314,11 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tenso
             "(before, after) for each axis"
         )
     for pair in widths:
-        if not isinstance(pair, Sequence) or len(pair) != 2 or min(pair) < 0:
-            raise NotationError(f"pad: {pair!r} in {widths}; give (before, after), neither < 0")
+        whole = isinstance(pair, Sequence) and all(isinstance(n, int) for n in pair)
+        if not whole or len(pair) != 2 or min(pair) < 0:
+            raise NotationError(
+                f"pad: {pair!r} in {widths}; give (before, after), integers ≥ 0, for each axis"
+            )
     if not any(map(any, widths)):
         return x
     axes = tuple(Index(f"i{d}") for d in range(len(shape)))

@@ -56,15 +56,15 @@ class Course:
     rounds: int | None = None
     seed: int = 0
     on_point: OnPoint | None = None
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
 
     def shares(self, episodes: Episodes) -> Iterator[float]:
-        """The share of the course that is over, before every round."""
+        """The share of the course that is over, before every round, of which there is one."""
         done = 0
         while True:
             spent = time.monotonic() - self.began
             share = done / self.rounds if self.rounds else spent / max(self.seconds, 1e-9)
-            if share >= 1:
+            if share >= 1 and done:
                 return
             yield share
             done += 1

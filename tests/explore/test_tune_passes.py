@@ -124,6 +124,7 @@ def test_the_command_builds_by_a_list(tmp_path):
     assert lw.load(path).passes == "default<O2> -disable-lsr"
 
 
+@pytest.mark.llvm
 def test_what_takes_no_list_is_an_error_before_anything_is_measured():
     x = lw.tensor("x", (4, 4))
     with pytest.raises(TargetError, match="target c"):

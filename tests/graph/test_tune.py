@@ -262,7 +262,7 @@ def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
         made = build_work(work, target, records, *args, **options)
         return made if records is None else (lambda *inputs: made(*inputs) + 1)
 
-    def check(built, target, tuned):
+    def check(built, target, tuned=False):
         import_model(model, (x,), target).source.reference.check(built, tuned)
 
     monkeypatch.setattr("loopwright.graph.tuning.fixed_sizes.build_work", wrong)
