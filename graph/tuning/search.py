@@ -96,8 +96,21 @@ def search(
     tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
     if not tasks:
         return Searched(())
+    say = options.tell or (lambda _: None)
+    given, building = 60 * budget.minutes, options.building
+    if building is None:
+        building = min(BUILDING, MOST_BUILDING * given)
+    deadline = options.clock.began + given - building
+    inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
+    timed = budget.minutes < math.inf  # else a few rounds compare, one after the other
+    comparing = min(COMPARING, MOST_COMPARING * given) if inside else 0.0
+    if timed and comparing < LEAST_BUILT * building:
+        comparing = 0.0
+    searching = deadline - comparing
+    if time.monotonic() >= searching:
+        say("the budget ended before the search began: give more minutes")
+        return Searched(())
     with ExitStack() as stack:
-        inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
         if device is None:
             device = stack.enter_context(open_device(None, target))
         check_feedback(options.feedback, device)
@@ -105,24 +118,14 @@ def search(
         for task in tasks:
             device.admit(task.workload)
         device.check()
-        given = 60 * budget.minutes
-        building = options.building
-        if building is None:
-            building = min(BUILDING, MOST_BUILDING * given)
-        deadline = options.clock.began + given - building
         device.until(deadline)
         stack.callback(device.until, math.inf)
         base = find_base(options.transfer, tasks[0].workload, device.target)
-        say = options.tell or (lambda _: None)
         show = options.watch or (lambda turn: say(str(now)))
         for note in base.notes:
             say(note)
-        timed = budget.minutes < math.inf  # else a few rounds compare, one after the other
-        comparing = min(COMPARING, MOST_COMPARING * given) if inside else 0.0
-        if timed and inside and comparing < LEAST_BUILT * building:
-            comparing = 0.0
+        if inside and not comparing:
             say("there is no time to compare the best inside of the network")
-        searching = deadline - comparing
         recorder, seed, feedback = Recorder(store, say), options.seed, options.feedback
         shared = _Shared(device, store, recorder, seed, base.model, feedback)
         states = [

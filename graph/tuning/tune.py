@@ -135,7 +135,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
                     )
                 made, ended = tune_fixed(work, machine, budget, records, options, check)
         if say is not None:
-            for line in summarized(made, machine, options):
+            for line in summarized(made, machine, budget, options):
                 say(line)
         if ended:
             raise Interrupted(made)

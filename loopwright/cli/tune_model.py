@@ -118,7 +118,7 @@ def tune_model(network: Network, options: _Options) -> None:
     assert isinstance(built, TunedModel)  # as of all ONNX files
     path = built.export(output)
     show_tasks(built)
-    for line in summarized(built, target, how):
+    for line in summarized(built, target, budget, how):
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 

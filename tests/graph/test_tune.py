@@ -309,6 +309,24 @@ def test_minutes_count_from_the_reading_of_a_network_and_keep_time_for_its_build
         assert any("the budget ended before" in line for line in lines) != measured
 
 
+def test_a_network_without_time_for_a_search_is_what_records_and_defaults_make_it(net, tmp_path):
+    model, x = net
+    device, told = MadeUp(), []
+    work = import_model(model, (x,), device.target)
+    task, other = work.tasks
+    config = space(task.workload, device.target).sample(np.random.default_rng(1))
+    for known in (False, True):
+        if known:
+            _stored(tmp_path / "r.db", task, device.target, (config, 1e-6))
+        made = tune_model(
+            model, (x,), minutes=1e-9, records=tmp_path / "r.db", threads=2, tell=told.append
+        )
+        torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+        assert [r.config for r in made.records.values()] == [config] * known
+        assert "the budget ended before the search began: give more minutes" in told
+        assert any(line.startswith("measured   not at all") for line in told)
+
+
 def test_tasks_that_were_not_reached_are_told(net, tmp_path):
     model, x = net
     device, lines = MadeUp(), []
