@@ -311,15 +311,14 @@ def test_minutes_count_from_the_reading_of_a_network_and_keep_time_for_its_build
 
 def test_a_network_without_time_for_a_search_is_what_records_and_defaults_make_it(net, tmp_path):
     model, x = net
-    device, told = MadeUp(), []
-    work = import_model(model, (x,), device.target)
-    task, other = work.tasks
-    config = space(task.workload, device.target).sample(np.random.default_rng(1))
+    told, target = [], resolve("cpu", 1)
+    task = import_model(model, (x,), target).tasks[0]
+    config = space(task.workload, target).sample(np.random.default_rng(1))
     for known in (False, True):
         if known:
-            _stored(tmp_path / "r.db", task, device.target, (config, 1e-6))
+            _stored(tmp_path / "r.db", task, target, (config, 1e-6))
         made = tune_model(
-            model, (x,), minutes=1e-9, records=tmp_path / "r.db", threads=2, tell=told.append
+            model, (x,), minutes=1e-9, records=tmp_path / "r.db", threads=1, tell=told.append
         )
         torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
         assert [r.config for r in made.records.values()] == [config] * known
