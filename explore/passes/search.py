@@ -57,7 +57,7 @@ class PassesTuned:
     ----------
     passes: the list as `lw.build` takes it; empty where none was certainly faster than -O3.
     speedup: the time by -O3 over that by the list, where there is one.
-    default: seconds of a call by -O3.
+    default: seconds of a call by -O3; infinite where there was no time to measure it.
     tried: all lists, in order.
     """
 
@@ -78,6 +78,8 @@ class PassesTuned:
         failed = sum(t.failure is not None for t in self.tried)
         codes = sum(not t.same for t in self.tried) - failed
         tried = f"{len(self.tried)} lists tried, {codes} different codes, {failed} failed"
+        if not self.tried:
+            return "-O3 is kept: there was no time to try a list"
         if self.speedup is None:
             return f"-O3 is kept: no list is certainly faster; {tried}"
         return f"{self.speedup} times as fast as by -O3, by {self.passes}; {tried}"
