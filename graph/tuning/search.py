@@ -69,9 +69,9 @@ class SearchOptions:
         check_seed(self.seed)
         check_transfer(self.transfer)
         check_feedback(self.feedback)
-        numbers = self.only if isinstance(self.only, Sequence) else ()
-        if self.only is not None and not (numbers and all(isinstance(n, int) for n in numbers)):
-            raise TuningError(f"only = {self.only!r}: give a list of numbers of tasks, or None")
+        numbers = [] if self.only is None else self.only
+        if not (isinstance(numbers, Sequence) and all(isinstance(n, int) for n in numbers)):
+            raise TuningError(f"only = {numbers!r}: give a list of numbers of tasks, or None")
 
 
 @dataclass(frozen=True)
