@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from loopwright.dsl.dtypes import check_dtype, sum_type
 from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.expr import (
@@ -149,12 +151,6 @@ class Tensor(_NoArithmetic):
             f"{self.name} is a tensor, and operators work on its elements: write its indices, "
             f"{self.name}[i, j]; products of matrices are lw.ops.matmul(A, B) or "
             "C[i, j] += A[i, k] * B[k, j]"
-        )
-
-    def __array__(self, *given: object, **options: object) -> Any:
-        raise NotationError(
-            f"{self.name} is a tensor without data, and no array can be made of it: give arrays "
-            "to the library's call, and tensors to lw.einsum and the operators of lw.ops"
         )
 
     def __iter__(self) -> None:
@@ -314,7 +310,8 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tenso
             "(before, after) for each axis"
         )
     for pair in widths:
-        whole = isinstance(pair, Sequence) and all(isinstance(n, int) for n in pair)
+        numbers = (int, np.integer, Size)
+        whole = isinstance(pair, Sequence) and all(isinstance(n, numbers) for n in pair)
         if not whole or len(pair) != 2 or min(pair) < 0:
             raise NotationError(
                 f"pad: {pair!r} in {widths}; give (before, after), integers ≥ 0, for each axis"
