@@ -29,7 +29,7 @@ import loopwright as lw
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget
 from loopwright.graph.compile.build import import_model
-from loopwright.graph.tuning.tune import SearchOptions, search
+from loopwright.graph.tuning.search import SearchOptions, search
 from loopwright.measure.builder import Builder
 from loopwright.measure.device import Comparison, Device, Failure, Measurement, Stop, never
 from loopwright.measure.fleet import cluster

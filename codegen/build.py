@@ -35,7 +35,7 @@ from loopwright.schedule.loops.nothing import (
 )
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.naming import Derivation, SketchName
-from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.sketch.sketch import Config, check_config
 from loopwright.schedule.space import Space, default_sketch, find_sketch, space
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.verifier import verify
@@ -89,11 +89,7 @@ def program(
     Without a config it is the default one of what `numerics` allows, "standard" if None. Raises
     `ConfigError` if the config is of no program, or of one that `numerics` does not allow.
     """
-    if config is not None and not isinstance(config, Config):
-        raise ConfigError(
-            f"{brief(config)} is no config: give a point of the workload's "
-            "space, such as lw.space(workload).default or the config of what lw.tune returned"
-        )
+    check_config(config)
     if not has_elements(workload):
         return _program_of_nothing(workload, config, target, numerics)
     allowed = None if numerics is None else Numerics.of(numerics)
@@ -166,6 +162,8 @@ def build(
     Raises `NotationError`, `ConfigError`, `TargetError`, `BuildError`.
     """
     given, machine = any_workload(workload), resolve(target, threads)
+    if not isinstance(name, str):
+        raise BuildError(f"name = {brief(name)}: give a text, such as 'kernel'")
     if codegen is not None:
         machine = by_codegen(machine, codegen)
     if not given.dims:

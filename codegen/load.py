@@ -26,7 +26,7 @@ def load(path: str | os.PathLike[str]) -> Library:
     Needs neither TVM nor a compiler. Raises `LibraryError` where a file is missing, damaged, of
     another version, not ours, or made for another processor.
     """
-    path = Path(path)
+    path = file_at(path, "the library", LibraryError)
     code = _read_code(path)
     manifest = check_manifest(path, code)
     _check_architecture(path, manifest["target"]["architecture"])
@@ -88,7 +88,7 @@ def _read_code(path: Path) -> bytes:
     if path.suffix != ".so":
         raise LibraryError(f"{shown(path)}: give the file that ends in .so")
     try:
-        return file_at(path, "the library", LibraryError).read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise LibraryError(f"{path}: cannot read the library: {why(error)}") from error
 

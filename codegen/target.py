@@ -15,6 +15,7 @@ from loopwright.codegen.library.binary import MAX_THREADS
 from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.processors import cpu_flags, usable_processors
 from loopwright.dsl.errors import TargetError
+from loopwright.dsl.words import brief
 from loopwright.schedule.target import Target
 
 _KEYS = {"kind", "mcpu", "mattr", "mtriple", "num-cores"}
@@ -67,7 +68,10 @@ def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None
             )
         return _host("c" if target == "c" else "llvm", _checked(threads))
     if not isinstance(target, Mapping):
-        raise TargetError(f"a target is a name or a mapping, not {type(target).__name__}")
+        raise TargetError(
+            f'target = {brief(target)}: give a name, such as "cpu", or a mapping, such as '
+            '{"kind": "llvm", "mcpu": "skylake-avx512"}'
+        )
     if target.get("kind") in GPU_KINDS:
         return named_gpu(target)
     return _explicit(target, threads)

@@ -18,7 +18,10 @@ DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 def check_dtype(dtype: DTypeLike | str) -> str:
     """The canonical name of an element type, given its name or NumPy's object for it."""
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    try:
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
     if name not in DTYPES:
         raise NotationError(f"dtype {name!r} is not supported; use one of {', '.join(DTYPES)}")
     return name

@@ -9,6 +9,10 @@ class NotationError(LoopwrightError):
     """A definition that the notation does not allow."""
 
 
+class NoAttributeError(NotationError, AttributeError):
+    """An attribute that arrays have, and the notation's values have not."""
+
+
 class RangeError(NotationError):
     """Ranges of indices that disagree, are unknown, or leave a tensor."""
 

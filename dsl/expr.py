@@ -22,9 +22,10 @@ import numpy as np
 
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.elements import BINARY, FLOAT_FUNCTIONS, UNARY
-from loopwright.dsl.errors import NotationError
+from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
+from loopwright.dsl.words import brief
 
 if TYPE_CHECKING:
     from loopwright.dsl.tensor import Tensor
@@ -75,6 +76,32 @@ class Expr:
 
     def __array_function__(self, function: Any, *given: object) -> Expr:
         raise _of_arrays(function)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise NoAttributeError(
+                f"an element has no .{name}: what is done to elements are functions, lw.exp(x) or "
+                'lw.cast(x, "int32"); dir(lw) lists them'
+            )
+
+    def __round__(self, digits: int | None = None) -> Expr:
+        if digits is not None:
+            raise NotationError("round: elements are rounded to whole numbers; leave digits out")
+        return unary("round", self)
+
+    def __array__(self, *given: object, **options: object) -> Any:
+        raise NotationError(
+            "an element expression has no value before a call, so no array is made of it"
+        )
+
+    def __iter__(self) -> Any:
+        raise NotationError(
+            "an element is one number: lw.sum(x) and lw.max(x) go over the indices that are "
+            "absent on the left, and lw.max(x, y) is the larger of two"
+        )
 
     def __float__(self) -> float:
         raise NotationError(
@@ -309,14 +336,16 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.shape == ()):
         number = value.item()  # comparisons of NumPy's numbers come as arrays without axes
     if not isinstance(number, (bool, int, float)):
-        shape = getattr(value, "shape", None)
-        hint = ": write its indices, T[i, j]" if hasattr(value, "shape") else ""
-        if hint and hasattr(value, "__array__"):
+        hint = "give a number, an element such as A[i, j], or an index"
+        if hasattr(value, "definition"):
+            hint = "write its indices, T[i, j]"
+        elif hasattr(value, "__array__"):
+            shape = getattr(value, "shape", None)
             hint = (
-                "; a definition has no data: write the elements of a tensor, "
+                "a definition has no data: write the elements of a tensor, "
                 f'lw.tensor("T", {shape})[…], and give the array to the library\'s call'
             )
-        raise NotationError(f"{type(value).__name__} is not an element expression{hint}")
+        raise NotationError(f"{brief(value)} is not an element expression: {hint}")
     return _const(number, like.dtype if like is not None else _natural(number))
 
 
@@ -326,7 +355,7 @@ def unary(op: str, x: object) -> Expr:
     if op in FLOAT_ONLY and not is_float(value.dtype):
         raise NotationError(f"{op} of {value.dtype}: cast to a floating type first")
     if value.dtype == "bool" if op != "not" else is_float(value.dtype):
-        raise NotationError(f"{op} of {value.dtype} is not in the notation")
+        raise NotationError(f"{op} of {value.dtype} is not in the notation: cast first")
     return Unary(op, value)
 
 

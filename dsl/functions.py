@@ -29,7 +29,9 @@ def where(cond: object, x: object, y: object) -> Expr:
     refuse_truth(cond, "where: the condition")
     test = as_expr(cond)
     if test.dtype != "bool":
-        raise NotationError(f"where: the condition is {test.dtype}, not a truth value")
+        raise NotationError(
+            f"where: the condition is {test.dtype}, not a truth value: compare it, as A[i] > 0"
+        )
     a, b = sides(x, y)
     if a.dtype != b.dtype:
         raise NotationError(f"where: the sides are {a.dtype} and {b.dtype}; cast one")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import EllipsisType
+from types import EllipsisType, NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -44,7 +44,7 @@ class IndexExpr:
 
     def __add__(self, other: IndexExpr | int) -> Affine:
         if not isinstance(other, (IndexExpr, *_INTEGERS)):
-            return NotImplemented
+            return self._other(other, "+")
         left, right = self.affine(), as_affine(other)
         return Affine.of((*left.terms, *right.terms), left.const + right.const)
 
@@ -55,7 +55,7 @@ class IndexExpr:
 
     def __sub__(self, other: IndexExpr | int) -> Affine:
         if not isinstance(other, (IndexExpr, *_INTEGERS)):
-            return NotImplemented
+            return self._other(other, "-")
         return self + as_affine(other) * -1
 
     def __rsub__(self, other: IndexExpr | int) -> Affine:
@@ -67,7 +67,7 @@ class IndexExpr:
                 f"{self} * {other} is not affine: multiply an index by an integer constant only"
             )
         if not isinstance(other, _INTEGERS):
-            return NotImplemented
+            return self._other(other, "*")
         form, factor = self.affine(), int(other)
         return Affine.of(tuple((a, c * factor) for a, c in form.terms), form.const * factor)
 
@@ -80,6 +80,18 @@ class IndexExpr:
     def __mod__(self, divisor: int) -> Affine:
         form = self.affine()
         return _remainder(form, _divisor(form, divisor))
+
+    def __pow__(self, other: object) -> Any:
+        return self._other(other, "**")
+
+    def _other(self, other: object, sign: str) -> Any:
+        """Leave arithmetic with elements to these. Raises `NotationError` for other values."""
+        if isinstance(other, (int, float, complex, str, np.generic, NoneType)):
+            raise NotationError(
+                f"{self} {sign} {other!r} is no index: indices take whole numbers, and + - * // "
+                f'%; as an element it is lw.cast({self}, "float32") {sign} {other!r}'
+            )
+        return NotImplemented
 
     def __truediv__(self, other: object) -> Affine:
         raise NotationError(f"{self} / {other}: an index divides by // (floor) and % only")

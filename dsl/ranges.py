@@ -193,9 +193,10 @@ def _check_inside(
         if leaves:
             inside = dict.fromkeys(p.position.indices())
             ranges = "; ".join(f"{i} < {extents[i]} by {evidence[i][1]}" for i in inside)
+            known = f" ({ranges})" if ranges else ""
             raise RangeError(
                 f"{name}: {p.position} reaches {low} to {high}, outside of {p.where}, which has "
-                f"extent {p.extent} ({ranges}); pad it with lw.pad or guard it with lw.where"
+                f"extent {p.extent}{known}; pad it with lw.pad or guard it with lw.where"
             )
 
 

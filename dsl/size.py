@@ -91,6 +91,8 @@ class Size:
                 f"({self}) * ({factor}) is no size: multiply a size by an integer, or give the "
                 "tensor an axis for each"
             )
+        if not isinstance(factor, (int, np.integer)):
+            raise NotationError(f"({self}) * {factor!r} is no size: multiply it by an integer")
         return _reduced(Size(self.form * factor, self.dims))
 
     def __floordiv__(self, divisor: int) -> Size | int:

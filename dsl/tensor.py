@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from loopwright.dsl.dtypes import check_dtype, sum_type
-from loopwright.dsl.errors import NotationError
+from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.expr import (
     Accumulation,
     Binary,
@@ -25,6 +28,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer
 from loopwright.dsl.size import Size
 from loopwright.dsl.traversal import children, walk, widened
+from loopwright.dsl.words import brief
 
 
 class _NoArithmetic:
@@ -112,7 +116,7 @@ class Tensor(_NoArithmetic):
         if len(parts) != len(self.shape):
             raise NotationError(
                 f"{self.name} has {len(self.shape)} axes, shape {self.shape}, but is indexed by "
-                f"{len(parts)}: [{', '.join(map(str, parts))}]"
+                f"{len(parts)}: [{', '.join(map(str, parts))}]; give each axis an index"
             )
         if any(isinstance(x, Expr) for x in parts):
             return gather(self, tuple(x if isinstance(x, Expr) else as_affine(x) for x in parts))
@@ -131,6 +135,16 @@ class Tensor(_NoArithmetic):
             body = Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
         reducer = body.op if isinstance(body, Reduce) else None
         self._define(axes, reducer, body.x if isinstance(body, Reduce) else body)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name == "name":
+                raise AttributeError(name)
+            raise NoAttributeError(
+                f"{self.name} is a tensor without data, and has no .{name}: define what you want "
+                f"of its elements, as T[j, i] = {self.name}[i, j], or take an operator of lw.ops"
+            )
 
     def _refusal(self) -> str:
         return (
@@ -161,7 +175,10 @@ class Tensor(_NoArithmetic):
                 )
             axes.append(index)
         if len(set(axes)) != len(axes):
-            raise NotationError(f"an index stands twice on the left of {self.name}")
+            raise NotationError(
+                f"an index stands twice on the left of {self.name}: give each axis its own; a "
+                "diagonal is lw.where(lw.equal(i, j), …, 0)"
+            )
         return tuple(axes)
 
     def _define(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> None:
@@ -248,7 +265,10 @@ class _Pending(_NoArithmetic):
         return self._refuse()
 
     def _refusal(self) -> str:
-        return f"{self.tensor.name} is read before it has a shape or a definition"
+        return (
+            f"{self.tensor.name} is read before it has a shape or a definition: define it first, "
+            "or make it with its shape"
+        )
 
     def _no_reduction(self, value: object) -> Any:
         raise NotationError(
@@ -276,29 +296,37 @@ def tensor(
     constant: the values are known ahead of time (weights); a schedule may re-lay them out once,
         outside the measured kernel.
     """
-    if isinstance(shape, SupportsIndex):
+    if isinstance(shape, int):
         raise NotationError(f"shape {shape!r} of {name}: give a tuple of extents, ({shape},)")
-    return Tensor(name, None if shape is None else tuple(shape), dtype, constant)
+    return Tensor(name, shape, dtype, constant)
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
     """A tensor with `(before, after)` more elements on each axis, all equal to `value`."""
-    if x.shape is None or not isinstance(widths, Sequence) or len(widths) != len(x.shape):
-        raise NotationError(f"pad: {x!r} needs one (before, after) for each axis, got {widths}")
+    shape = x.shape if isinstance(x, Tensor) else None
+    if shape is None or not isinstance(widths, Sequence) or len(widths) != len(shape):
+        raise NotationError(
+            f"pad: {brief(x)} with {brief(widths)}: give a tensor that has a shape, and one "
+            "(before, after) for each axis"
+        )
     for pair in widths:
-        if not isinstance(pair, Sequence) or len(pair) != 2 or min(pair) < 0:
-            raise NotationError(f"pad: {pair!r} in {widths}; give (before, after), neither < 0")
+        numbers = (int, np.integer, Size)
+        whole = isinstance(pair, Sequence) and all(isinstance(n, numbers) for n in pair)
+        if not whole or len(pair) != 2 or min(pair) < 0:
+            raise NotationError(
+                f"pad: {pair!r} in {widths}; give (before, after), integers ≥ 0, for each axis"
+            )
     if not any(map(any, widths)):
         return x
-    axes = tuple(Index(f"i{d}") for d in range(len(x.shape)))
+    axes = tuple(Index(f"i{d}") for d in range(len(shape)))
     out = Tensor(
         f"{x.name}_pad",
-        tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True)),
+        tuple(a + n + b for n, (a, b) in zip(shape, widths, strict=True)),
         x.dtype,
         x.constant,
     )
     inside: Expr | None = None
-    for axis, extent, (before, after) in zip(axes, x.shape, widths, strict=True):
+    for axis, extent, (before, after) in zip(axes, shape, widths, strict=True):
         tests = [axis >= before] if before else []
         tests += [axis < before + extent] if after else []
         for test in tests:
@@ -326,13 +354,19 @@ def _plain(axes: tuple[Index, ...]) -> tuple[Affine, ...]:
 def _check_shape(name: str, shape: Sequence[int | Size]) -> tuple[int, ...]:
     """Extents that are integers or sizes. Types call both integers: a definition treats them
     alike, and whatever takes no sizes is given none (`as_workload`)."""
-    for extent in shape:
-        whole = isinstance(extent, Size) or hasattr(extent, "__index__")
-        if isinstance(extent, bool) or not whole or extent < 0:
-            raise NotationError(
-                f"shape {tuple(shape)} of {name}: extents are integers ≥ 0, or sizes by lw.dim"
-            )
-    return tuple(e if isinstance(e, Size) else int(e) for e in shape)  # type: ignore[misc]
+    try:
+        given = tuple(shape)
+        whole: tuple[Any, ...] = tuple(
+            e if isinstance(e, Size) else operator.index(e) for e in given
+        )
+        if not any(isinstance(e, bool) for e in given) and all(e >= 0 for e in whole):
+            return whole
+        found = str(given)
+    except TypeError:
+        found = brief(shape)
+    raise NotationError(
+        f"shape {found} of {name}: give a tuple; extents are integers ≥ 0, or sizes by lw.dim"
+    )
 
 
 def _known(index: Index) -> int:

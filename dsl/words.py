@@ -21,7 +21,7 @@ def brief(value: object) -> str:
         return f"{kind} of shape {tuple(shape)}"
     text = " ".join(repr(value).split())
     if len(text) > _LONGEST:
-        return f"{kind} {text[:_LONGEST]}…"
+        return f"{'' if text.startswith(kind) else f'{kind} '}{text[:_LONGEST]}…"
     return text if value is None or text.startswith(kind) else f"{kind} {text}"
 
 

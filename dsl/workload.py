@@ -205,6 +205,8 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
     order = _in_order(outputs, _operands)
     needed = [t for t in _in_order(outputs, _calls) if t.definition is None and t in order]
     if inputs is not None:
+        if not isinstance(inputs, Sequence):
+            raise NotationError(f"inputs = {brief(inputs)}: give a list of tensors")
         needed = _checked_inputs(list(inputs), needed)
     # The stages stand in order of first use, whatever order the inputs have.
     copies: dict[Tensor, Tensor] = {}

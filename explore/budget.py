@@ -53,7 +53,7 @@ class Budget:
 
         Raises `TuningError` for trials or minutes that cannot be, and for an unknown preset.
         """
-        if effort not in EFFORTS:
+        if not (isinstance(effort, str) and effort in EFFORTS):
             raise TuningError(f"effort = {effort!r}: use one of {', '.join(EFFORTS)}")
         whole = trials is None or (isinstance(trials, int) and not isinstance(trials, bool))
         if not whole or (trials is not None and trials < 0):

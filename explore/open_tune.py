@@ -310,8 +310,7 @@ class _OpenTuning:
 
 
 def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:
-    lists = not isinstance(sizes, Mapping) and all(isinstance(each, Mapping) for each in sizes)
-    if not lists or not sizes:
+    if not (isinstance(sizes, Sequence) and sizes and all(isinstance(e, Mapping) for e in sizes)):
         raise TuningError("sizes: give at least one mapping of a value to every dim, in a list")
     for each in sizes:
         workload.at(**each)  # which says what is wrong

@@ -14,6 +14,7 @@ from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.finalize import INTERRUPTED, NO_TIME, finalize, reserved, unmeasured
@@ -95,8 +96,19 @@ class TuneOptions:
         check_feedback(self.feedback)
         check_seed(self.seed)
         check_transfer(self.transfer)
-        if self.batch is not None and self.batch < 1:
-            raise TuningError(f"batch = {self.batch}: give an integer of at least 1")
+        if self.batch is not None and not (isinstance(self.batch, int) and self.batch >= 1):
+            raise TuningError(f"batch = {self.batch!r}: give an integer of at least 1")
+        if not isinstance(self.schedule, Schedule | None):
+            raise TuningError(
+                f"schedule = {brief(self.schedule)}: give a Schedule, of "
+                "loopwright.explore.strategies.annealing, or None"
+            )
+        told = self.callbacks
+        if not (isinstance(told, Sequence) and all(isinstance(c, Callback) for c in told)):
+            raise TuningError(
+                f"callbacks = {brief(self.callbacks)}: give a list of Callbacks, of "
+                "loopwright.explore.report.callbacks"
+            )
 
 
 def search(

@@ -117,12 +117,9 @@ class Session:
             for record in self.store.query(self.workload.key, str(target), threads=target.threads)
         ]
         here = hardware(self._machine)
+        fit = [r for r in found if r.config in self.space]
         like = [
-            r
-            for r in found
-            if r.cache == self.device.cache
-            and hardware(r.machine) == here
-            and r.config in self.space
+            r for r in fit if r.cache == self.device.cache and hardware(r.machine) == here
         ]
         last: dict[Config, Record] = {}
         for r in like:
@@ -134,7 +131,7 @@ class Session:
         self._earlier = {r.measurement: r for r in like}
         self.resumed = len(last)
         self.incumbent = self.best_known()
-        self._whole = self._saw_best()
+        self._whole = len(fit) == len(found) or self._saw_best()
         if self.resumed:
             trials = counted(self.resumed, "trial")
             self.note(f"counts {trials} of earlier sessions; {self.store.location}")

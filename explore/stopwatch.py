@@ -20,6 +20,14 @@ class Stopwatch:
         self._spent: dict[str, float] = {}
         self._parts = ["other"]
 
+    def __str__(self) -> str:
+        """All seconds, and those of each part."""
+        spent = self.spent()
+        total = sum(spent.values())
+        parts = sorted(spent.items(), key=lambda part: -part[1])
+        shown = (f"{name} {s:.1f} s ({s / total:.0%})" for name, s in parts if s >= 0.05)
+        return f"{total:.1f} s: {', '.join(shown)}"
+
     @property
     def elapsed(self) -> float:
         """Seconds since the beginning."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.numerics import Numerics
@@ -124,14 +125,11 @@ def tune(  # noqa: PLR0913 - what users choose
     from loopwright.explore.open_tune import tune_open
     from loopwright.explore.report.callbacks import display, is_watched
     from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
-    from loopwright.measure.opening import open_device
+    from loopwright.measure.opening import check_device, open_device
     from loopwright.transfer.records.store import check_store
 
     workload = any_workload(workload)
-    if progress is None:
-        progress = not callbacks and is_watched()
-    if progress:
-        callbacks = (*callbacks, display())
+    check_device(device, fleet)
     budget = Budget.of(trials, minutes, effort)
     if records is not None and budget.trials:
         check_store(records)
@@ -147,13 +145,13 @@ def tune(  # noqa: PLR0913 - what users choose
         schedule,
         feedback,
     )
+    if progress or (progress is None and not callbacks and is_watched()):
+        options = replace(options, callbacks=(*callbacks, display()))
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         if device is None or isinstance(device, str):
             opened = open_device(device, target, threads, timing, codegen, fleet)
             device = stack.enter_context(opened)
-        elif fleet is not None:
-            raise TuningError("a device and a fleet both say what measures: give one of them")
         if workload.dims:
             if device.target.kind == "builtin":
                 raise TuningError('codegen="builtin" is for fixed sizes: tune workload.at(…)')
@@ -179,8 +177,9 @@ def _tune_both(
     from loopwright.explore.either_tuned import EitherTuned
     from loopwright.explore.tuned import Tuned
 
-    if set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}) or len(targets) != 2:
-        raise TuningError(f'targets={list(targets)}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
+    pair = isinstance(targets, Sequence) and sorted(map(str, targets))
+    if pair not in (["cpu", "cuda"], ["cpu", "opencl"]):
+        raise TuningError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     if target != "cpu" or device is not None or same["fleet"] is not None:
         raise TuningError("targets stand in place of a target and a device: leave those out")
     if workload.dims:

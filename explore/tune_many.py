@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import TuningError
+from loopwright.explore.tune import tune
 from loopwright.measure.device import Measurement
 from loopwright.measure.fleet import joining
 from loopwright.measure.fleet.joining import ray_package
@@ -69,9 +72,22 @@ def tune_many(
             raise TuningError(
                 f"{name} = {options[name]!r} is no option of tune_many: leave it out"
             )
-    if tuners < 1:
-        raise TuningError(f"tuners = {tuners}: give a number of at least 1")
-    given = [any_workload(w) for w in workloads]
+    known = list(inspect.signature(tune).parameters)
+    if unknown := [name for name in options if name not in known]:
+        raise TuningError(
+            f"{unknown[0]} is no option of tune_many; it takes tuners, and of lw.tune "
+            f"{', '.join(name for name in known[1:] if name not in _REFUSED)}"
+        )
+    if not isinstance(tuners, int) or tuners < 1:
+        raise TuningError(f"tuners = {tuners!r}: give an integer of at least 1")
+    if not isinstance(workloads, Sequence):
+        raise TuningError(f"{brief(workloads)} in place of workloads: give a list of them")
+    return _tuned([any_workload(w) for w in workloads], fleet, tuners, options)
+
+
+def _tuned(
+    given: Sequence[Workload], fleet: str, tuners: int, options: Mapping[str, Any]
+) -> Iterator[Found]:
     leave = joining.join(fleet)
     try:
         ray, values = ray_package(), to_bytes(options)
@@ -90,8 +106,6 @@ def tune_many(
 
 def _search(workload: str, options: bytes) -> dict[str, Any]:
     """One search, in a process of the fleet; the result as plain data."""
-    from loopwright.explore.tune import tune
-
     own = Workload.from_json(json.loads(workload))
     tuned: Any = tune(own, fleet="auto", progress=False, **from_bytes(options))
     return {

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.words import brief
 
 AnyPath = str | os.PathLike[str]
 
@@ -16,7 +17,10 @@ _FOLDER = "this is a folder; give a file"
 
 
 def shown(path: AnyPath) -> str:
-    """A path for a message, a long one cut, in characters that can be printed."""
+    """A path for a message, a long one cut, in characters that can be printed; what is none as
+    the value that it is."""
+    if not isinstance(path, str | os.PathLike):
+        return brief(path)
     text = os.fsdecode(os.fspath(path))
     cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
@@ -25,6 +29,8 @@ def shown(path: AnyPath) -> str:
 def problem_of_file(path: AnyPath, exists: bool = False) -> str:
     """Reason why no file can be read at a path, in words; empty if none is known. There may be
     none yet, unless it is said that it `exists`."""
+    if not isinstance(path, str | os.PathLike):
+        return "this is no path; give one as text, or a pathlib.Path"
     text = os.fsdecode(os.fspath(path))
     if not text or "\0" in text:
         return "the name is empty, or has a zero byte"

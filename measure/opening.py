@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from loopwright.dsl.words import brief
 from loopwright.measure.device import Device, DeviceError
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target
+
+
+def check_device(device: Device | str | None, fleet: str | None) -> None:
+    """Raise `DeviceError` for what is no device, and where a device and a fleet are given."""
+    if not isinstance(device, Device | str | None):
+        raise DeviceError(
+            f"device = {brief(device)}: give a URL such as ssh://user@host, a Device, or None"
+        )
+    if device is not None and fleet is not None:
+        raise DeviceError("a device and a fleet both say what measures: give one of them")
 
 
 def open_device(
@@ -21,8 +32,7 @@ def open_device(
     """The machine that a URL names, those of a fleet, or this one if both are None. See
     `RemoteDevice`, `FleetDevice` and `LocalDevice`, also for what they raise. Built-in code is
     measured here alone: `DeviceError` elsewhere."""
-    if url is not None and fleet is not None:
-        raise DeviceError("a device and a fleet both say what measures: give one of them")
+    check_device(url, fleet)
     if url is None and fleet is None:
         from loopwright.codegen.build import by_codegen
         from loopwright.codegen.target import resolve

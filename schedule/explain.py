@@ -13,7 +13,7 @@ from loopwright.schedule.registry import REWRITES, Named, direct
 from loopwright.schedule.rewrites.contract import Rewrite
 from loopwright.schedule.rewrites.explicit_zeros import ExplicitZeros
 from loopwright.schedule.sketch.naming import Derivation
-from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.sketch.sketch import Config, check_config
 from loopwright.schedule.space import find_sketch, sketches_of_each
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.printer import show
@@ -111,6 +111,7 @@ def explanation(
     first = each[0][1][0]
     default, tree = first.at(first.default), ""
     if config is not None:
+        check_config(config)
         sketch = find_sketch(workload, target, config.sketch)
         tree = f"{config}\n{show(lower(sketch, target, config))}"
     return Explanation(workload, target, numerics, tuple(programs), others, default, tree)

@@ -46,6 +46,12 @@ def test_what_defines_and_derives_imports_nothing_heavy(name: str, tmp_path: Pat
     assert HEAVY.isdisjoint(json.loads(python("-c", program, cwd=tmp_path)))
 
 
+@pytest.mark.parametrize("name", ["tune", "tune_model", "tune_passes", "tune_many"])
+def test_what_takes_minutes_imports_what_is_heavy_in_the_call(name: str, tmp_path: Path) -> None:
+    program = f"import json, sys, loopwright; loopwright.{name}; print(json.dumps([*sys.modules]))"
+    assert HEAVY.isdisjoint(json.loads(python("-c", program, cwd=tmp_path)))
+
+
 def test_version() -> None:
     assert loopwright.__version__ == version("loopwright")
     cited = (ROOT / "CITATION.cff").read_text().splitlines()

@@ -18,8 +18,8 @@ _BASE = Path(__file__).parent / "runtime/view.hpp"
 
 def check_extras(extras: Sequence[str], path: Path, for_cpu: bool = True) -> None:
     """Raises `LibraryError` for an extra that is unknown, or that an export to `path` has not."""
-    if isinstance(extras, str):
-        raise LibraryError(f"extras is {extras!r}: give a list, such as [{extras!r}]")
+    if isinstance(extras, str) or not isinstance(extras, Sequence):
+        raise LibraryError(f"extras is {extras!r}: give a list, such as ['c++']")
     for extra in extras:
         if extra not in EXTRAS:
             raise LibraryError(f"there is no extra {extra!r}; there are {', '.join(EXTRAS)}")

@@ -22,7 +22,7 @@ from loopwright.codegen.library.signature import Origin, Parameter, Signature, f
 from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
-from loopwright.dsl.words import html_table
+from loopwright.dsl.words import brief, html_table
 
 Sources = Mapping[str, Callable[[], str]]
 
@@ -293,7 +293,7 @@ class Library:
 
         Raises `LibraryError` for a kind that is not there, naming those that are.
         """
-        if kind not in self._sources:
+        if not isinstance(kind, str) or kind not in self._sources:
             kinds = ", ".join(sorted(self._sources))
             why = f"there are: {kinds}" if kinds else "none are kept in an exported library"
             raise LibraryError(f"{self.signature.name}: no source of kind {kind!r}; {why}")
@@ -311,6 +311,8 @@ class Library:
         from loopwright.codegen.library.bound import without_bound
         from loopwright.codegen.library.extras import check_extras, write_extras
 
+        if not isinstance(path, str | os.PathLike):
+            raise LibraryError(f"{brief(path)} is no path: give that of a file, NAME.so")
         check_extras(extras, Path(path), type(self) is Library)
         written = self._exported(Path(path))
         if extras:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from loopwright.costmodel.model import CostModel, Floats, Integers, ModelError
+from loopwright.dsl.words import brief
 from loopwright.paths import new_file, problem_of_file, shown, why
 
 _FORMAT, _SCHEMA = "loopwright cost model", 2
@@ -84,7 +85,6 @@ class StoredModel(CostModel):
 
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """The model in a file, of whatever kind. Raises `ModelError` for anything else."""
-    path = Path(path)
     kind, content = read_model(path)
     if kind == SEQUENCE:
         raise ModelError(
@@ -137,7 +137,7 @@ def _unpacked(path: str | os.PathLike[str], kind: str, data: Mapping[str, Any]) 
         raise ModelError(f"{path}: {error}") from error
     except _MALFORMED as error:
         raise ModelError(
-            f"{path}: no model of kind {kind!r} can be made of it ({error!r}); save it again"
+            f"{path}: no model of kind {kind!r} can be made of it ({brief(error)}); save it again"
         ) from error
 
 
@@ -180,7 +180,7 @@ def read_model(
         raise ModelError(f"cannot read the model {path}: {why(error)}") from error
     except _MALFORMED as error:
         raise ModelError(
-            f"{path} is no model file, or cut short ({error!r}): get or save it again"
+            f"{path} is no model file, or cut short ({brief(error)}): get or save it again"
         ) from error
 
 

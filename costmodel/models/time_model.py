@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from loopwright.costmodel.model import Floats, ModelError
 from loopwright.costmodel.models.file import read_model, write_model
+from loopwright.dsl.words import brief
 
 PARAMETERS = 75
 """The most parameters of a model, as in the paper."""
@@ -113,7 +114,7 @@ class TimeModel:
             model._deviation = _numbers(content["deviation"], count)
             model._weights = _numbers(content["weights"], model.parameters)
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"no time model: {error!r}") from error
+            raise ModelError(f"no time model: {brief(error)}") from error
         return model
 
     def save(self, path: str | os.PathLike[str]) -> None:

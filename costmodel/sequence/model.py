@@ -21,6 +21,7 @@ from loopwright.costmodel.sequence.decoders import Decoder, Sample
 from loopwright.costmodel.sequence.description import AXIS, MACHINE, Floats
 from loopwright.costmodel.sequence.grammar import Decision, Decisions, Prefix
 from loopwright.costmodel.sequence.network import Embedded, Network
+from loopwright.dsl.words import brief
 
 VERSION = 1
 """Version of the description of choices; a file of another one means something else."""
@@ -96,7 +97,7 @@ class SequenceModel:
             network = Network(parameters, words, (axis, machine))
             return SequenceModel(network, dict(content["about"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ModelError(f"{Path(path)} holds no sequence model ({error!r})") from error
+            raise ModelError(f"{Path(path)} holds no sequence model ({brief(error)})") from error
 
 
 class _Run:

@@ -15,6 +15,7 @@ from loopwright.costmodel.source.batch import Batch
 from loopwright.costmodel.source.lstm import LSTMClassifier
 from loopwright.costmodel.source.tokens import Vocabulary
 from loopwright.costmodel.source.trees import TreeClassifier
+from loopwright.dsl.words import brief
 
 _FILE_KIND = "source"
 _KINDS: dict[str, type[TreeClassifier] | type[LSTMClassifier]] = {
@@ -129,7 +130,7 @@ class SourceModel:
         try:
             return _of_content(content)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ModelError(f"{path} is damaged ({error!r}); save it again") from error
+            raise ModelError(f"{path} is damaged ({brief(error)}); save it again") from error
 
 
 def _of_content(content: Mapping[str, Any]) -> SourceModel:

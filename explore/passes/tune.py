@@ -2,95 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from loopwright.codegen.build import build_fixed, program
-from loopwright.codegen.compile import by_passes, unoptimized
-from loopwright.codegen.library.library import Library
-from loopwright.codegen.passes.pipeline import DEFAULT
-from loopwright.codegen.passes.process import library as find_llvm
-from loopwright.codegen.passes.table import Elements, elements_of, text
-from loopwright.codegen.target import resolve
-from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload, fixed
-from loopwright.explore.budget import TuningError
-from loopwright.explore.passes.good import GOOD
-from loopwright.explore.passes.lists import drawn, minimized, varied
-from loopwright.explore.passes.model import proposed
-from loopwright.explore.significance import FEWEST, SIGNIFICANT, Ratio, ratio, slower
-from loopwright.measure.builder import Built
-from loopwright.measure.device import Failure
-from loopwright.measure.pass_device import PassDevice
-from loopwright.measure.timing import typical
-from loopwright.schedule.sketch.sketch import Config
-from loopwright.schedule.target import Target
+from loopwright.explore.budget import Budget
 
-BATCH = 16
-"""Lists that are built and timed before the next ones are drawn."""
-FINALISTS, ROUNDS = 6, 20
-"""Lists that are compared with -O3 at the end, and samples of each; the best has as many again."""
-ONCE = 0.01
-"""Seconds that a sample takes beside its call, about."""
-_SWITCHES = 2
-"""Switches of a list at most, drawn."""
+# What needs TVM is imported in the call: that takes seconds, which are of its minutes.
+if TYPE_CHECKING:
+    from loopwright.costmodel.sequence.model import SequenceModel
+    from loopwright.explore.passes.search import PassesTuned
+    from loopwright.schedule.sketch.sketch import Config
+    from loopwright.schedule.target import Target
+
 _OF_SEARCH = 0.75
 """Share of the time after which the comparison begins."""
-_PARENTS = 4
-"""The best lists, of which others are variations."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One list: its typical seconds, infinite for a failure, and why it failed. `same` tells that
-    its code was known from a list before, whose seconds it has."""
-
-    passes: str
-    seconds: float
-    failure: Failure | None = None
-    same: bool = False
-
-
-@dataclass(frozen=True)
-class PassesTuned:
-    """What `tune_passes` found.
-
-    Attributes
-    ----------
-    passes: the list as `lw.build` takes it; empty where none was certainly faster than -O3.
-    speedup: the time by -O3 over that by the list, where there is one.
-    default: seconds of a call by -O3.
-    tried: all lists, in order.
-    """
-
-    workload: Workload
-    target: Target
-    config: Config
-    passes: str
-    speedup: Ratio | None
-    default: float
-    tried: tuple[Tried, ...] = field(repr=False)
-
-    @functools.cached_property
-    def library(self) -> Library:
-        """The program, built by the list."""
-        return build_fixed(self.workload, self.config, self.target, passes=self.passes or None)
-
-    def __str__(self) -> str:
-        failed = sum(t.failure is not None for t in self.tried)
-        codes = sum(not t.same for t in self.tried) - failed
-        tried = f"{len(self.tried)} lists tried, {codes} different codes, {failed} failed"
-        if self.speedup is None:
-            return f"-O3 is kept: no list is certainly faster; {tried}"
-        return f"{self.speedup} times as fast as by -O3, by {self.passes}; {tried}"
 
 
 def tune_passes(  # noqa: PLR0913 - what users choose
@@ -116,7 +46,7 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     Parameters
     ----------
     workload, config, target, threads, numerics: the program, as for `codegen.build.build`.
-    minutes: time to take, about.
+    minutes: of wall time, the start and the comparison included.
     seed: of the lists that are drawn.
     begin: lists to try first, such as those that served other kernels.
     model: what proposes lists to try next, or its file; see `explore.passes.model`.
@@ -124,8 +54,23 @@ def tune_passes(  # noqa: PLR0913 - what users choose
 
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
     """
-    if not minutes > 0:
-        raise TuningError(f"minutes = {minutes}: give a positive number")
+    Budget.of(None, minutes)  # an error for what cannot be
+    began = time.monotonic()
+    import numpy as np
+
+    from loopwright.codegen.build import program
+    from loopwright.codegen.compile import by_passes, unoptimized
+    from loopwright.codegen.passes.pipeline import DEFAULT
+    from loopwright.codegen.passes.process import library as find_llvm
+    from loopwright.codegen.passes.table import elements_of
+    from loopwright.codegen.target import resolve
+    from loopwright.costmodel.sequence.model import SequenceModel
+    from loopwright.explore.passes.good import GOOD
+    from loopwright.explore.passes.model import proposed
+    from loopwright.explore.passes.search import BATCH, PassesTuned, PassSearch
+    from loopwright.measure.device import TimeUpError
+    from loopwright.measure.pass_device import PassDevice
+
     find_llvm()
     machine = resolve(target, threads)
     made = program(fixed(any_workload(workload)), config, machine, numerics)
@@ -134,15 +79,15 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     if model is not None:
         known = model if isinstance(model, SequenceModel) else SequenceModel.load(model)
         waiting += proposed(known, unoptimized(made)[0], BATCH)
-    waiting += GOOD
-    end = time.monotonic() + 60 * minutes
+    until, end = (began + 60 * minutes * share for share in (_OF_SEARCH, 1.0))
     with PassDevice(machine, seed=seed) as device:
-        search = _Search(device, made.workload, made.config, np.random.default_rng(seed))
-        while not search.tried or time.monotonic() < end - (1 - _OF_SEARCH) * 60 * minutes:
-            batch, waiting = waiting[:BATCH], waiting[BATCH:]
-            search.try_all([*batch, *search.propose(BATCH - len(batch))])
-            if progress is not None:
-                progress(search.summary())
+        device.until(until)
+        try:
+            search = PassSearch(device, made.workload, made.config, np.random.default_rng(seed))
+        except TimeUpError:  # before -O3 was measured
+            return PassesTuned(made.workload, machine, made.config, "", None, math.inf, ())
+        search.run([*waiting, *GOOD], until, progress)
+        device.until(end)
         passes, speedup = search.decided(end)
         return PassesTuned(
             made.workload,
@@ -153,96 +98,3 @@ def tune_passes(  # noqa: PLR0913 - what users choose
             search.costs[search.base.code],
             tuple(search.tried),
         )
-
-
-class _Search:
-    """The lists that were tried for one program, and what they cost."""
-
-    def __init__(
-        self, device: PassDevice, workload: Workload, config: Config, rng: np.random.Generator
-    ) -> None:
-        self.device, self.workload, self.config, self.rng = device, workload, config, rng
-        self.tried: list[Tried] = []
-        self.costs: dict[Any, float] = {}
-        self.lists: dict[Elements, float] = {}
-        self.of_code: dict[Any, tuple[Elements, Built]] = {}
-        (self.base,) = device.build_lists(workload, config, [""])  # what `lw.build` makes
-        if self.base.failure is None:
-            (timed,) = device.time_built(workload, [self.base])
-            if timed.failure is None:
-                self.costs[self.base.code] = typical(timed.times)
-                return
-            raise TuningError(f"the program by -O3 fails: {timed.failure}")
-        raise TuningError(f"the program by -O3 fails: {self.base.failure}")
-
-    def propose(self, count: int) -> list[Elements]:
-        """Variations of the best lists, and random ones, half of each."""
-        best = sorted(self.lists, key=lambda e: self.lists[e])[:_PARENTS]
-        return [
-            varied(best[int(self.rng.integers(len(best)))], self.rng, _SWITCHES)
-            if best and n % 2
-            else drawn(self.rng, _SWITCHES)
-            for n in range(count)
-        ]
-
-    def try_all(self, lists: Sequence[Elements]) -> None:
-        """Build lists, and time those whose code is new."""
-        new = [e for e in dict.fromkeys(lists) if e not in self.lists]
-        built = self.device.build_lists(self.workload, self.config, [text(e) for e in new])
-        fresh: dict[Any, tuple[Elements, Built]] = {}
-        for elements, one in zip(new, built, strict=True):
-            if one.failure is None and one.code not in self.costs:
-                fresh.setdefault(one.code, (elements, one))
-        timed = self.device.time_built(self.workload, [one for _, one in fresh.values()])
-        failures: dict[Any, Failure | None] = {}
-        for (code, known), sampled in zip(fresh.items(), timed, strict=False):
-            failures[code] = sampled.failure
-            self.costs[code] = typical(sampled.times) if sampled.times else math.inf
-            if sampled.times:
-                self.of_code[code] = known
-        for elements, one in zip(new, built, strict=True):
-            failure = one.failure or failures.get(one.code)
-            cost = math.inf if failure else self.costs.get(one.code, math.inf)
-            first = fresh.get(one.code, ((), one))[0] == elements
-            self.lists[elements] = cost
-            self.tried.append(Tried(text(elements), cost, failure, not failure and not first))
-
-    def summary(self) -> str:
-        """What was found so far, in a line."""
-        default, best = self.costs[self.base.code], min(self.costs.values())
-        return f"{len(self.tried)} lists, {len(self.costs)} codes, best {default / best:.3f} x -O3"
-
-    def decided(self, end: float = math.inf) -> tuple[str, Ratio | None]:
-        """The list that is certainly faster than -O3, minimized, with the ratio; none else. Of
-        slow programs fewer samples are taken, to be done at about `end`."""
-        default = self.costs[self.base.code]
-        ranked = sorted(self.of_code, key=lambda code: self.costs[code])
-        left = [self.of_code[c] for c in ranked[:FINALISTS] if self.costs[c] < default]
-        if not left:
-            return "", None
-        found = self._samples([one for _, one in left], (end - time.monotonic()) / 2)
-        best = min(range(len(left)), key=lambda n: typical(found[n + 1]))
-        elements, one = left[best]
-        # The choice among several took the luckiest: what is claimed is measured anew.
-        by_default, by_list = self._samples([one], end - time.monotonic())
-        speedup = ratio(by_default, by_list)
-        certain = slower(by_default, by_list) < SIGNIFICANT and speedup.low > 1
-        if not certain or self.device.verify_built(self.workload, one) is not None:
-            return "", None
-        return text(self._minimized(elements, one)), speedup
-
-    def _samples(self, built: Sequence[Built], left: float) -> Sequence[tuple[float, ...]]:
-        """Samples of -O3, then of others, side by side, in the seconds that are left."""
-        every = [self.base, *built]
-        once = len(every) * (self.costs[self.base.code] + ONCE)
-        rounds = ROUNDS if left > ROUNDS * once else max(FEWEST, int(left / once))
-        return self.device.compare_built(self.workload, every, rounds).samples
-
-    def _minimized(self, elements: Elements, built: Built) -> Elements:
-        """The list without what does not change the code."""
-
-        def same(fewer: Elements) -> bool:
-            (one,) = self.device.build_lists(self.workload, self.config, [text(fewer)])
-            return one.failure is None and one.code == built.code
-
-        return minimized(elements, same)

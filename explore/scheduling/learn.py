@@ -19,6 +19,7 @@ import numpy as np
 
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import ConfigError
+from loopwright.explore.budget import Budget
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.evolution import Episode, Evolution
 from loopwright.explore.scheduling.loops import Problem, State
@@ -59,14 +60,14 @@ def measure(
     problems: Sequence[Problem],
     measured: Evaluator,
     model: Modelled,
-    seconds: float,
+    until: float,
     evolution: Evolution,
     rng: np.random.Generator,
     policies: Sequence[Policy] = (),
 ) -> None:
-    """The first step, for so many seconds: the model learns again and again."""
-    until, enough = time.monotonic() + seconds, 0.0
-    while time.monotonic() < until:
+    """The first step, to a time of the monotonic clock: the model learns again and again."""
+    enough, late = 0.0, False
+    while not late:
         states: list[State] = []
         problem = problems[int(rng.integers(len(problems)))]
         met = [s for _ in range(_WALKS) for s in walk(problem, rng)]
@@ -78,14 +79,15 @@ def measure(
         grow = model.learned >= enough
         model.learn(states, measured.speeds(states), grow)
         enough = _GROWN * model.learned if grow else enough
+        late = time.monotonic() >= until
     model.learn((), ())
 
 
 def show(
-    problems: Sequence[Problem], evolution: Evolution, seconds: float, rng: np.random.Generator
+    problems: Sequence[Problem], evolution: Evolution, until: float, rng: np.random.Generator
 ) -> list[Episode]:
-    """The second step, for so many seconds: good episodes."""
-    until, shown = time.monotonic() + seconds, list[Episode]()
+    """The second step, to a time of the monotonic clock: good episodes."""
+    shown: list[Episode] = []
     while not shown or time.monotonic() < until:
         problem = problems[int(rng.integers(len(problems)))]
         shown += evolution.episodes(problem, _SHOWN)
@@ -107,6 +109,7 @@ def train_policies(
     Parameters
     ----------
     measured: tells true speeds.
+    minutes: of wall time. A step that takes longer than its share takes that of later ones.
     methods: names of `METHODS`.
     on_point: of a method and the number of a round, what is told of every point of its curve.
 
@@ -114,6 +117,9 @@ def train_policies(
     """
     if not problems or any(name not in METHODS for name in methods):
         raise ConfigError(f"give a workload at least, and methods of {', '.join(METHODS)}")
+    Budget.of(None, minutes)  # an error for what cannot be
+    clock = time.monotonic
+    began = clock()
     optional("torch", "training a policy", ModelError)
     from loopwright.explore.scheduling.dqn import train_dqn
     from loopwright.explore.scheduling.ppo import train_ppo
@@ -123,14 +129,18 @@ def train_policies(
     rng, model = np.random.default_rng(seed), Modelled(measured.peak, seed)
     evolution = Evolution(model, rng)
     policies: dict[str, Policy] = {}
+    end = began
     for number, share in enumerate(plan.rounds):
-        seconds = 60 * minutes * share
-        spent, known = seconds * plan.measure, list(policies.values())
-        measure(problems, measured, model, spent, evolution, rng, known)
-        shown = show(problems, evolution, seconds * plan.show, rng)
-        for name in methods:
+        begin, seconds = end, 60 * minutes * share
+        end = begin + seconds
+        if number and clock() >= end:
+            continue
+        until = begin + seconds * plan.measure
+        measure(problems, measured, model, until, evolution, rng, list(policies.values()))
+        shown = show(problems, evolution, until + seconds * plan.show, rng)
+        for done, name in enumerate(methods):
             course = Course(
-                seconds * plan.learn / len(methods),
+                (end - clock()) / (len(methods) - done),
                 seed=seed + number,
                 on_point=on_point(name, number) if on_point else None,
             )

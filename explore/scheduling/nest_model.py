@@ -11,6 +11,7 @@ import numpy as np
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.file import read_model, write_model
 from loopwright.costmodel.models.gbt import booster_of_text, booster_to_text
+from loopwright.dsl.words import brief
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.estimate import features
 from loopwright.explore.scheduling.evaluators import Evaluator
@@ -86,7 +87,7 @@ class Modelled(Evaluator):
             model = Modelled(float(content["peak"]))
             model._trees = booster_of_text(content, 1)
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{path} holds no model of schedules ({error!r})") from error
+            raise ModelError(f"{path} holds no model of schedules ({brief(error)})") from error
         return model
 
     def _evaluate(self, states: Sequence[State]) -> list[float]:

@@ -15,6 +15,7 @@ from loopwright.costmodel.models.file import (
     read_model,
     write_model,
 )
+from loopwright.dsl.words import brief
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Floats, Problem, State
@@ -112,7 +113,7 @@ class Policy:
             policy = Policy(layers, dict(content["about"]), float(content["temperature"]))
             fits = policy.outputs(np.zeros((1, INPUTS), np.float32)).shape == (1, len(ACTIONS))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ModelError(f"{path} holds no policy ({error!r})") from error
+            raise ModelError(f"{path} holds no policy ({brief(error)})") from error
         if not fits:
             raise ModelError(f"{path} holds a network of another shape")
         return policy

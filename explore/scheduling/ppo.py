@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -65,7 +67,8 @@ def train_ppo(
     made = network(len(ACTIONS) + 1, course.seed, base)  # the last output is the value
     optimizer = torch.optim.Adam(made.parameters(), settings.rate, fused=True)
     if shown:
-        _imitate(made, optimizer, shown, settings, rng)
+        until = math.inf if course.rounds else course.began + course.seconds / 2
+        _imitate(made, optimizer, shown, settings, rng, until)
     episodes, (high, low) = Episodes(problems, evaluator, settings.episodes, rng), settings.entropy
     for share in course.shares(episodes):
         data = _collected(episodes, made, settings, rng)
@@ -83,13 +86,16 @@ def _imitate(
     shown: Sequence[Sequence[State]],
     settings: Settings,
     rng: np.random.Generator,
+    until: float,
 ) -> None:
-    """Make the actions of episodes likely."""
+    """Make the actions of episodes likely, to a time of the monotonic clock at most."""
     pairs = [(n, a, b) for e in shown for n, (a, b) in enumerate(itertools.pairwise(e))]
     x = torch.from_numpy(inputs([a for _, a, _ in pairs], [STEPS - n for n, _, _ in pairs]))
     legal = torch.from_numpy(np.array([a.mask for _, a, _ in pairs], np.float32))
     actions = torch.tensor([a.action_to(b) for _, a, b in pairs])
     for _ in range(settings.imitated):
+        if time.monotonic() >= until:
+            return
         few = torch.from_numpy(rng.integers(len(pairs), size=settings.batch))
         scores = masked(made(x[few])[:, :-1], legal[few])
         loss = torch.nn.functional.cross_entropy(scores, actions[few])

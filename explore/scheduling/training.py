@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,8 @@ class Course:
 
     Attributes
     ----------
-    seconds, rounds: of learning; where rounds of episodes are given, these alone count, and the
-        same seed learns the same.
+    seconds, rounds: of learning, from now on; where rounds of episodes are given, these alone
+        count, and the same seed learns the same.
     seed: of all that is drawn.
     on_point: is told of every round.
     """
@@ -56,14 +56,15 @@ class Course:
     rounds: int | None = None
     seed: int = 0
     on_point: OnPoint | None = None
+    began: float = field(default_factory=lambda: time.monotonic())
 
     def shares(self, episodes: Episodes) -> Iterator[float]:
-        """The share of the course that is over, before every round."""
-        began, done = time.monotonic(), 0
+        """The share of the course that is over, before every round, of which there is one."""
+        done = 0
         while True:
-            spent = time.monotonic() - began
+            spent = time.monotonic() - self.began
             share = done / self.rounds if self.rounds else spent / max(self.seconds, 1e-9)
-            if share >= 1:
+            if share >= 1 and done:
                 return
             yield share
             done += 1

@@ -55,13 +55,15 @@ def best_record(
     """The record of a workload that a network is compiled by, if there is one."""
     machine = fingerprint() if machine is None else machine
     best = functools.partial(store.best, workload, target, policy=policy, machine=machine)
+    if (of_any := best()) is None:
+        return None
     points = space(workload, target, numerics)
     if sparse:
         points = points.whole
     record, inside = best(among=points), best(among=points, cache=NETWORK)
     if inside is not None and not (record and _goes_before(record, inside, store)):
         record = inside
-    return record or best()
+    return record or of_any
 
 
 def _goes_before(record: Record, inside: Record, store: RecordStore) -> bool:

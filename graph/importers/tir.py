@@ -29,6 +29,7 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves, walk
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, workload
 from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.tir_blocks import Block, blocks_of, extent, stores_of
@@ -72,7 +73,9 @@ def from_tir(func: Any, constants: Sequence[int] = ()) -> Workload:
 def import_function(func: Any, constants: Sequence[int] = ()) -> Imported:
     """The same, with the parameter of each input and output."""
     if not isinstance(func, tirx.PrimFunc):
-        raise UnsupportedOperator(f"a {type(func).__name__} is not a TIR function")
+        raise UnsupportedOperator(
+            f"{brief(func)} is not a TIR function: give a PrimFunc of tvm.tirx"
+        )
     try:
         return _Import(func, frozenset(constants)).run()
     except UnsupportedOperator:

@@ -17,6 +17,7 @@ from loopwright.cli.common.source_training import (
     source_options,
     train_from_table,
 )
+from loopwright.paths import shown
 from loopwright.transfer.records.location import Location
 
 if TYPE_CHECKING:
@@ -93,7 +94,13 @@ def show(file: Path, features: int) -> None:
     from loopwright.transfer.pretrained.base import SHIPPED
 
     shipped = SHIPPED / f"{file}.json"
-    if not file.exists() and shipped.exists():
+    if not file.exists():
+        if not shipped.exists():
+            names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.json")))
+            raise click.UsageError(
+                f"there is no file {shown(file)}; give one of `loopwright model train`, or the "
+                f"name of a shipped model: {names}"
+            )
         file = shipped
     size = f"{file}, {file.stat().st_size / 1e6:.2f} MB"
     if read_model(file)[0] == SEQUENCE:

@@ -55,7 +55,6 @@ def passes(  # noqa: PLR0913 - what users choose
 
     LLVM's -O3 is kept where no list is certainly faster. It needs the extra llvm.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
-    from loopwright.codegen.build import build
     from loopwright.explore.passes.tune import tune_passes
 
     workload = read_workload(what, settings).workload
@@ -66,6 +65,8 @@ def passes(  # noqa: PLR0913 - what users choose
         threads = threads or record.threads
     allowed = numerics if record is None else None
     if passes is not None:
+        from loopwright.codegen.build import build
+
         library = build(workload, config, threads=threads, numerics=allowed, passes=passes)
     else:
         found = tune_passes(

@@ -48,7 +48,8 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
     arrays = []
     for path in inputs:
         try:
-            arrays.append(np.load(path, allow_pickle=False))
+            with path.open("rb") as file:
+                arrays.append(np.lib.format.read_array(file, allow_pickle=False))
         except (OSError, EOFError, ValueError) as error:
             raise click.ClickException(
                 f"{path}: cannot read it as a .npy file: {error}"
@@ -59,7 +60,9 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
     result = loaded(*arrays)
     made = result if isinstance(result, tuple) else (result,)
     for number, (array, parameter) in enumerate(zip(made, results)):
-        shown = f"{parameter}, from {array.min():.6g} to {array.max():.6g}"
+        shown = f"{parameter}, without elements"
+        if array.size:
+            shown = f"{parameter}, from {float(array.min()):.6g} to {float(array.max()):.6g}"
         if number < len(outputs):
             np.save(outputs[number], array)
             shown += f", saved to {outputs[number]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -242,7 +241,7 @@ def tune(options: _Options) -> None:
     with watch.part("writing"):
         written += [tuned.plot(options.plot)] if options.plot else []
         written += [tuned.report(options.report)] if options.report else []
-    _show_spent(watch.spent())
+    click.echo(f"time       {watch}")
     click.echo(f"saved      {', '.join(map(str, written))}; records in {options.records}")
 
 
@@ -276,7 +275,7 @@ def _tune_all_sizes(
         written += [tuned.report(options.report)] if options.report else []
     elif options.plot or options.report:
         click.echo("nothing was measured, so nothing is drawn")
-    _show_spent(watch.spent())
+    click.echo(f"time       {watch}")
     click.echo(f"saved      {', '.join(map(str, written))}; records in {how.records}")
 
 
@@ -335,12 +334,3 @@ def _show_result(tuned: Tuned, peak: float | None, records: Location, device: st
         click.echo(f"record     {tuned.record.id}; again: {again}")
     elif tuned.record is not None:
         click.echo(f"record     none: it could not be stored in {records}")
-
-
-def _show_spent(spent: Mapping[str, float]) -> None:
-    total = sum(spent.values())
-    parts = sorted(spent.items(), key=lambda part: -part[1])
-    shown = ", ".join(
-        f"{name} {s:.1f} s ({s / max(total, 1e-9):.0%})" for name, s in parts if s >= 0.05
-    )
-    click.echo(f"time       {total:.1f} s: {shown}")

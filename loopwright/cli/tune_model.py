@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +69,15 @@ def tune_model(network: Network, options: _Options) -> None:
     output = library_path(options.output, network.path)
     check_records(network.records)
 
-    began = time.monotonic()  # all counts, from here on
+    from loopwright.explore.stopwatch import Stopwatch
+
+    clock = Stopwatch()  # all counts, from here on
 
     from loopwright.explore.budget import Budget
-    from loopwright.graph.compile.build import check_results, runs_here
     from loopwright.graph.compile.model import TunedModel
+    from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
     from loopwright.graph.tuning.live_table import shown
-    from loopwright.graph.tuning.summary import summary
-    from loopwright.graph.tuning.tune import SearchOptions, search, unstored
+    from loopwright.graph.tuning.search import SearchOptions
     from loopwright.measure.opening import open_device
 
     if network.dims:
@@ -85,17 +85,21 @@ def tune_model(network: Network, options: _Options) -> None:
         return
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     with open_device(options.device, "cpu", network.threads, fleet=options.fleet) as device:
-        target, machine = device.target, device.fingerprint()
-        work = network.imported(target)
+        target = device.target
+        with clock.part("reading"):
+            work = network.imported(target)
         count = len(work.tasks)
-        only = list(range(count))
+        only = None
         if options.tasks is not None:
             only = _chosen(options.tasks, count)
         elif options.share is not None:
-            only = largest(network.compiled(work, target, machine=machine), options.share)
+            with clock.part("building"):
+                known = network.compiled(work, target, machine=device.fingerprint())
+            only = largest(known, options.share)
+        chosen = count if only is None else len(only)
         for note in work.notes():
             click.echo(note, err=True)
-        click.echo(f"{len(only)} of {counted(count, 'task')}, {budget}; on {target}", err=True)
+        click.echo(f"{chosen} of {counted(count, 'task')}, {budget}; on {target}", err=True)
         with shown() as (tell, watch):
             how = SearchOptions(
                 seed=options.seed,
@@ -105,17 +109,16 @@ def tune_model(network: Network, options: _Options) -> None:
                 device=None if device.here else device,
                 tell=tell,
                 watch=watch,
-                began=began,
+                clock=clock,
             )
-            found = search(work, target, budget, network.records, how)
-    built = network.compiled(work, target, unstored(found.states), machine)
-    if network.check:
-        checked = check_results(built, target, tuned=True)
-        assert isinstance(checked, TunedModel)
-        built = checked
+            name = network.path.stem
+            built, _ = tune_fixed(
+                work, target, budget, network.records, how, network.check, name
+            )
+    assert isinstance(built, TunedModel)  # as of all ONNX files
     path = built.export(output)
     show_tasks(built)
-    for line in summary(built) if device.here and runs_here(target) else ():
+    for line in summarized(built, target, budget, how):
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -99,8 +100,8 @@ def _ray(words: list[str], environment: Mapping[str, str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"`ray {words[0]}` did not end within {_START:g} s") from error
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip())[-2000:]
-        raise DeviceError(f"`ray {' '.join(words)}` failed:\n{said}")
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise DeviceError(f"`ray {shlex.join(words)}` failed, and says: {said[-1000:]}")
     return done.stdout
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.words import brief
 from loopwright.measure.device import DeviceError
 
 MAGIC = b"\0LWmsg1\n"
@@ -79,7 +80,7 @@ class Decoder:
             header = json.loads(self._buffer[_PREFIX:start])
             lengths = [int(n) for n in header.pop("blobs")]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DeviceError(f"a worker sends a damaged message: {error!r}") from error
+            raise DeviceError(f"a worker sends a damaged message: {brief(error)}") from error
         if len(self._buffer) < start + sum(lengths):
             return None
         return Message(header, tuple(self._take(start, lengths)))

@@ -15,6 +15,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import FusionGroup
@@ -246,6 +247,15 @@ class Config:
 
     def __repr__(self) -> str:
         return f"<Config {self}>"
+
+
+def check_config(config: object) -> None:
+    """Raise `ConfigError` for what is neither a config nor None."""
+    if not isinstance(config, Config | None):
+        raise ConfigError(
+            f"{brief(config)} is no config: give a point of the workload's "
+            "space, such as lw.space(workload).default or the config of what lw.tune returned"
+        )
 
 
 def _plain(choice: Choice) -> str:

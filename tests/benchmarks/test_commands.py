@@ -13,6 +13,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
     "name",
     [
         "ablation",
+        "budgets",
         "choices",
         "collect",
         "feedback",

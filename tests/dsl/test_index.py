@@ -175,8 +175,10 @@ def test_a_divisor_is_a_positive_integer(divisor: Any) -> None:
 def test_only_integers_and_indices_make_an_index_expression(wrong: Any) -> None:
     with pytest.raises(NotationError, match="not an index expression"):
         as_affine(wrong)
-    with pytest.raises(TypeError):
+    with pytest.raises(NotationError, match="is no index"):
         i + (wrong if wrong is not True else 1.0)
+    with pytest.raises(TypeError):
+        i + [1]
 
 
 def test_indices_are_made_from_names_and_extents() -> None:

@@ -79,6 +79,11 @@ CASES = [
     (lambda: math.exp(A[i, j]), r"lw\.exp\(x\), not math"),
     (lambda: int(A[i, j]), r"lw\.cast in place of float and int"),
     (lambda: np.ones((8, 8))[i, j + 1], r'lw\.tensor\("T", array\.shape\)'),
+    (lambda: A.T, r"no \.T: define .* T\[j, i\] = A\[i, j\]"),
+    (lambda: A.sum(), r"no \.sum: define"),
+    (lambda: A[i, j].astype("int32"), r"no \.astype: .*lw\.cast"),
+    (lambda: sum(A[i, j]), r"lw\.sum\(x\)"),
+    (lambda: max(A[i, j]), r"lw\.max\(x, y\)"),
     (lambda: A[:, j], r"name each of them, A\[i, j\]"),
     (lambda: A[..., j], r"name each of them, A\[i, j\]"),
 ]

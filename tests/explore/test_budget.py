@@ -79,6 +79,7 @@ def test_a_part_within_another_takes_its_seconds_from_it():
         now.seconds = 12.0
     watch.move(100.0, "outer", "moved")
     assert watch.spent() == {"other": 1.0, "inner": 4.0, "outer": 0.0, "moved": 7.0}
+    assert str(watch) == "12.0 s: moved 7.0 s (58%), inner 4.0 s (33%), other 1.0 s (8%)"
 
 
 class Timed(MadeUp):

@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from loopwright.codegen.build import build
 from loopwright.costmodel.model import ModelError
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.oracle import evaluate
+from loopwright.explore.budget import TuningError
 from loopwright.explore.scheduling import spaces
 from loopwright.explore.scheduling.environment import STEPS, ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
@@ -380,24 +382,30 @@ def test_policies_imitate_what_is_shown_and_repeat(method):
 
 
 @pytest.mark.torch
-def test_policies_are_trained_from_nothing():
+def test_policies_are_trained_from_nothing(monkeypatch):
     pytest.importorskip("torch")
     from loopwright.explore.scheduling.learn import Rounds, train_policies
 
     problems = [problem(), problem(64, 32, 48)]
-    told = []
+    told, looks = [], itertools.count(1)
+    clock = SimpleNamespace(monotonic=lambda: next(looks) / 4)  # seconds
+    monkeypatch.setattr("loopwright.explore.scheduling.learn.time", clock)
+    monkeypatch.setattr("loopwright.explore.scheduling.training.time", clock)
     policies, model = train_policies(
         problems,
         made_up(),
-        0.01,
+        0.05,
         on_point=lambda name, number: lambda point: told.append((name, number)),
         plan=Rounds(rounds=(0.6, 0.4)),
     )
     assert set(told) == {("dqn", 0), ("dqn", 1)}
     assert model.learned > 0
+    assert next(looks) / 4 == pytest.approx(60 * 0.05, abs=1.5)
     assert policies["dqn"].about["method"] == "dqn"
     with pytest.raises(ConfigError, match="dqn, ppo"):
         train_policies(problems, made_up(), 0.01, ("a3c",))
+    with pytest.raises(TuningError, match="minutes = 0"):
+        train_policies(problems, made_up(), 0)
 
 
 @pytest.mark.slow

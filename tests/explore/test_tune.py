@@ -350,6 +350,12 @@ def test_the_store_chooses_the_winner_of_the_comparison_and_compares_it_next_tim
     assert run(device, records=tmp_path / "r.db", trials=0).config == second.config
 
 
+def test_a_search_without_records_derives_no_space_of_other_numerics(tmp_path, monkeypatch):
+    monkeypatch.setattr("loopwright.explore.session.space", None)
+    run(MadeUp(), trials=4, records=tmp_path / "r.db")
+    run(MadeUp(), trials=8, records=tmp_path / "r.db")
+
+
 def test_a_search_of_a_part_of_the_space_does_not_hide_what_was_found_in_the_rest(tmp_path):
     x, w = lw.tensor("x", (1, 64, 28, 28)), lw.tensor("w", (64, 64, 3, 3), constant=True)
     y = lw.ops.conv2d(x, w, padding=1)

@@ -1,7 +1,9 @@
 """`tune_passes`: -O3 unless a list is certainly faster, and failures that stay failures."""
 
+import itertools
 import math
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from loopwright.__main__ import main
 from loopwright.codegen.passes import process
 from loopwright.dsl.errors import BuildError, TargetError
 from loopwright.explore.budget import TuningError
-from loopwright.explore.passes import tune
-from loopwright.explore.passes.tune import _Search
+from loopwright.explore.passes import search as searching
+from loopwright.explore.passes.search import PassSearch
 from loopwright.explore.significance import FEWEST
 from loopwright.measure.builder import Built
 from loopwright.measure.device import Comparison, Failure
@@ -56,7 +58,7 @@ class FakeDevice:
 
 
 def search(device):
-    return _Search(device, None, None, np.random.default_rng(0))
+    return PassSearch(device, None, None, np.random.default_rng(0))
 
 
 def test_the_fastest_list_is_returned_without_what_does_nothing():
@@ -95,15 +97,25 @@ def test_lists_of_one_code_are_timed_once_and_bad_ones_are_failures():
 
 @pytest.mark.llvm
 def test_a_search_ends_in_a_library_that_computes_what_minus_o3_does(monkeypatch):
-    monkeypatch.setattr(tune, "BATCH", 3)
+    monkeypatch.setattr(searching, "FIRST", 3)
+    monkeypatch.setattr(searching, "BATCH", 3)
+    looks = itertools.count(time.monotonic(), 20.0)  # seconds
+    monkeypatch.setattr(searching, "time", SimpleNamespace(monotonic=looks.__next__))
     x = lw.tensor("x", (16, 33))
-    found = lw.tune_passes(lw.ops.softmax(x), target=ALONE, minutes=0.005, seed=1)
+    found = lw.tune_passes(lw.ops.softmax(x), target=ALONE, minutes=1, seed=1)
     assert found.tried
     assert found.library.passes == found.passes
     assert ("kept" in str(found)) == (found.passes == "")
     a = np.random.default_rng(0).random((16, 33), np.float32)
     expected = np.exp(a) / np.exp(a).sum(1, keepdims=True)
     np.testing.assert_allclose(found.library(a), expected, rtol=1e-5)
+
+
+@pytest.mark.llvm
+def test_without_time_for_a_list_o3_is_kept():
+    found = lw.tune_passes(lw.ops.relu(lw.tensor("x", (4,))), target=ALONE, minutes=1e-9)
+    assert str(found) == "-O3 is kept: there was no time to try a list"
+    assert found.library(np.float32([-1, 0, 1, 2])).tolist() == [0, 0, 1, 2]
 
 
 @pytest.mark.llvm
@@ -123,6 +135,7 @@ def test_the_command_builds_by_a_list(tmp_path):
     assert lw.load(path).passes == "default<O2> -disable-lsr"
 
 
+@pytest.mark.llvm
 def test_what_takes_no_list_is_an_error_before_anything_is_measured():
     x = lw.tensor("x", (4, 4))
     with pytest.raises(TargetError, match="target c"):
@@ -150,4 +163,4 @@ def test_time_must_be_positive_and_the_package_there(monkeypatch):
         lw.tune_passes(lw.ops.relu(x), minutes=0)
     monkeypatch.setattr(process, "PACKAGE", "no-such-package")
     with pytest.raises(BuildError, match="loopwright\\[llvm\\]"):
-        tune.tune_passes(lw.ops.relu(x), minutes=1)
+        lw.tune_passes(lw.ops.relu(x), minutes=1)

@@ -2,6 +2,7 @@
 
 import ctypes
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from loopwright.dsl.errors import RangeError, ShapeError
 from loopwright.graph import build
 from loopwright.graph.errors import ModelError
 from loopwright.graph.open.model import OpenModel
+from loopwright.graph.tuning.search import Searched
 from tests.explore.synthetic import MadeUp
 
 onnx = pytest.importorskip("onnx")
@@ -218,6 +220,28 @@ def test_what_another_machine_measured_is_looked_up_as_its_own(tmp_path, monkeyp
     assert device.measured
     assert machines
     assert all(machine == device.fingerprint() for machine in machines)
+
+
+def test_the_sizes_that_are_searched_share_the_minutes_that_building_leaves(monkeypatch):
+    now, parts = SimpleNamespace(seconds=0.0), []
+
+    def built(*_):
+        now.seconds += 10
+
+    def searched(work, target, budget, records, options):
+        assert options.clock.elapsed == 0
+        parts.append(60 * budget.minutes)
+        now.seconds += 60 * budget.minutes
+        return Searched(())
+
+    clock = SimpleNamespace(monotonic=lambda: now.seconds)
+    monkeypatch.setattr("loopwright.explore.stopwatch.time", clock)
+    monkeypatch.setattr("loopwright.graph.tuning.open_sizes.build_open", built)
+    monkeypatch.setattr("loopwright.graph.tuning.open_sizes.search", searched)
+    lw.tune_model(sentences(), dims={"n": (1, 40)}, minutes=5, records=None, progress=False)
+    assert len(parts) > 1
+    assert parts == pytest.approx([sum(parts) / len(parts)] * len(parts))
+    assert 280 < now.seconds <= 300
 
 
 def test_the_command_line_builds_for_all_sizes(tmp_path):

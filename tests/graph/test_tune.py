@@ -3,7 +3,6 @@
 import io
 import math
 import shutil
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,14 +13,16 @@ from rich.console import Console
 import loopwright as lw
 from loopwright.codegen.target import resolve
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.stopwatch import Stopwatch
 from loopwright.graph.build import build_model
 from loopwright.graph.compile.build import build_work, import_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.tuning.candidates import VARIANTS, candidates
 from loopwright.graph.tuning.live_table import LiveTable
+from loopwright.graph.tuning.search import SearchOptions, search
 from loopwright.graph.tuning.summary import summary
 from loopwright.graph.tuning.task_state import BATCH, TaskState
-from loopwright.graph.tuning.tune import SearchOptions, search, tune_model
+from loopwright.graph.tuning.tune import tune_model
 from loopwright.measure.device import DeviceError, Measurement
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.sketch.sketch import Config
@@ -112,9 +113,9 @@ def test_a_model_goes_in_and_a_tuned_one_comes_out(net, tmp_path):
     made = tune_model(model, (x,), trials=2 * BATCH, **options)
     torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
     assert len(made.records) == len(made.work.tasks) == 2
-    end = [line.split()[0] for line in lines[-3:]]
-    assert "measured" in end
-    assert "estimate" in end
+    end = [line.split()[0] for line in lines[-4:]]
+    assert {"measured", "estimate"} < set(end)
+    assert end[-1] == "time"
 
 
 def test_a_difference_to_the_estimate_says_where_it_comes_from(net):
@@ -148,7 +149,7 @@ def test_an_interrupt_ends_a_loop_and_carries_the_model_of_what_was_measured(net
     made = caught.value.tuned
     torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
     assert "interrupted: what was measured is kept" in told
-    assert told[-2].startswith("measured")
+    assert told[-3].startswith("measured")
     with RecordStore(tmp_path / "r.db") as store:
         assert len(store) == BATCH
 
@@ -179,7 +180,7 @@ def test_a_device_that_fails_ends_the_search_of_a_network_with_what_it_has(net, 
 @pytest.mark.parametrize("watched", [False, True])
 def test_progress_is_shown_where_somebody_watches(net, tmp_path, monkeypatch, capsys, watched):
     model, x = net
-    monkeypatch.setattr("loopwright.graph.tuning.tune.is_watched", lambda: watched)
+    monkeypatch.setattr("loopwright.explore.report.callbacks.is_watched", lambda: watched)
     options = {"trials": 2 * BATCH, "records": tmp_path / "r.db", "device": MadeUp()}
     tune_model(model, (x,), **options)
     said = capsys.readouterr().err
@@ -261,11 +262,11 @@ def test_tuned_results_that_are_off_are_refused_and_what_was_measured_is_kept(
         made = build_work(work, target, records, *args, **options)
         return made if records is None else (lambda *inputs: made(*inputs) + 1)
 
-    def check(built, target, tuned):
+    def check(built, target, tuned=False):
         import_model(model, (x,), target).source.reference.check(built, tuned)
 
-    monkeypatch.setattr("loopwright.graph.tuning.tune.build_work", wrong)
-    monkeypatch.setattr("loopwright.graph.tuning.tune.check_results", check)
+    monkeypatch.setattr("loopwright.graph.tuning.fixed_sizes.build_work", wrong)
+    monkeypatch.setattr("loopwright.graph.tuning.fixed_sizes.check_results", check)
     with pytest.raises(ModelError, match="by records, the model gives other results than in"):
         tune_model(model, (x,), trials=1, records=tmp_path / "r.db", threads=1)
     with RecordStore(tmp_path / "r.db") as store:
@@ -299,12 +300,30 @@ def test_minutes_count_from_the_reading_of_a_network_and_keep_time_for_its_build
     model, x = net
     device = MadeUp()
     work = import_model(model, (x,), device.target)
-    now = time.monotonic()
-    for began, measured in ((now - 54.5, False), (now, True)):
+    for passed, measured in ((54.5, False), (0.0, True)):
         lines = []
-        options = SearchOptions(device=device, transfer=None, tell=lines.append, began=began)
+        clock = Stopwatch()
+        clock.began -= passed
+        options = SearchOptions(device=device, transfer=None, tell=lines.append, clock=clock)
         search(work, device.target, Budget(2 * BATCH, 1), tmp_path / "r.db", options)
         assert any("the budget ended before" in line for line in lines) != measured
+
+
+def test_a_network_without_time_for_a_search_is_what_records_and_defaults_make_it(net, tmp_path):
+    model, x = net
+    told, target = [], resolve("cpu", 1)
+    task = import_model(model, (x,), target).tasks[0]
+    config = space(task.workload, target).sample(np.random.default_rng(1))
+    for known in (False, True):
+        if known:
+            _stored(tmp_path / "r.db", task, target, (config, 1e-6))
+        made = tune_model(
+            model, (x,), minutes=1e-9, records=tmp_path / "r.db", threads=1, tell=told.append
+        )
+        torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+        assert [r.config for r in made.records.values()] == [config] * known
+        assert "the budget ended before the search began: give more minutes" in told
+        assert any(line.startswith("measured   not at all") for line in told)
 
 
 def test_tasks_that_were_not_reached_are_told(net, tmp_path):

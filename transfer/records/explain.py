@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loopwright.dsl.words import brief
 from loopwright.measure.machine import hardware
 from loopwright.transfer.records.compare import Difference, differences
 from loopwright.transfer.records.lookup import POLICIES, Query, Setting, family
@@ -94,4 +95,6 @@ def _differences(text: str, workload: Mapping[str, Any]) -> list[Difference]:
     try:
         return differences(json.loads(text), workload)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(f"a damaged workload in the store: {error!r} in {text[:80]}") from error
+        raise RecordError(
+            f"a damaged workload in the store: {brief(error)} in {text[:80]}"
+        ) from error

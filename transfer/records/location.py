@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from loopwright.dsl.words import brief
 from loopwright.paths import file_at
 from loopwright.transfer.records.record import RecordError
 
@@ -84,6 +85,8 @@ def location_of(given: GivenLocation) -> Location:
     can have, and the URL of anything but a PostgreSQL database."""
     if isinstance(given, Server):
         return given
+    if not isinstance(given, str | os.PathLike):
+        raise RecordError(f"records = {brief(given)}: {_ALLOWED}, or None to keep nothing")
     text = os.fsdecode(os.fspath(given))
     if text in ("", ":memory:"):
         raise RecordError(f"{text!r} is not a file: give the path of a record store")

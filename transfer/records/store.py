@@ -36,7 +36,9 @@ def check_store(given: GivenLocation) -> None:
         with RecordStore(location) as store:
             len(store)
     else:
-        new_file(given, "records =", RecordError)
+        if new_file(given, "records =", RecordError).exists():
+            with RecordStore(location) as store:
+                len(store)  # an error for another file
 
 
 class RecordStore:

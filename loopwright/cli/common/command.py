@@ -99,15 +99,16 @@ def library_path(given: Path | None, default: Path) -> Path:
 def check_records(location: Location) -> None:
     """A usage error where records cannot be added to a file: there must be room for its log, too,
     beside it. Raises `RecordError` for a server that cannot be used."""
-    if isinstance(location, Server):
-        from loopwright.transfer.records.store import check_store
+    if not isinstance(location, Server):
+        check_new("--records", location)
+        if not os.access(location.parent, os.W_OK):
+            folder = location.parent
+            raise click.UsageError(f"--records {location}: files cannot be written to {folder}")
+        if not location.exists():
+            return
+    from loopwright.transfer.records.store import check_store
 
-        check_store(location)
-        return
-    check_new("--records", location)
-    if not os.access(location.parent, os.W_OK):
-        folder = location.parent
-        raise click.UsageError(f"--records {location}: files cannot be written to {folder}")
+    check_store(location)
 
 
 def check_new(option: str, path: Path) -> None:

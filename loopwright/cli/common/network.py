@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from loopwright.graph.open.model import OpenModel
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
-    from loopwright.transfer.records.store import Record
 
 _OPTIONS = (
     click.argument("path", metavar="NET.onnx", type=EXISTING),
@@ -136,28 +135,21 @@ class Network:
                 self.inputs,
                 target,
                 self.layout,
-                self.check,
-                self.numerics,
-                self.sparse,
+                numerics=self.numerics,
+                sparse=self.sparse,
             )
         assert isinstance(work, Work)  # as of all ONNX files
         return work
 
     def compiled(
-        self,
-        work: Work,
-        target: Target,
-        besides: Mapping[str, Record] | None = None,
-        machine: Mapping[str, str] | None = None,
+        self, work: Work, target: Target, machine: Mapping[str, str] | None = None
     ) -> TunedModel:
-        """The tasks compiled by the records there are, and those `besides`, for a machine of that
-        fingerprint or, by default, this one."""
+        """The tasks compiled by the records there are, for a machine of that fingerprint or, by
+        default, this one."""
         from loopwright.graph.compile.build import build_work
         from loopwright.graph.compile.model import TunedModel
 
-        made = build_work(
-            work, target, self.store, name=self.path.stem, besides=besides, machine=machine
-        )
+        made = build_work(work, target, self.store, name=self.path.stem, machine=machine)
         assert isinstance(made, TunedModel)  # as of all ONNX files
         return made
 

@@ -201,7 +201,7 @@ def _from_file(what: str) -> Request:
         value = value() if inspect.isfunction(value) else value
     except LoopwrightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NotationError(f"{path} raised {type(error).__name__}: {error}") from error
     if name not in found:
         raise NotationError(f"{path} defines no {name!r}; write {path}:NAME")

@@ -1,0 +1,83 @@
+"""`tune_open`: a network with open axes, tuned at some of its sizes, as one library for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from loopwright.dsl.numerics import Numerics
+from loopwright.explore.budget import Budget
+from loopwright.explore.stopwatch import Stopwatch
+from loopwright.graph.build import build_open
+from loopwright.graph.compile.build import import_model
+from loopwright.graph.open.model import OpenModel
+from loopwright.graph.open.source import OpenSource
+from loopwright.graph.tuning.fixed_sizes import AGAIN
+from loopwright.graph.tuning.search import SearchOptions, search
+from loopwright.schedule.open.cover import spread
+from loopwright.schedule.target import Target
+from loopwright.transfer.records.location import GivenLocation
+
+
+def tune_open(
+    source: OpenSource,
+    target: Target,
+    budget: Budget,
+    records: GivenLocation,
+    options: SearchOptions,
+    layout: str,
+    check: bool,
+    numerics: Numerics,
+) -> tuple[OpenModel, bool]:
+    """The network, compiled for all sizes by what was found, and whether the user ended the
+    search. It is compiled before anything is measured, too, as `tune_fixed` does."""
+    clock, machine = options.clock, None
+    if options.device is not None:
+        machine = options.device.fingerprint()
+
+    def build(known: GivenLocation | None) -> OpenModel:
+        with clock.part("building"):
+            return build_open(
+                source, target, known, "exact", "model", layout, check, numerics, machine
+            )
+
+    building = 0.0
+    if check:
+        began = clock.elapsed
+        build(None)
+        building = AGAIN * (clock.elapsed - began)
+    chosen = list(spread(source.dims))
+    ended = False
+    for done, sizes in enumerate(chosen):
+        left = (60 * budget.minutes - building - clock.elapsed) / (len(chosen) - done)
+        trials = budget.trials if math.isinf(budget.trials) else budget.trials // len(chosen)
+        part = Budget(max(trials, 1), max(left, 0.0) / 60)
+        try:
+            with clock.part("searching"):
+                ended = _search(source, sizes, target, part, records, options, layout, numerics)
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            ended = True
+        if ended:
+            break
+    return build(records), ended
+
+
+def _search(
+    source: OpenSource,
+    sizes: Mapping[str, int],
+    target: Target,
+    budget: Budget,
+    records: GivenLocation,
+    options: SearchOptions,
+    layout: str,
+    numerics: Numerics,
+) -> bool:
+    """Spend a budget on the network at some sizes; return whether the user ended it."""
+    options = replace(options, clock=Stopwatch(), building=0.0)
+    if options.tell is not None:
+        options.tell(f"at {', '.join(f'{name}={size}' for name, size in sizes.items())}:")
+    work = import_model(source.model, source.inputs(sizes), target, layout, numerics=numerics)
+    return search(work, target, budget, records, options).interrupted
