@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.either import DeviceChoice, Sum, either
+from loopwright.codegen.either.join import either
+from loopwright.codegen.either.sums import DeviceChoice, Sum
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 
 pytestmark = pytest.mark.opencl
