@@ -73,7 +73,7 @@ def _placed(built: TunedModel, made: GpuSteps) -> PlacedModel:
     return PlacedModel(built, placement, tuple(steps), (*built.notes, *made.notes))
 
 
-def without_source(model: PlacedModel, left: TunedModel) -> PlacedModel:
-    """The model with `left` for its part on the processor, which keeps less."""
+def with_processor(model: PlacedModel, left: TunedModel) -> PlacedModel:
+    """The model with `left` for its part on the processor, which may keep less."""
     placement = replace(model.placement, work=left.work)
     return replace(model, cpu=left, placement=placement)
