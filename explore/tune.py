@@ -206,7 +206,7 @@ _GPU_SIZES = 4
 
 def _of_gpu(
     workload: Workload, sizes: Sequence[Mapping[str, int]] | None
-) -> list[Mapping[str, int]]:
+) -> Sequence[Mapping[str, int]]:
     """Sizes of the libraries of a GPU: those given, or the greatest and some smaller ones."""
     from loopwright.schedule.open.cover import spread
 

@@ -18,8 +18,9 @@ from loopwright.graph.compile.build import (
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.compile.vm_fallback import VmModel
-from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.model import OpenModel, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
 from loopwright.graph.placed.build import other_target, placed_model, with_processor
@@ -75,8 +76,8 @@ def build_model(  # noqa: PLR0913 - what users choose
 
     Raises `ModelError`, `BuildError`.
     """
-    if targets is not None:
-        gpu = other_target(targets)
+    gpu = None if targets is None else other_target(targets)
+    if gpu is not None:
         if target != "cpu" or has_dims(inputs, dims):
             raise ModelError("targets are for fixed shapes, in place of a target: leave that out")
     machine = processor(target, threads)
@@ -85,7 +86,7 @@ def build_model(  # noqa: PLR0913 - what users choose
         source = open_source(model, inputs, dims)
         return build_open(source, machine, records, policy, name, layout, check, word)
     work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
-    if targets is not None:
+    if gpu is not None:
         return _checked(placed_model(work, machine, gpu, records, policy), machine, check)
     built = build_work(work, machine, records, policy, name)
     if check:
@@ -95,13 +96,17 @@ def build_model(  # noqa: PLR0913 - what users choose
 
 def _checked(model: PlacedModel, target: Target, check: bool) -> PlacedModel:
     """A model that was compared with the one that it was made of, if that is wanted."""
-    left = model.cpu
+    left: TunedModel | VmModel = model.cpu
     if check:
-        left = check_results(left, target, tuned=bool(left.records))
-        source = left.work.source
-        if not left.unchecked and source is not None and source.reference is not None:
-            source.reference.check(model, tuned=bool(left.records))
-    return with_processor(model, without_source(left))
+        tuned = bool(model.cpu.records)
+        left = check_results(left, target, tuned)
+        source = model.cpu.work.source
+        reference = None if source is None else source.reference
+        if isinstance(reference, Reference):
+            reference.check(model, tuned)
+    left = without_source(left)
+    assert isinstance(left, TunedModel)
+    return with_processor(model, left)
 
 
 def build_open(  # noqa: PLR0913 - what users choose, and who measured

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import overload
 
 from loopwright.codegen.either.fixed import Either
 from loopwright.codegen.either.held import held
@@ -13,16 +12,6 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
-
-
-@overload
-def either(
-    *, cpu: OpenLibrary, gpu: Library | Sequence[Library] | None = None
-) -> OpenEither: ...
-@overload
-def either(
-    *, cpu: Library, gpu: Library | None = None, sums: Mapping[str, Sum] | None = None
-) -> Either: ...
 
 
 def either(

@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,7 @@ def measured_call(library: Library) -> Sum:
     given = [ones(p) for p in library.inputs]
     prepared = library.prepare_call(*given)
     prepared()
-    kernel = median(lambda: prepared.repeat(_CALLS)[0] / _CALLS)
+    kernel = median(lambda: float(prepared.repeat(_CALLS)[0]) / _CALLS)
     whole = median(timed(lambda: library(*given)))
     moved = _transfers(library, given) if isinstance(library, GpuLibrary) else {}
     return Sum(max(whole - kernel - sum(moved.values()), 0.0), moved, kernel)
@@ -128,7 +127,7 @@ def timed(work: Callable[[], object]) -> Callable[[], float]:
     return seconds
 
 
-def median(sample: Callable[[], Any]) -> float:
+def median(sample: Callable[[], float]) -> float:
     """The median of a few samples, after one that warms up."""
     sample()
     return statistics.median(sample() for _ in range(_SAMPLES))

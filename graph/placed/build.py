@@ -39,7 +39,7 @@ def placed_model(
     built = build_work(work, target, records, policy)
     if isinstance(built, VmModel) or isinstance(work, VmWork):
         raise ModelError(
-            "the network needs TVM's run-time, which runs on the processor alone: leave out targets"
+            "the network needs TVM's run-time, which the processor alone has: leave out targets"
         )
     found = {} if records is None else best_records(work, gpu, records, policy)
     configs: Mapping[str, Config] = {key: record.config for key, record in found.items()}

@@ -20,7 +20,7 @@ from loopwright.graph.compile.link import link
 from loopwright.graph.compile.memory_plan import Lifetime, shelves
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.network import Network, Step, Value
-from loopwright.graph.placed.path import CPU, GPU, Path, Problem
+from loopwright.graph.placed.path import GPU, Path, Problem
 from loopwright.graph.placed.steps import GpuStep, shared
 from loopwright.graph.tasks import Work
 

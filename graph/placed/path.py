@@ -1,9 +1,9 @@
 """Placement of a network's steps on two devices, as a shortest path.
 
-The nodes are the steps in their order, each with a state: on which devices every value lies that is
-still wanted. An edge runs the next step on one device, and first moves there what it reads and is
-not there yet. Its length is the time of both. Values are moved when they are first wanted and stay
-where they were, so that the path of least length is the best placement in this order.
+The nodes are the steps in their order, each with a state: on which devices every value lies that
+is still wanted. An edge runs the next step on one device, and first moves there what it reads and
+is not there yet. Its length is the time of both. Values are moved when they are first wanted and
+stay where they were, so that the shortest path is the best placement in this order.
 
 States grow with the number of values that live at once. `_STATES` of them are kept for each step,
 those with the shortest paths; with no more, the result is exact.
@@ -42,7 +42,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Move:
-    """A value that is copied to a device before a unit, or at the end, where `before` is the number
+    """A value that is copied to a device before a unit; at the end, where `before` is the number
     of units."""
 
     value: Value
