@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,15 @@ class OpenEither:
         inputs, _ = calls.told_apart(inputs, named, None, self._names, self.cpu._shown)
         return self._choose(inputs).choice
 
+    def on_gpu(self, /, *inputs: Any) -> Callable[..., Any]:
+        """What runs calls of these shapes on the GPU: the library that is predicted to end first.
+        Raises `ShapeError` where it has none for them."""
+        values, _ = self._sizes(tuple(map(_place, inputs)))
+        serving = self._serving(values, set())
+        if not serving:
+            raise self._missing("", values)
+        return self._gpu_call(next(iter(serving)), values)
+
     def bind(self, **values: Any) -> OpenEither:
         """The computation with these inputs fixed on both devices, which moves them no more."""
         gpus = {sizes: gpu.bind(**values) for sizes, gpu in self.gpus.items()}
@@ -129,43 +138,55 @@ class OpenEither:
             self._known[key] = found
         return found
 
-    def _decided(self, key: tuple[Any, ...]) -> _Chosen:
+    def _sizes(self, key: tuple[Any, ...]) -> tuple[dict[str, int], set[str]]:
+        """The values of the dims for the shapes of a call, and the inputs on the GPU."""
         there = {n for n, k in zip(self._names, key, strict=True) if isinstance(k, _There)}
         shapes = [k.shape if isinstance(k, _There) else k for k in key]
         given = dict(zip(self._names, shapes, strict=True))
         signature = self.cpu.open_signature
-        values = signature.solve([given.get(p.name, p.shape) for p in signature.inputs])
-        sizes = tuple(values.values())
+        return signature.solve([given.get(p.name, p.shape) for p in signature.inputs]), there
+
+    def _decided(self, key: tuple[Any, ...]) -> _Chosen:
+        values, there = self._sizes(key)
+        sizes, serving = tuple(values.values()), self._serving(values, there)
         if there:
-            if sizes not in self.gpus:
-                raise ShapeError(
-                    f"{ON_GPU}, which has no library for {assigned(values)}: it has those of "
-                    f"{self._shown()}; give an array on the host"
-                )
-            sums = {"gpu": self._moved(sizes, values, there)}
-            return _Chosen(self.gpus[sizes], DeviceChoice("gpu", sums, ON_GPU))
-        here = Sum(self.costs.launch, {}, self._kernel(sizes))
-        serving = {own: self._moved(own, values, there) for own in self._serving(sizes)}
+            if sizes not in serving:
+                raise self._missing(f"{ON_GPU}: ", values)
+            choice = DeviceChoice("gpu", {"gpu": serving[sizes]}, ON_GPU)
+            return _Chosen(self.gpus[sizes], choice)
+        sums = {"cpu": Sum(self.costs.launch, {}, self._kernel(sizes))}
         if not serving:
             note = f"the GPU has no library for {assigned(values)}"
-            return _Chosen(self.cpu._at(values), DeviceChoice("cpu", {"cpu": here}, note))
-        own = min(serving, key=lambda s: serving[s].total)
-        on_gpu = serving[own].total < here.total
+            return _Chosen(self.cpu._at(values), DeviceChoice("cpu", sums, note))
+        own = next(iter(serving))
+        sums["gpu"] = serving[own]
+        device = "gpu" if sums["gpu"].total < sums["cpu"].total else "cpu"
         names = assigned(dict(zip(values, own, strict=True)))
         note = "" if own == sizes else f"the GPU's library is that of {names}"
-        device = "gpu" if on_gpu else "cpu"
-        choice = DeviceChoice(device, {"cpu": here, "gpu": serving[own]}, note)
-        if not on_gpu:
-            return _Chosen(self.cpu._at(values), choice)
-        gpu = self.gpus[own]
-        return _Chosen(gpu if own == sizes else RowsCall(gpu, signature.at(values)), choice)
+        run = self.cpu._at(values) if device == "cpu" else self._gpu_call(own, values)
+        return _Chosen(run, DeviceChoice(device, sums, note))
 
-    def _serving(self, sizes: Sizes) -> Iterator[Sizes]:
-        """The sizes of libraries of the GPU that can compute a call."""
+    def _gpu_call(self, own: Sizes, values: Mapping[str, int]) -> Callable[..., Any]:
+        gpu = self.gpus[own]
+        if own == tuple(values.values()):
+            return gpu
+        return RowsCall(gpu, self.cpu.open_signature.at(values))
+
+    def _serving(self, values: Mapping[str, int], there: set[str]) -> dict[Sizes, Sum]:
+        """The libraries of the GPU that can compute a call, the fastest one first."""
+        sizes = tuple(values.values())
+        found = {}
         for own in self.gpus:
             fewer = self._by_rows and all(n <= most for n, most in zip(sizes, own, strict=True))
             if fewer or own == sizes:
-                yield own
+                found[own] = self._moved(own, values, there)
+        return dict(sorted(found.items(), key=lambda item: item[1].total))
+
+    def _missing(self, why: str, values: Mapping[str, int]) -> ShapeError:
+        return ShapeError(
+            f"{why}the GPU has no library for {assigned(values)}: it has those of "
+            f"{self._shown()}; give it others, or arrays on the host"
+        )
 
     def _kernel(self, sizes: Sizes) -> float:
         """Seconds of the processor's kernel: as measured, or as NN+C predicts them."""
