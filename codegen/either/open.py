@@ -27,6 +27,7 @@ from loopwright.schedule.open.unify import drawn
 
 _DRAWN = 14  # sizes, beside the ends, at which the processor's kernel is measured
 _KEPT = 512  # shapes whose choice is kept
+_ARRAY = np.ndarray  # one look-up less for each array
 
 Sizes = tuple[int, ...]
 """Values of the dims, in their order."""
@@ -129,7 +130,7 @@ class OpenEither:
         return with_held(self.cpu, list(self.gpus.values()), path).export(path, extras)
 
     def _choose(self, inputs: Sequence[Any]) -> _Chosen:
-        key = tuple([x.shape if type(x) is np.ndarray else _place(x) for x in inputs])
+        key = tuple([x.shape if type(x) is _ARRAY else _place(x) for x in inputs])
         found = self._known.get(key)
         if found is None:
             found = self._decided(key)
