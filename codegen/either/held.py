@@ -32,6 +32,7 @@ def with_held(cpu: L, gpus: Sequence[GpuLibrary], path: str | os.PathLike[str]) 
         {
             "signature": gpu.signature.to_json(),
             "target": gpu.origin.target,
+            "numerics": gpu.origin.extra.get("numerics"),
             "code": base64.b64encode(gpu.code.to_bytes()).decode(),
         }
         for gpu in gpus
@@ -53,7 +54,7 @@ def held(cpu: Library) -> list[GpuLibrary]:
         load_code(
             Signature.from_json(each["signature"]),
             base64.b64decode(each["code"]),
-            Origin(target=each["target"]),
+            Origin(target=each["target"], extra={"numerics": each["numerics"]}),
         )
         for each in found
     ]

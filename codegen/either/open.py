@@ -75,8 +75,9 @@ class OpenEither:
         lib(x)                    # wherever it is predicted to end first
         lib.explain(x)            # which one, and the sums
 
-    A library of the GPU serves its own sizes. Where rows are computed apart from each other, it
-    serves fewer rows too. Other sizes run on the processor, whose kernel NN+C predicts.
+    A library of the GPU serves its own sizes. Where rows are computed apart from each other, one
+    of strict numerics serves fewer rows too. Other sizes run on the processor. NN+C predicts the
+    time of its kernel, and transfers follow the bytes of the call.
     """
 
     def __init__(
@@ -155,7 +156,8 @@ class OpenEither:
                 raise self._missing(f"{ON_GPU}: ", values)
             choice = DeviceChoice("gpu", {"gpu": serving[sizes]}, ON_GPU)
             return _Chosen(self.gpus[sizes], choice)
-        sums = {"cpu": Sum(self.costs.launch, {}, self._kernel(sizes))}
+        kernel = self._kernel(sizes)
+        sums = {} if kernel is None else {"cpu": Sum(self.costs.launch, {}, kernel)}
         if not serving:
             note = f"the GPU has no library for {assigned(values)}"
             return _Chosen(self.cpu._at(values), DeviceChoice("cpu", sums, note))
@@ -177,9 +179,11 @@ class OpenEither:
         """The libraries of the GPU that can compute a call, the fastest one first."""
         sizes = tuple(values.values())
         found = {}
-        for own in self.gpus:
-            fewer = self._by_rows and all(n <= most for n, most in zip(sizes, own, strict=True))
-            if fewer or own == sizes:
+        for own, gpu in self.gpus.items():
+            fits = all(n <= most for n, most in zip(sizes, own, strict=True))
+            # Rows may be added to each other where numerics are not strict, as by Strassen.
+            apart = self._by_rows and gpu.origin.extra.get("numerics") == "strict"
+            if own == sizes or (fits and apart):
                 found[own] = self._moved(own, values, there)
         return dict(sorted(found.items(), key=lambda item: item[1].total))
 
@@ -189,10 +193,11 @@ class OpenEither:
             f"{self._shown()}; give it others, or arrays on the host"
         )
 
-    def _kernel(self, sizes: Sizes) -> float:
-        """Seconds of the processor's kernel: as measured, or as NN+C predicts them."""
+    def _kernel(self, sizes: Sizes) -> float | None:
+        """Seconds of the processor's kernel: as measured, or as NN+C predicts them; None where it
+        was not asked, as no GPU takes such sizes."""
         if sizes in self.costs.known or self.costs.kernel is None:
-            return self.costs.known.get(sizes, 0.0)  # without NN+C no GPU takes other sizes
+            return self.costs.known.get(sizes)
         return float(self.costs.kernel.predict([_row(self._workload, self.dims, sizes)])[0])
 
     def _moved(self, own: Sizes, values: Mapping[str, int], there: set[str]) -> Sum:

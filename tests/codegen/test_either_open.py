@@ -1,5 +1,8 @@
 """`lw.either` for open sizes: one library of the processor, and several of a GPU."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -122,11 +125,20 @@ def test_only_rows_that_are_computed_apart_are_left_out():
     assert not rows_apart(lw.workload(lw.einsum("i->i", k)))
 
 
+def test_a_library_that_may_mix_rows_serves_its_own_size_alone(lib):
+    mixing = [copy.copy(gpu) for gpu in lib.gpus.values()]
+    for gpu in mixing:
+        gpu.origin = replace(gpu.origin, extra={**gpu.origin.extra, "numerics": "fast"})
+    other = OpenEither(lib.cpu, dict(zip(lib.gpus, mixing, strict=True)), lib.costs)
+    assert set(other.explain(*arrays(31)).sums) == {"cpu"}
+    assert set(other.explain(*arrays(32)).sums) == {"cpu", "gpu"}
+
+
 def test_sums_over_rows_run_on_the_gpu_at_its_own_sizes_alone():
     whole = column()
     lib = lw.either(cpu=lw.build(whole, threads=1), gpu=lw.build(whole.at(n=8), target="opencl"))
     assert set(lib.explain(np.ones((8, 6), np.float32)).sums) == {"cpu", "gpu"}
-    assert set(lib.explain(np.ones((7, 6), np.float32)).sums) == {"cpu"}
+    assert str(lib.explain(np.ones((7, 6), np.float32))) == "the GPU has no library for n=7"
     for n in (1, 7, 8, 9):
         x = np.random.default_rng(n).random((n, 6), np.float32)
         np.testing.assert_allclose(lib(x), x.sum(axis=0), rtol=1e-5)
@@ -155,6 +167,7 @@ def test_an_exported_file_has_all_libraries_inside(lib, tmp_path, monkeypatch):
     path = lib.export(tmp_path / "both.so")
     again = lw.either(cpu=lw.load(path))
     assert list(again.gpus) == [(8,), (32,)]
+    assert set(again.explain(*arrays(3)).sums) == {"cpu", "gpu"}
     for n in (3, 8, 32, 50):
         check(again, n)
 
