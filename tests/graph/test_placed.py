@@ -206,6 +206,25 @@ def test_loops_and_what_indexes_stay_on_the_processor():
         built.at(list(placements(built))[1])(i + 9)
 
 
+@pytest.mark.opencl
+@pytest.mark.onnx
+@pytest.mark.parametrize("seed", [13, 27])
+def test_drawn_networks_compute_the_same_on_the_gpu(seed):
+    pytest.importorskip("onnx")
+    from tests.graph.random_nets import drawn_net
+
+    model, net = drawn_net(seed)
+    arrays = [net.array(net.shapes[name], net.dtypes[name]) for name in net.inputs]
+    built = placed(model, None, check=False)
+    assert sum(step is not None for step in built.steps) > 4
+    wanted = built.cpu(*arrays)
+    for devices in list(placements(built))[1:4]:
+        made = built.at(devices)(*arrays)
+        made, known = (x if isinstance(x, tuple) else (x,) for x in (made, wanted))
+        for a, b in zip(made, known, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.onnx
 def test_targets_that_are_not_two_are_refused():
     model = node_model("Neg", {"x": np.ones((2, 3), np.float32)}, {})
