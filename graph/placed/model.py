@@ -144,7 +144,8 @@ class Runner:
         self._lock = threading.Lock()
         path, units = placement.path, placement.problem.units
         used = [s for s, d in zip(steps, path.devices, strict=True) if d == GPU and s]
-        program = next((s.library._running for s in used if s.library is not None), None)
+        # A reshape has no program of its own, but another step has: see `build.py`.
+        program = next((s.library._running for s in steps if s and s.library), None)
         self._memory = {} if program is None else _memory(program, placement, used)
         self._do: list[Callable[[dict[Value, arrays.Array]], None]] = []
         for device, first, last in runs(path.devices):
