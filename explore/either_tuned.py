@@ -6,8 +6,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loopwright.codegen.either import Either, either
+from loopwright.codegen.either.fixed import Either
+from loopwright.codegen.either.join import either
+from loopwright.codegen.either.open import OpenEither
 from loopwright.dsl.words import html_table
+from loopwright.explore.open_tuned import OpenTuned
 from loopwright.explore.tuned import Tuned
 
 
@@ -17,16 +20,17 @@ class EitherTuned:
 
     Attributes
     ----------
-    parts: the results by target, such as "cpu" and "opencl".
+    parts: the results by target, such as "cpu" and "opencl"; of a workload with dims one for each
+        size of the GPU's libraries, such as "opencl n=128".
     """
 
-    parts: Mapping[str, Tuned]
+    parts: Mapping[str, Tuned | OpenTuned]
 
     @functools.cached_property
-    def library(self) -> Either:
+    def library(self) -> Either | OpenEither:
         """One callable, which runs each call where it is predicted to end first."""
-        cpu, gpu = self.parts.values()
-        return either(cpu=cpu.library, gpu=gpu.library)
+        cpu, *gpus = (part.library for part in self.parts.values())
+        return either(cpu=cpu, gpu=gpus)
 
     def __str__(self) -> str:
         return "\n".join(f"{target}: {tuned}" for target, tuned in self.parts.items())

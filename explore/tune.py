@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import assigned
 from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.stopwatch import Stopwatch
@@ -106,6 +107,7 @@ def tune(  # noqa: PLR0913 - what users choose
         evenly in the logarithm.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target. Each is searched with half
         of the minutes, and the library of the result, an `EitherTuned`, chooses at every call.
+        The GPU has a library for each of a workload's `sizes`, or for four by default.
     codegen: "llvm", or "builtin" to measure candidates as machine code made without LLVM, in
         milliseconds, where that covers them. The best are built by LLVM as well, and the result
         is the faster code of the two; `target` of the result says which.
@@ -175,24 +177,40 @@ def _tune_both(
 ) -> EitherTuned:
     """`tune` on the processor, then on the GPU."""
     from loopwright.explore.either_tuned import EitherTuned
-    from loopwright.explore.tuned import Tuned
 
     pair = isinstance(targets, Sequence) and sorted(map(str, targets))
     if pair not in (["cpu", "cuda"], ["cpu", "opencl"]):
         raise TuningError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     if target != "cpu" or device is not None or same["fleet"] is not None:
         raise TuningError("targets stand in place of a target and a device: leave those out")
-    if workload.dims:
-        raise TuningError(
-            "a workload with dims has no library on a GPU: give targets for workload.at(…)"
-        )
     half = None if minutes is None else minutes / 2
-    parts = {}
-    for name in sorted(targets, key=lambda name: name != "cpu"):
-        own = same if name == "cpu" else {**same, "codegen": "llvm"}
-        if name == "opencl":  # its driver tells nothing of code before it runs
-            own = {**own, "feedback": None}
-        found = tune(workload, name, minutes=half, **own)
-        assert isinstance(found, Tuned)
-        parts[name] = found
+    (gpu,) = (name for name in targets if name != "cpu")
+    cpu = tune(workload, minutes=half, **same)
+    # A driver of OpenCL tells nothing of code before it runs.
+    feedback = None if gpu == "opencl" else same["feedback"]
+    own = {**same, "codegen": "llvm", "feedback": feedback, "sizes": None}
+    given = _of_gpu(workload, same["sizes"])
+    if same["trials"] and len(given) > 1:
+        own["trials"] = max(1, same["trials"] // len(given))
+    parts: dict[str, Any] = {"cpu": cpu}
+    for sizes in given:
+        part = None if half is None else half / len(given)
+        name = f"{gpu} {assigned(sizes)}".strip()
+        parts[name] = tune(workload.at(**sizes), gpu, minutes=part, **own)
     return EitherTuned(parts)
+
+
+_GPU_SIZES = 4
+
+
+def _of_gpu(
+    workload: Workload, sizes: Sequence[Mapping[str, int]] | None
+) -> Sequence[Mapping[str, int]]:
+    """Sizes of the libraries of a GPU: those given, or the greatest and some smaller ones."""
+    from loopwright.schedule.open.cover import spread
+
+    if not workload.dims:
+        return [{}]
+    if sizes is not None:
+        return list({tuple(each[d.name] for d in workload.dims): each for each in sizes}.values())
+    return list(spread(workload.dims))[:_GPU_SIZES]

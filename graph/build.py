@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loopwright.codegen.target import processor
@@ -18,9 +18,13 @@ from loopwright.graph.compile.build import (
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.compile.vm_fallback import VmModel
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.model import OpenModel, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
+from loopwright.graph.placed.build import other_target, placed_model, with_processor
+from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.tasks import Work
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -42,7 +46,8 @@ def build_model(  # noqa: PLR0913 - what users choose
     numerics: str | Numerics = "standard",
     sparse: bool = False,
     dims: Dims = None,
-) -> TunedModel | OpenModel | VmModel:
+    targets: Sequence[str] | None = None,
+) -> TunedModel | OpenModel | VmModel | PlacedModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
     A model with open axes becomes an `OpenModel`, one library for all of their sizes. A Relax
@@ -66,19 +71,42 @@ def build_model(  # noqa: PLR0913 - what users choose
         call depends on it.
     dims: bounds of axes that stay open, by the names that the model has for them:
         {"batch": (1, 8), "seq": (1, 512)}. Shapes of `inputs` may have sizes of `lw.dim`, too.
+    targets: "cpu" and one of "cuda" and "opencl", instead of a target: a `PlacedModel`, whose
+        steps run on either. Both are timed, and transfers; the placement takes least time.
 
     Raises `ModelError`, `BuildError`.
     """
+    gpu = None if targets is None else other_target(targets)
+    if gpu is not None:
+        if target != "cpu" or has_dims(inputs, dims):
+            raise ModelError("targets are for fixed shapes, in place of a target: leave that out")
     machine = processor(target, threads)
     if has_dims(inputs, dims):
         word = Numerics.of(numerics)
         source = open_source(model, inputs, dims)
         return build_open(source, machine, records, policy, name, layout, check, word)
     work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
+    if gpu is not None:
+        return _checked(placed_model(work, machine, gpu, records, policy), machine, check)
     built = build_work(work, machine, records, policy, name)
     if check:
         built = check_results(built, machine, tuned=bool(built.records))
     return without_source(built)
+
+
+def _checked(model: PlacedModel, target: Target, check: bool) -> PlacedModel:
+    """A model that was compared with the one that it was made of, if that is wanted."""
+    left: TunedModel | VmModel = model.cpu
+    if check:
+        tuned = bool(model.cpu.records)
+        left = check_results(left, target, tuned)
+        source = model.cpu.work.source
+        reference = None if source is None else source.reference
+        if isinstance(reference, Reference):
+            reference.check(model, tuned)
+    left = without_source(left)
+    assert isinstance(left, TunedModel)
+    return with_processor(model, left)
 
 
 def build_open(  # noqa: PLR0913 - what users choose, and who measured

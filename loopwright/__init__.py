@@ -75,7 +75,7 @@ from loopwright.version import __version__
 if TYPE_CHECKING:
     from loopwright.codegen.build import build, explain
     from loopwright.codegen.build import space_of as space
-    from loopwright.codegen.either import either
+    from loopwright.codegen.either.join import either
     from loopwright.codegen.library.library import Library
     from loopwright.codegen.load import load
     from loopwright.costmodel.source.model import SourceModel
@@ -97,7 +97,7 @@ _LATER = {
     "SourceModel": ("loopwright.costmodel.source.model", "SourceModel"),
     "build": ("loopwright.codegen.build", "build"),
     "build_model": ("loopwright.graph.build", "build_model"),
-    "either": ("loopwright.codegen.either", "either"),
+    "either": ("loopwright.codegen.either.join", "either"),
     "explain": ("loopwright.codegen.build", "explain"),
     "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
     "load": ("loopwright.codegen.load", "load"),

@@ -64,6 +64,7 @@ FLOORS = {
         "tasks",
         "compile",
         "open",
+        "placed",
         "build",
         "tuning",
     ),

@@ -1,15 +1,19 @@
 """Device mapping of 680 rows beside two GPUs, after Cummins et al. 2017.
 
     python -m benchmarks.heuristics.mapping FOLDER [--models ours,counts,neighbours] [--seeds 5]
+        [--gpus amd,nvidia] [--protocols random,program,suite] [--folds 10]
 
 FOLDER has `deeptune` and `clgen`. `ours` are trees over symbols, transfer and work-group size;
 `ours+clgen` learns from 2000 rows of synthetic kernels too; `counts` are trees without text;
-`neighbours` are three nearest rows by counts; `lstm` is the published network, minutes a fold.
+`neighbours` are three nearest rows by counts; `lstm` is the published network, minutes a fold:
+`--models lstm --seeds 1 --gpus amd --protocols random --folds 1` trains it once, and judges the
+rows of that fold alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 import numpy as np
@@ -54,22 +58,34 @@ def joined(a: Kernels, b: Kernels) -> Kernels:
 
 
 def cross_validated(
-    data: Kernels, added: Kernels | None, model: str, protocol: str, seed: int
+    data: Kernels, added: Kernels | None, model: str, protocol: str, seed: int, most: int = 10
 ) -> Metrics:
-    """Metrics where every row is judged by a model that has not seen its fold."""
+    """Metrics where every row is judged by a model that has not seen its fold, and the minutes
+    that all took; of the first folds alone if `most` are fewer."""
+    start = time.monotonic()
     fold = folds(data, protocol, seed)
     chosen = np.zeros(len(fold), int)
-    for number in np.unique(fold):
+    for number in np.unique(fold[fold < most]):
         rows = np.flatnonzero(fold == number)
         seen = data.part(np.flatnonzero(fold != number))
         if added is not None:
             rng = np.random.default_rng(seed)
             seen = joined(seen, added.part(rng.permutation(len(added.labels))[:_ADDED]))
         chosen[rows] = predicted(model, seen, data.part(rows), seed, protocol != "random")
-    return judged(chosen, data.seconds)
+    done = fold < most
+    minutes = (time.monotonic() - start) / 60
+    return judged(chosen[done], data.seconds[done]) | {"minutes": minutes}
 
 
-def table(folder: Path, results: Results, models: list[str], seeds: int) -> str:
+def table(
+    folder: Path,
+    results: Results,
+    models: list[str],
+    seeds: int,
+    gpus: list[str],
+    protocols: list[str],
+    most: int,
+) -> str:
     """A Markdown table of every model, GPU and protocol."""
     lines = [
         "| GPU | held out | model | accuracy % | time / oracle | mean | geometric |",
@@ -80,9 +96,9 @@ def table(folder: Path, results: Results, models: list[str], seeds: int) -> str:
         cells = f"{100 * m['accuracy']:.1f} | {m['time']:.2f} | {m['mean']:.2f}"
         lines.append(f"| {gpu} | {protocol} | {model} | {cells} | {m['geometric']:.2f} |")
 
-    data = {gpu: mapping(folder, gpu) for gpu in GPUS}
-    added = {gpu: clgen(folder, gpu) if "ours+clgen" in models else None for gpu in GPUS}
-    for gpu in GPUS:
+    data = {gpu: mapping(folder, gpu) for gpu in gpus}
+    added = {gpu: clgen(folder, gpu) if "ours+clgen" in models else None for gpu in gpus}
+    for gpu in gpus:
         for device, name in enumerate(("CPU", "GPU")):
             every = np.full(len(data[gpu].labels), device)
             line(gpu, "–", f"always {name}", judged(every, data[gpu].seconds))
@@ -94,13 +110,13 @@ def table(folder: Path, results: Results, models: list[str], seeds: int) -> str:
     made = {}
     for model in models:
         for seed in range(seeds):
-            for gpu in GPUS:
-                for protocol in PROTOCOLS:
+            for gpu in gpus:
+                for protocol in protocols:
                     extra = added[gpu] if model == "ours+clgen" else None
                     metrics = results.of(
-                        ("mapping", gpu, protocol, model, seed),
+                        ("mapping", gpu, protocol, model, seed, *([most] if most < 10 else [])),
                         lambda g=gpu, p=protocol, m=model, s=seed, e=extra: cross_validated(
-                            data[g], e, m, p, s
+                            data[g], e, m, p, s, most
                         ),
                     )
                     made.setdefault((gpu, protocol, model), []).append(metrics)
@@ -115,9 +131,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--models", default="neighbours,counts,ours")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--gpus", default=",".join(GPUS))
+    parser.add_argument("--protocols", default=",".join(PROTOCOLS))
+    parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--results", type=Path, default=Path("build/heuristics.jsonl"))
     given = parser.parse_args()
-    print(table(given.folder, Results(given.results), given.models.split(","), given.seeds))
+    models, gpus, protocols = (
+        each.split(",") for each in (given.models, given.gpus, given.protocols)
+    )
+    results = Results(given.results)
+    print(table(given.folder, results, models, given.seeds, gpus, protocols, given.folds))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,9 @@ class CudaProgram(DeviceProgram):
         other.__dict__.update(self.__dict__, _device=device, _eraser=None, _first=self)
         return other
 
+    def in_order_of(self, other: DeviceProgram) -> CudaProgram:
+        return self  # all start on the default stream
+
     def allocate(self, nbytes: int) -> CudaMemory:
         return CudaMemory(self._launcher, self._device, nbytes)
 

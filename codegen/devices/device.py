@@ -29,6 +29,10 @@ class DeviceProgram(ABC):
         """The same kernels on another device of this machine, by its number."""
 
     @abstractmethod
+    def in_order_of(self, other: DeviceProgram) -> DeviceProgram:
+        """The same kernels, whose work is done in one order with that of another program."""
+
+    @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
         """A new block of the device's memory, not initialised."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import threading
 import warnings
@@ -66,6 +67,14 @@ class OpenClProgram(DeviceProgram):
     def on(self, device: int) -> OpenClProgram:
         assert not device, "one device is used"
         return self
+
+    def in_order_of(self, other: DeviceProgram) -> OpenClProgram:
+        assert isinstance(other, OpenClProgram)
+        if other._queue is self._queue:
+            return self
+        made = copy.copy(self)
+        made._queue, made._workspaces, made._eraser = other._queue, {}, None
+        return made
 
     def allocate(self, nbytes: int) -> Memory:
         with _failures():

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.dsl.errors import ShapeError
+
+
+class Callee(Protocol):
+    """What computes outputs of inputs, by position or by name, as a `Library` does."""
+
+    @property
+    def inputs(self) -> tuple[Parameter, ...]:
+        """Inputs of a call, in order."""
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +35,7 @@ class ModelCall:
     fixed: inputs whose values decide what is computed, which the library does not take.
     """
 
-    library: Library
+    library: Callee
     several: bool
     structure: Callable[[Sequence[Any]], Any] | None = None
     order: tuple[str, ...] = ()

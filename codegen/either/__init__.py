@@ -1,0 +1,1 @@
+"""One callable of libraries on the processor and on a GPU: the choice of a device at the call."""

@@ -1,0 +1,70 @@
+"""`either`: libraries of one computation on two devices, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from loopwright.codegen.either.fixed import Either
+from loopwright.codegen.either.held import held
+from loopwright.codegen.either.open import OpenEither, joined, sized
+from loopwright.codegen.either.sums import Sum, measured
+from loopwright.codegen.gpu.library import GpuLibrary
+from loopwright.codegen.library.library import Library
+from loopwright.codegen.open.library import OpenLibrary
+from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+
+
+def either(
+    *,
+    cpu: Library,
+    gpu: Library | Sequence[Library] | None = None,
+    sums: Mapping[str, Sum] | None = None,
+) -> Either | OpenEither:
+    """Join libraries of one computation, on the processor and on the GPU.
+
+    Parameters
+    ----------
+    cpu, gpu: libraries with equal inputs and outputs. Where that of the processor has open sizes,
+        give one or several of the GPU, each of some of these sizes. Without `gpu`, `cpu` was
+        loaded from a file that `export` of the result wrote.
+    sums: predicted seconds by "cpu" and "gpu" of a call whose arrays are on the host, for fixed
+        sizes. If None, a few calls are measured now, on arrays of ones.
+
+    Raises `TargetError` for libraries of other devices and where this machine has no such GPU,
+    `ShapeError` for unlike ones, `LibraryError` where there is no code for a GPU.
+    """
+    given = held(cpu) if gpu is None else [gpu] if isinstance(gpu, Library) else list(gpu)
+    gpus = [each for each in given if isinstance(each, GpuLibrary)]
+    if isinstance(cpu, GpuLibrary) or len(gpus) != len(given) or not gpus:
+        found = [type(x).__name__ for x in (cpu, *given)]
+        raise TargetError(
+            f"cpu={found[0]}, gpu={', '.join(found[1:]) or 'nothing'}: give a library of the "
+            "processor as cpu, and one of a GPU as gpu, such as "
+            'lw.build(workload, target="opencl")'
+        )
+    if isinstance(cpu, OpenLibrary):
+        if sums is not None:
+            raise LibraryError("sums are for fixed sizes: those of open ones are measured")
+        return joined(cpu, {sized(cpu, each): each for each in gpus})
+    if len(gpus) > 1:
+        raise ShapeError(
+            f"{len(gpus)} libraries of the GPU, and {cpu.signature} has one size: give one"
+        )
+    return _fixed(cpu, gpus[0], sums)
+
+
+def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Either:
+    kinds = [
+        [(p.name, p.shape, str(p.dtype)) for p in (*lib.inputs, *lib.signature.outputs)]
+        for lib in (cpu, gpu)
+    ]
+    if kinds[0] != kinds[1]:
+        raise ShapeError(
+            f"{cpu.signature} on the processor, {gpu.signature} on the GPU: build both of one "
+            "workload, and bind the same inputs"
+        )
+    if sums is None:
+        sums = measured(cpu, gpu)
+    if set(sums) != {"cpu", "gpu"}:
+        raise LibraryError(f"sums of {', '.join(sums) or 'nothing'}: give those of cpu and gpu")
+    return Either(cpu, gpu, sums)

@@ -1,0 +1,1 @@
+"""Networks on two devices: which steps go to the GPU, and how they run there."""

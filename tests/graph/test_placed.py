@@ -1,0 +1,235 @@
+"""Networks on two devices: the shortest path, and equal results wherever steps run."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.graph.errors import ModelError
+from loopwright.graph.network import Value
+from loopwright.graph.placed.path import CPU, GPU, Problem, Unit
+from tests.graph.onnx_nodes import node_model
+
+
+def value(number, nbytes=4):
+    return Value(number, f"v{number}", (nbytes // 4,), "float32")
+
+
+def moving(nbytes, device):
+    return (2.0 if device == GPU else 3.0) + nbytes / 8
+
+
+def drawn_problem(seed):
+    """Six steps, each of one or two of the values before it; some cannot run on the GPU."""
+    rng = np.random.default_rng(seed)
+    values = [value(0, 4 * int(rng.integers(1, 9)))]
+    units, seconds = [], []
+    for number in range(6):
+        count = min(len(values), int(rng.integers(1, 3)))
+        reads = tuple(values[i] for i in rng.choice(len(values), count, replace=False))
+        values.append(value(number + 1, 4 * int(rng.integers(1, 9))))
+        units.append(Unit((number,), reads, (values[-1],)))
+        seconds.append({CPU: float(rng.integers(1, 20))})
+        if rng.random() < 0.8:
+            seconds[-1][GPU] = float(rng.integers(1, 8))
+    outputs = (values[-1], values[int(rng.integers(0, 6))])
+    return Problem(tuple(units), tuple(seconds), (values[0],), outputs, moving)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_placement_takes_less_than_the_shortest_path(seed):
+    problem = drawn_problem(seed)
+    found = problem.shortest()
+    every = [problem.along(d).total for d in itertools.product(*problem.seconds)]
+    assert found.total == pytest.approx(min(every))
+
+
+def test_a_value_is_moved_once_for_all_that_read_it():
+    a, b, c = value(0), value(1), value(2)
+    units = (Unit((0,), (a,), (b,)), Unit((1,), (a, b), (c,)))
+    problem = Problem(units, ({CPU: 9.0, GPU: 1.0},) * 2, (a,), (b, c), moving)
+    path = problem.along([GPU, GPU])
+    assert [(m.value, m.to, m.before) for m in path.moves] == [
+        (a, GPU, 0),
+        (b, CPU, 2),
+        (c, CPU, 2),
+    ]
+    assert path.total == 2 * 1.0 + moving(4, GPU) + 2 * moving(4, CPU)
+
+
+def test_a_tie_is_the_processors():
+    a, b = value(0), value(1)
+    free = Problem((Unit((0,), (a,), (b,)),), ({CPU: 1.0, GPU: 1.0},), (a,), (b,), lambda n, d: 0)
+    assert free.shortest().devices == (CPU,)
+
+
+def placed(model, arrays, **options):
+    return lw.build_model(model, arrays, targets=["cpu", "opencl"], threads=1, **options)
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+
+    class Net(nn.Module):
+        """Equal work twice, a residual, a reshape, two results, one of them read again."""
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 5, 3, padding=1), nn.Conv2d(5, 5, 3, padding=1)
+            self.c, self.head = nn.Conv2d(5, 5, 3, padding=1), nn.Linear(5 * 7 * 6, 11)
+
+        def forward(self, x):
+            x = torch.relu(self.a(x))
+            x = torch.relu(self.b(x)) + x
+            x = torch.relu(self.c(x)) + x
+            y = self.head(torch.flatten(x, 1))
+            return y, torch.softmax(y, -1), x
+
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(1, 3, 7, 6)
+
+
+@pytest.fixture(scope="module")
+def built(net):
+    pytest.importorskip("pyopencl")
+    model, x = net
+    return placed(model, (x,))
+
+
+def placements(model):
+    able = [GPU if step is not None else CPU for step in model.steps]
+    yield [CPU] * len(able)
+    yield able
+    for first in (0, 1):
+        yield [d if k % 2 == first else CPU for k, d in enumerate(able)]
+    rng = np.random.default_rng(0)
+    yield from ([d if rng.random() < 0.5 else CPU for d in able] for _ in range(3))
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_results_are_equal_wherever_steps_run(net, built):
+    model, x = net
+    wanted = [y.detach().numpy() for y in model(x)]
+    assert sum(step is not None for step in built.steps) > 4
+    for devices in placements(built):
+        one = built.at(devices)
+        for _ in range(2):
+            for a, b in zip(one(x.numpy()), wanted, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_results_of_earlier_calls_stay_and_calls_may_come_from_several_threads(net, built):
+    model, x = net
+    one = built.at([GPU if step is not None else CPU for step in built.steps])
+    given = [x * k for k in range(1, 5)]
+    found = [None] * len(given)
+
+    def call(k):
+        found[k] = one(given[k])
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(len(given))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for result, each in zip(found, given, strict=True):
+        for a, b in zip(result, model(each), strict=True):
+            np.testing.assert_allclose(a, b.detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_the_explanation_has_the_sums_of_the_shortest_path(built):
+    choice = built.explain()
+    problem, path = choice.problem, choice.path
+    assert path.total == pytest.approx(problem.shortest().total)
+    assert path.total <= min(other.total for other in choice.others.values())
+    spent = sum(s[d] for s, d in zip(problem.seconds, path.devices, strict=True))
+    assert path.total == pytest.approx(spent + sum(m.seconds for m in path.moves))
+    text = str(built.at([GPU if s else CPU for s in built.steps]).explain())
+    assert text.splitlines()[1].startswith("all on the processor: ")
+    assert "gpu: steps 0 to" in text
+    assert ", x to the gpu" in text
+    assert "at the end, " in text
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_loops_and_what_indexes_stay_on_the_processor():
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    rng = np.random.default_rng(0)
+    width, hidden = 4, 3
+    table = rng.standard_normal((9, width)).astype(np.float32)
+    weights = {
+        "table": table,
+        "w": rng.standard_normal((1, hidden, width)).astype(np.float32),
+        "r": rng.standard_normal((1, hidden, hidden)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["e"]),
+        helper.make_node("Exp", ["e"], ["f"]),
+        helper.make_node("RNN", ["f", "w", "r"], ["y", "h"], hidden_size=hidden),
+        helper.make_node("Mul", ["f", "f"], ["e2"]),
+        helper.make_node("ReduceSum", ["e2"], ["s"], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("i", kind.INT64, [5, 2])],
+        [helper.make_tensor_value_info(n, kind.FLOAT, None) for n in ("y", "s")],
+        [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    built = placed(model, None, check=False)
+    network, units = built.cpu.work.network, built.placement.problem.units
+    looped = [k for k, u in enumerate(units) if network.steps[u.steps[0]].loop is not None]
+    assert looped
+    assert all(built.steps[k] is None for k in (0, *looped))
+    assert any(built.steps)
+    i = rng.integers(0, 9, (5, 2))
+    wanted = built.cpu(i)
+    for devices in list(placements(built))[1:3]:
+        for a, b in zip(built.at(devices)(i), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(lw.LoopwrightError, match="i"):
+        built.at(list(placements(built))[1])(i + 9)
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+@pytest.mark.parametrize("seed", [13, 27])
+def test_drawn_networks_compute_the_same_on_the_gpu(seed):
+    pytest.importorskip("onnx")
+    from tests.graph.random_nets import drawn_net
+
+    model, net = drawn_net(seed)
+    arrays = [net.array(net.shapes[name], net.dtypes[name]) for name in net.inputs]
+    built = placed(model, None, check=False)
+    assert sum(step is not None for step in built.steps) > 4
+    wanted = built.cpu(*arrays)
+    for devices in list(placements(built))[1:4]:
+        made = built.at(devices)(*arrays)
+        made, known = (x if isinstance(x, tuple) else (x,) for x in (made, wanted))
+        for a, b in zip(made, known, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.onnx
+def test_targets_that_are_not_two_are_refused():
+    model = node_model("Neg", {"x": np.ones((2, 3), np.float32)}, {})
+    for targets in (["cpu"], "cpu", ["cuda", "opencl"], ["cpu", "tpu"]):
+        with pytest.raises(ModelError, match=r'give \["cpu", "cuda"\] or \["cpu", "opencl"\]'):
+            lw.build_model(model, targets=targets)
+    with pytest.raises(ModelError, match="in place of a target"):
+        lw.build_model(model, target="c", targets=["cpu", "opencl"])
