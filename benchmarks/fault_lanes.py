@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fault_tuner import DELAY_OF_FLEET, TRIALS
+
 PROGRAM = Path(__file__).with_name("fault_tuner.py")
 KEYS = """\
 HostKey {folder}/host
@@ -90,12 +92,12 @@ class Disk:
 class Lane(ABC):
     """Searches of one kind, and the faults that come over them.
 
-    `KINDS` has the faults: when they come, as a share of a search's time at most, and the words by
-    which a log or a note names them.
+    `KINDS` has the faults: when they come, as a share of a search's time at most, the words by
+    which a log or a note names them, and the trials of the search.
     """
 
     name: str
-    KINDS: dict[str, tuple[float, str]]
+    KINDS: dict[str, tuple[float, str, int]]
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.typical = folder / self.name, 1.0
@@ -123,22 +125,37 @@ class Lane(ABC):
                 yield json.loads(line)
 
     def search(
-        self, whose: str, fault: Callable[[int], None] | None = None, delay: float = 0.0
+        self,
+        whose: str,
+        trials: int,
+        fault: Callable[[int], None] | None = None,
+        delay: float = 0.0,
+        before: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """All that a search told; `fault` comes so many seconds after it has begun, and is told
-        the number of its process."""
+        """All that a search told, and the seconds that it took from its first candidate on.
+
+        `fault` comes so many seconds after that, and is told the number of its process; `before`
+        is called when the delay begins.
+        """
         assert self._tuner.stdin is not None
-        self._tuner.stdin.write(json.dumps({"whose": whose, "records": self.records}) + "\n")
+        asked = {"whose": whose, "trials": trials, "records": self.records}
+        self._tuner.stdin.write(json.dumps(asked) + "\n")
         self._tuner.stdin.flush()
         told: dict[str, Any] = {}
-        timer = None
+        timer, begun = None, 0.0
         for event in self._events():
             told |= event
-            if "begun" in event and fault is not None:
-                timer = threading.Timer(delay, fault, [told["pid"]])
-                timer.start()
-            if "done" in event and timer is not None:
-                timer.cancel()
+            if "begun" in event:
+                begun = time.monotonic()
+                if fault is not None:
+                    before()
+                    left = begun + delay - time.monotonic()
+                    timer = threading.Timer(max(0.0, left), fault, [told["pid"]])
+                    timer.start()
+            if "done" in event:
+                told["took"] = time.monotonic() - begun
+                if timer is not None:
+                    timer.cancel()
             if "ended" in event:
                 break
         if timer is not None:
@@ -150,7 +167,7 @@ class Lane(ABC):
     def inject(self, kind: str, rng: random.Random, pid: int) -> None:
         """Let a fault come over the search of a process."""
 
-    def mend(self) -> None:
+    def mend(self) -> None:  # noqa: B027 - not every lane breaks anything
         """Make good what a fault broke, when the search is over."""
 
     def close(self) -> None:
@@ -165,6 +182,7 @@ def kill(pid: int, how: signal.Signals = signal.SIGKILL) -> None:
 
 
 BROKE = "the link to .* broke"
+LOST = "lost; what it measured is measured elsewhere|is gone"
 EARLIER = "counts .* of earlier sessions"
 
 
@@ -173,14 +191,14 @@ class RemoteLane(Lane):
 
     name = "remote"
     KINDS = {
-        "worker killed": (0.8, BROKE),
-        "worker stopped": (0.8, BROKE),
-        "sshd killed": (0.8, BROKE),
-        "link dropped": (0.8, BROKE),
-        "link stalled": (0.8, BROKE),
-        "link slow": (0.6, "the link to .* is slow"),
-        "disk full there": (0.3, "cannot go on: .*No space left"),
-        "tuner killed": (0.8, EARLIER),
+        "worker killed": (0.8, BROKE, TRIALS),
+        "worker stopped": (0.8, BROKE, TRIALS),
+        "sshd killed": (0.8, BROKE, TRIALS),
+        "link dropped": (0.8, BROKE, TRIALS),
+        "link stalled": (0.8, BROKE, TRIALS),
+        "link slow": (0.6, "the link to .* is slow", TRIALS),
+        "disk full there": (0.3, "cannot go on: .*No space left", TRIALS),
+        "tuner of a remote machine killed": (0.8, EARLIER, TRIALS),
     }
 
     def __init__(self, folder: Path) -> None:
@@ -208,7 +226,7 @@ class RemoteLane(Lane):
         below = descendants(pid)
         clients = [p for p, name in below.items() if name.startswith("ssh ")]
         daemons = [p for p, name in below.items() if name.startswith("sshd")]
-        if kind == "tuner killed":
+        if kind == "tuner of a remote machine killed":
             kill(pid)
         elif kind == "disk full there":
             self._disk.fill()
@@ -239,9 +257,10 @@ class FleetLane(Lane):
 
     name = "fleet"
     KINDS = {
-        "Ray actor killed": (0.6, "lost; what it measured is measured elsewhere|is gone"),
-        "tuner of a fleet killed": (0.8, EARLIER),
-        "raylet killed": (0.6, "lost; what it measured is measured elsewhere|is gone"),
+        "Ray actor killed": (0.6, LOST, TRIALS),
+        "tuner of a fleet killed": (0.8, EARLIER, TRIALS),
+        # The process of a machine outlives its raylet by a second or two.
+        "raylet killed": (1.0, LOST, 6 * TRIALS),
     }
     MACHINES = 4
 
@@ -260,7 +279,6 @@ class FleetLane(Lane):
 
     def _staff(self) -> None:
         """Have four nodes, each with a replayed machine that answers."""
-        from fault_tuner import DELAY
         from fleet import Replayed
 
         from loopwright.measure.fleet import cluster
@@ -271,7 +289,7 @@ class FleetLane(Lane):
             self._cluster.add_node(resources={cluster.RESOURCE: 1}, wait=False, **self._offer)
         if missing:
             self._cluster.wait_for_nodes()
-        made = {"device": to_bytes(Replayed(DELAY))}
+        made = {"device": to_bytes(Replayed(DELAY_OF_FLEET))}
         actors = {name: cluster.on_node(name, n, made) for name, n in cluster.nodes().items()}
         calls = {name: cluster.control(a, "status") for name, a in actors.items()}
         self._machines = cluster.ask_all(calls, 60.0)
@@ -304,7 +322,7 @@ class ServerLane(Lane):
     """A record store in PostgreSQL, and a replayed machine."""
 
     name = "server"
-    KINDS = {"database killed": (0.8, "waiting for .*, which went away")}
+    KINDS = {"database killed": (0.8, "waiting for .*, which went away", TRIALS)}
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -328,8 +346,8 @@ class DiskLane(Lane):
 
     name = "disk"
     KINDS = {
-        "disk full": (0.8, "not stored for now: .*full"),
-        "tuner killed": (0.8, EARLIER),
+        "disk full": (0.8, "not stored for now: .*full", TRIALS),
+        "tuner killed": (0.8, EARLIER, TRIALS),
     }
 
     def __init__(self, folder: Path) -> None:
@@ -343,7 +361,7 @@ class DiskLane(Lane):
             return
         self._disk.fill()
         if rng.random() < 0.5:  # else it is full to the end
-            time.sleep(rng.uniform(0.0, 0.3))
+            time.sleep(rng.uniform(0.3, 0.5))
             self._disk.free()
 
     def mend(self) -> None:
@@ -354,6 +372,5 @@ class DiskLane(Lane):
         self._disk.remove()
 
 
-LANES = {RemoteLane: 0.4, FleetLane: 0.3, ServerLane: 0.15, DiskLane: 0.15}
+LANES = {RemoteLane: 0.25, FleetLane: 0.2, ServerLane: 0.25, DiskLane: 0.3}
 """The lanes, and the share of the faults that each has."""
-

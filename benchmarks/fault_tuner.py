@@ -39,6 +39,7 @@ from loopwright.measure.workers.process import Job, Reply
 
 TRIALS, BATCH = 24, 8
 DELAY = 0.02  # seconds of a replayed candidate
+DELAY_OF_FLEET = 0.1  # which is measured by several at once
 
 
 class KnownBuilds:
@@ -83,8 +84,14 @@ class Replayed(Own, ReplayedDevice):
 
 
 class Tell(Callback):
-    def start(self, progress: Progress) -> None:
-        tell(begun=True)
+    """Tells when the first candidate was measured."""
+
+    begun = False
+
+    def update(self, progress: Progress) -> None:
+        if progress.doing == "measuring" and not self.begun:
+            self.begun = True
+            tell(begun=True)
 
 
 class Lines(logging.Handler):
@@ -107,7 +114,7 @@ class Tuner:
     """Makes devices of one kind, and searches on them."""
 
     def __init__(self, lane: str, folder: Path) -> None:
-        self._lane = lane
+        self._lane, self._folder = lane, folder
         A, B = lw.tensor("A", (64, 36)), lw.tensor("B", (36, 48), constant=True)
         self._work = lw.workload(lw.ops.matmul(A, B))
         self._builder = Builder(KnownBuilds(Pool(Kind("build", 0, folder), 2)), 30.0)
@@ -117,10 +124,11 @@ class Tuner:
 
     def prepare(self) -> None:
         """Do once, before the first fork, what every search needs."""
-        if self._lane == "remote":
-            self.search({"whose": "", "records": None})
-        elif self._lane == "fleet":
+        if self._lane == "fleet":
             ray_package()
+        lane, self._lane = self._lane, self._lane.replace("fleet", "server")
+        self.search({"whose": "", "trials": TRIALS, "records": str(self._folder / "first.db")})
+        self._lane = lane
 
     def _device(self) -> Device:
         if self._lane == "remote":
@@ -135,7 +143,7 @@ class Tuner:
             with self._device() as device:
                 device.whose = asked["whose"]
                 tuned = lw.tune(
-                    self._work, device=device, trials=TRIALS, records=asked["records"],
+                    self._work, device=device, trials=asked["trials"], records=asked["records"],
                     strategy="grid", transfer=None, batch=BATCH, callbacks=[Tell()],
                 )  # fmt: skip
         except LoopwrightError as error:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from fault_lanes import LANES, Lane, descendants, orphans
+from fault_lanes import LANES, FleetLane, Lane, descendants, orphans
 from fault_tuner import TRIALS
 from rich.console import Console
 from rich.table import Table
@@ -46,26 +46,26 @@ def stored(lane: Lane, whose: str) -> list[Any]:
 
 def one_fault(lane: Lane, kind: str, whose: str, rng: random.Random) -> dict[str, Any] | None:
     """What became of a search over which a fault came; None where it was over before that."""
-    latest, words = lane.KINDS[kind]
+    latest, words, trials = lane.KINDS[kind]
     seen: dict[int, str] = {}
     came: list[float] = []
 
     def fault(pid: int) -> None:
-        seen.update(descendants(os.getpid()))
         came.append(time.monotonic())
         lane.inject(kind, rng, pid)
 
     began = time.monotonic()
-    told = lane.search(whose, fault, rng.uniform(0.0, latest) * lane.typical)
+    delay = rng.uniform(0.0, latest) * lane.typical
+    told = lane.search(whose, trials, fault, delay, lambda: seen.update(descendants(os.getpid())))
     lines = [*told.get("lines", ()), told.get("error", "")]
     lane.mend()
     if not came:
         return None
     kept = stored(lane, whose)
     goes, found = 1, kept
-    while len({r.config for r in found}) < TRIALS and goes < _GOES:
-        again = lane.search(whose)
-        lines += [*again.get("lines", ()), again.get("error", "")]
+    while goes < _GOES and ("done" not in told or len({r.config for r in found}) < trials):
+        told = lane.search(whose, trials)
+        lines += [*told.get("lines", ()), told.get("error", "")]
         goes, found = goes + 1, stored(lane, whose)
     seconds = time.monotonic() - began
     times = Counter(r.config for r in found)
@@ -74,8 +74,8 @@ def one_fault(lane: Lane, kind: str, whose: str, rng: random.Random) -> dict[str
         "lane": lane.name,
         "kind": kind,
         "goes": goes,
-        "ended": len(times) == TRIALS,
-        "lost": TRIALS - len(times) + len({r.id for r in kept} - {r.id for r in found}),
+        "ended": len(times) == trials,
+        "lost": trials - len(times) + len({r.id for r in kept} - {r.id for r in found}),
         "doubled": sum(times.values()) - len(times),
         "failed": sum(r.failure is not None for r in found),
         "orphans": orphans(seen),
@@ -105,11 +105,10 @@ class Run:
         whose = f"{lane.name} {time.time_ns():x}"
         took = []
         for number in range(3):
-            began = time.monotonic()
-            told = lane.search(f"{whose} sound {number}")
+            told = lane.search(f"{whose} sound {number}", TRIALS)
             if "done" not in told:
                 raise RuntimeError(f"{lane.name}: a search without a fault failed: {told}")
-            took.append(time.monotonic() - began)
+            took.append(told["took"])
         lane.typical = statistics.median(took)
         kinds, number = list(lane.KINDS), 0
         while self.left(type(lane)) and time.monotonic() < self._end:
@@ -140,13 +139,19 @@ def main(faults: int, minutes: float, lanes: str | None, state: Path) -> None:
                 if run.left(kind):
                     made.append(kind(Path(folder)))
                     made[-1].start()
-            with ThreadPoolExecutor(max(1, len(made))) as pool:
-                for going in [pool.submit(run.go, lane) for lane in made]:
-                    going.result()
+            # Ray makes its nodes in the main thread alone.
+            beside = [lane for lane in made if not isinstance(lane, FleetLane)]
+            with ThreadPoolExecutor(max(1, len(beside))) as pool:
+                going = [pool.submit(run.go, lane) for lane in beside]
+                for lane in made:
+                    if lane not in beside:
+                        run.go(lane)
+                for one in going:
+                    one.result()
         finally:
             for lane in made:
                 lane.close()
-    show(Console(width=110), run.rows)
+    show(Console(width=150), run.rows)
 
 
 def show(console: Console, rows: Sequence[dict[str, Any]]) -> None:
@@ -179,4 +184,7 @@ if __name__ == "__main__":
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a cluster of this process alone
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # A node that is gone is known to be so within seconds, not 15.
+    os.environ.setdefault("RAY_health_check_period_ms", "1000")
+    os.environ.setdefault("RAY_health_check_failure_threshold", "2")
     main()

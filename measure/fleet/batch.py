@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopwright.measure.device import DeviceError, Failure, Measurement, Stop, TimeUpError
+from loopwright.measure.fleet import cluster
 from loopwright.measure.fleet.building import BOUND, TELL
 from loopwright.measure.fleet.crew import LOOK, Crew, Machine
 from loopwright.measure.fleet.joining import ray_package
@@ -143,8 +144,8 @@ class Batch:
         for call in ready:
             flight = self._flying.pop(call)
             try:
-                answer = ray.get(call)
-            except ray.exceptions.RayActorError as error:
+                answer = cluster.answer_of(call)
+            except cluster.LostError as error:
                 self._crew.lost(flight.machine, error)
                 self._lost(flight)
                 continue

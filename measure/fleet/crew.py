@@ -163,12 +163,11 @@ class Crew:
             self.machines.remove(machine)
             self._leave_out(machine.name, why)
 
-    def lost(self, machine: Machine, error: Exception) -> None:
+    def lost(self, machine: Machine, error: cluster.LostError) -> None:
         """Take notice that a call was lost with the process that was at it."""
         machine.losses += 1
         machine.rests = time.monotonic() + _REST
-        exceptions = ray_package().exceptions
-        if isinstance(error, exceptions.ActorDiedError):
+        if error.gone:
             self.drop(machine, "is gone")
         elif machine.losses > _MOST_LOSSES:
             self.drop(machine, f"was lost {machine.losses} times")
@@ -183,8 +182,8 @@ class Crew:
         return {"whom": self.whom, "device": self.key, "left": left, **more}
 
     def answer(self, machine: Machine, call: Any) -> dict[str, Any]:
-        """The answer to a call, waited for. Raises Ray's `RayActorError` where the machine was
-        lost, `TimeUpError`, and `DeviceError` where it cannot do it or takes too long."""
+        """The answer to a call, waited for. Raises `LostError` where the machine was lost,
+        `TimeUpError`, and `DeviceError` where it cannot do it or takes too long."""
         ray, began, told = ray_package(), time.monotonic(), False
         while True:
             now = time.monotonic()
@@ -198,7 +197,7 @@ class Crew:
                 raise DeviceError(f"{machine.name} did not answer within {PATIENCE:g} s")
             if now - began >= TELL and not told:
                 told = self.tell_whom(machine)
-        found: dict[str, Any] = ray.get(call)
+        found: dict[str, Any] = cluster.answer_of(call)
         if found.get("late"):
             raise TimeUpError(f"time was up before {machine.name} was done")
         if found.get("draining"):
@@ -223,7 +222,7 @@ class Crew:
         for machine, call in calls.items():
             try:
                 answer = self.answer(machine, call)
-            except ray_package().exceptions.RayActorError as error:
+            except cluster.LostError as error:
                 self.lost(machine, error)
                 continue
             if machine in self.machines:

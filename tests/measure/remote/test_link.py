@@ -225,6 +225,16 @@ def test_what_a_killed_worker_left_goes_with_the_next_one(link, runner, data, fo
     assert links.worker(folder) != first
 
 
+def test_a_worker_that_was_stopped_and_given_up_is_ended_by_the_next_one(link, folder):
+    link.start()
+    first = links.worker(folder)
+    os.kill(first, signal.SIGSTOP)
+    other = Link(links.loopback(folder))
+    other.start()
+    assert links.gone(first)
+    other.close()
+
+
 def test_folders_of_workers_of_other_machines_stay(link, folder):
     left = folder / "loopwright" / "loopwright-run-1-0"
     here, elsewhere = (left.with_name(f"{left.name}@{n}") for n in (platform.node(), "elsewhere"))
