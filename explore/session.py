@@ -149,10 +149,18 @@ class Session:
         measured: list[Measurement] = []
         try:
             with self._building():
-                for measurement in self.device.measure(self.workload, configs, self._is_late):
-                    measured.append(measurement)
-                    self._keep(measurement)
-                    self.update("measuring")
+                while configs:
+                    for measurement in self.device.measure(self.workload, configs, self._is_late):
+                        measured.append(measurement)
+                        self._keep(measurement)
+                        self.update("measuring")
+                    configs = () if self._is_late() else self.device.doubtful(self.workload)
+                    if configs:
+                        self.note(
+                            f"{counted(len(configs), 'candidate')} of a machine that has changed: "
+                            "measured again"
+                        )
+            measured = list({m.config: m for m in measured}.values())
             self._check(measured, before)
         finally:
             self.flush()
@@ -327,7 +335,11 @@ class Session:
             self.watch.move(run, "building", "running")
 
     def _keep(self, measurement: Measurement) -> None:
-        self.history.append(measurement)
+        places = [i for i, m in enumerate(self.history) if m.config == measurement.config]
+        if places:  # of a machine that has changed
+            self.history[places[-1]] = measurement
+        else:
+            self.history.append(measurement)
         self._pending.append(measurement)
         self._costs[measurement.config] = measurement.cost
         if time.monotonic() - self._stored > _STORE_EVERY:

@@ -173,6 +173,7 @@ class Batch:
         for number, data in zip(flight.numbers, answer["measured"], strict=False):
             self.done[number] = from_plain(self._configs[number], data)
             self.where[number] = machine
+            machine.unsure.append((self._workload, self._configs[number]))
         return len(answer["measured"]) == len(flight.numbers)
 
     def _lost(self, flight: _Flight) -> None:

@@ -20,6 +20,7 @@ from loopwright.measure.fleet.calibration import BOUND, COMMON, Anchor, apart, f
 from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.lease import holder
 from loopwright.measure.machine import hardware, versions
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 LOOK = 0.5
@@ -42,6 +43,7 @@ class Machine:
     facts: what it told of itself (`Station._facts`).
     factor: how much longer it takes than the typical machine; None before it is calibrated.
     anchor: what tells whether it drifts, last measured at `anchored`, by the monotonic clock.
+    unsure: what it measured since its anchor was measured, as workloads and configs.
     losses: how often its process was lost; `rests` until it may be there again.
     """
 
@@ -51,6 +53,7 @@ class Machine:
     factor: float | None = None
     anchor: Anchor | None = None
     anchored: float = -math.inf
+    unsure: list[tuple[str, Config]] = field(default_factory=list)
     losses: int = 0
     rests: float = -math.inf
 
@@ -77,6 +80,7 @@ class Crew:
 
     def __post_init__(self) -> None:
         self.whom = holder()
+        self.doubtful: dict[str, list[Config]] = {}  # by workload, of machines that drifted
         self._known: set[str] = set()
         self._looked = -math.inf
         self._common: tuple[dict[str, Any], Mapping[str, Any]] | None = None
@@ -293,6 +297,7 @@ class Crew:
         """Take notice of what an anchor cost; return whether the machine is set aside for it."""
         assert machine.anchor is not None
         machine.anchored = time.monotonic()
+        unsure, machine.unsure = machine.unsure, []
         if not apart(cost, machine.anchor.cost):
             return False
         words = in_words(cost / machine.anchor.cost)
@@ -301,6 +306,8 @@ class Crew:
             machine.anchor = None
             return False
         self.drop(machine, f"is {words} than at the start, of at most {BOUND:.0%}")
+        for workload, config in unsure:
+            self.doubtful.setdefault(workload, []).append(config)
         return True
 
 

@@ -112,6 +112,9 @@ class FleetDevice(Device):
         if answer.get("refused"):
             raise DeviceError(answer["refused"])
 
+    def doubtful(self, workload: Workload) -> Sequence[Config]:
+        return self._crew.doubtful.pop(_text(workload), ())
+
     def until(self, deadline: float) -> None:
         self._crew.deadline = self._pool.deadline = deadline
 

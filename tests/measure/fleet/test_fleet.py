@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -155,7 +157,7 @@ def test_a_machine_of_another_kind_or_that_differs_from_its_like_is_not_used(
     assert [m.cost for m in found] == [cost(c) for c in configs]
 
 
-def test_a_machine_that_drifts_is_set_aside_with_what_it_measured(
+def test_a_machine_that_drifts_is_set_aside_and_what_it_measured_is_doubted(
     names, product, configs, tmp_path, monkeypatch
 ):
     slower = tmp_path / "slower"
@@ -166,11 +168,16 @@ def test_a_machine_that_drifts_is_set_aside_with_what_it_measured(
         measured_on(device, product, configs[:6])
         assert set(device.machines) == set(names)
         slower.write_text("1.5")
+        before = {m.config: m.cost for m in measured_on(device, product, configs[6:12])}
+        off = {c for c in configs[6:12] if before[c] != cost(c)}
+        assert not device.doubtful(product), "nobody has looked yet"
         monkeypatch.setattr(crew, "_CHECK", 0.0)
-        found = measured_on(device, product, configs[6:])
+        found = measured_on(device, product, configs[12:])
         assert set(device.machines) == set(names[:2])
         assert any("50 % slower than at the start" in note for note in device.notes)
-    assert [m.cost for m in found] == [cost(c) for c in configs[6:]]
+        assert off < set(device.doubtful(product)) <= set(configs[:12])
+        assert not device.doubtful(product), "each is told once"
+    assert [m.cost for m in found] == [cost(c) for c in configs[12:]]
 
 
 def test_a_machine_that_drains_takes_no_new_work(names, product, configs):
@@ -184,6 +191,22 @@ def test_a_machine_that_drains_takes_no_new_work(names, product, configs):
         assert names[0] not in device.machines
         shown = {m["name"]: m["state"] for m in look()["machines"]}
         assert shown == {names[0]: "drained", names[1]: "idle", names[2]: "idle"}
+
+
+def test_a_machine_that_went_with_its_node_is_lost_for_good(ray_cluster):
+    actor = cluster.on_node("gone", "ab" * 28)
+    with pytest.raises(cluster.LostError, match="doesn't exist any more") as lost:
+        cluster.answer_of(actor.ask.remote("facts", {}, {}))
+    assert lost.value.gone
+
+
+def test_sigterm_is_left_as_it_was(tmp_path, ray_cluster):
+    joins = "import signal, sys; from loopwright.measure.fleet.joining import join\n"
+    joins += "join(sys.argv[1]); signal.raise_signal(signal.SIGTERM)"
+    command = [sys.executable, "-c", joins, ray_cluster.address]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGTERM
+    assert "SIGTERM" not in ended.stderr
 
 
 def test_a_fleet_without_machines_says_so(names, monkeypatch):
