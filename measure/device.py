@@ -167,8 +167,8 @@ class Device(ABC):
         needed and those that are there."""
 
     def doubtful(self, workload: Workload) -> Sequence[Config]:
-        """Configs that were measured and should be measured again, each told once: a machine turned
-        out not to be any more what it was."""
+        """Configs that should be measured again, each told once: the machine that measured them
+        turned out to have changed."""
         return ()
 
     def until(self, deadline: float) -> None:  # noqa: B027 - most devices need no time

@@ -32,9 +32,9 @@ def devices(urls: tuple[str, ...], check: bool) -> None:
         with device:
             details = {"target": str(device.target), "threads": str(device.target.threads)}
             details |= device.fingerprint()
-            if not device.here:  # the other machine has no Python, or another one
+            if not device.here:  # versions are those of this one, which builds
                 own = ["python", *versions()]
-                details["built here by"] = ", ".join(f"{n} {details.pop(n)}" for n in own)
+                details["built by"] = ", ".join(f"{n} {details.pop(n)}" for n in own)
             show_details(("device", device.name), *details.items())
             if not check:
                 continue

@@ -86,6 +86,9 @@ class Batch:
                     break
                 self._send()
                 sent = sent or bool(self._flying)
+                while following in self.done:  # the machines are at work meanwhile
+                    yield self.done[following]
+                    following += 1
                 if not self._flying:
                     if stopped:
                         break
@@ -93,9 +96,6 @@ class Batch:
                     continue
                 in_time = self._receive()
                 watch()
-                while following in self.done:
-                    yield self.done[following]
-                    following += 1
                 if not in_time:
                     break
         finally:

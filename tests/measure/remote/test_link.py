@@ -202,6 +202,18 @@ def test_what_is_on_its_way_is_no_time_of_a_run(runner, data, monkeypatch):
     assert runner.run(data, faults.built("good"), FAST).failure is None
 
 
+def test_a_slow_link_is_said_once(runner, data, monkeypatch, caplog):
+    answered = sessions.Session._answered
+
+    def far(*words):
+        time.sleep(0.25)
+        return answered(*words)
+
+    monkeypatch.setattr(sessions.Session, "_answered", far)
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    assert [r.message.split(":")[0] for r in caplog.records] == ["the link to loopback is slow"]
+
+
 def test_a_break_when_all_is_done_ends_nothing(link, runner, data, folder):
     assert runner.run(data, faults.built("good"), FAST).failure is None
     with link:
