@@ -372,5 +372,5 @@ class DiskLane(Lane):
         self._disk.remove()
 
 
-LANES = {RemoteLane: 0.25, FleetLane: 0.2, ServerLane: 0.25, DiskLane: 0.3}
+LANES = {RemoteLane: 0.2, FleetLane: 0.2, ServerLane: 0.3, DiskLane: 0.3}
 """The lanes, and the share of the faults that each has."""

@@ -93,7 +93,6 @@ class Run:
         text = state.read_text() if state.exists() else ""
         self.rows = [json.loads(line) for line in text.splitlines()]
         self._lock = threading.Lock()
-        self.lanes: list[Lane] = []
 
     def left(self, lane: type[Lane]) -> int:
         """How many faults a lane still has to come."""

@@ -102,7 +102,10 @@ class Crew:
                 "no machine of the fleet measures: add one, as by `loopwright fleet add`"
             )
         calls = {n: a.ask.remote("facts", self.asked(), {}) for n, a in new.items()}
-        answers = cluster.ask_all(calls, _OPENING)
+        answers = cluster.ask_all(calls, TELL)
+        if late := {n: calls[n] for n, a in answers.items() if isinstance(a, TimeoutError)}:
+            _log.warning("waiting for %s", ", ".join(late))
+            answers |= cluster.ask_all(late, _OPENING - TELL)
         found: list[Machine] = []
         for name, facts in answers.items():
             self._known.add(name)

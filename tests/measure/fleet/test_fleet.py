@@ -20,6 +20,7 @@ from loopwright.measure.fleet import cluster, crew
 from loopwright.measure.fleet.device import FleetDevice
 from loopwright.measure.fleet.nodes import drained
 from loopwright.measure.fleet.view import look
+from loopwright.measure.remote.route import SSH
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.store import RecordStore
@@ -31,8 +32,13 @@ TARGET = Target(features=("+avx2", "+fma"))
 
 @pytest.fixture(scope="module")
 def ray_cluster(tmp_path_factory):
+    board = tmp_path_factory.mktemp("board")
+    shell = board / "ssh"  # of this machine, in place of another one's
+    shell.write_text(f"#!/bin/sh\nXDG_CACHE_HOME={board} exec sh\n")
+    shell.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
+            (SSH, str(shell)),
             ("RAY_AUTH_MODE", "disabled"),
             ("RAY_USAGE_STATS_ENABLED", "0"),
             ("RAY_worker_niceness", "0"),
@@ -195,9 +201,12 @@ def test_a_machine_that_drains_takes_no_new_work(names, product, configs):
 
 def test_a_machine_that_went_with_its_node_is_lost_for_good(ray_cluster):
     actor = cluster.on_node("gone", "ab" * 28)
-    with pytest.raises(cluster.LostError, match="doesn't exist any more") as lost:
-        cluster.answer_of(actor.ask.remote("facts", {}, {}))
-    assert lost.value.gone
+    try:
+        with pytest.raises(cluster.LostError, match="doesn't exist any more") as lost:
+            cluster.answer_of(actor.ask.remote("facts", {}, {}))
+        assert lost.value.gone
+    finally:
+        cluster.remove("gone")
 
 
 def test_sigterm_is_left_as_it_was(tmp_path, ray_cluster):
@@ -239,6 +248,24 @@ def test_candidates_are_built_by_tasks_and_equal_the_oracle(names, product):
         assert found.build_seconds > 0
         assert device.verify(product, points.default) is None
         assert _listening(".workers.worker") == set()
+
+
+@pytest.mark.slow
+def test_a_board_that_a_url_names_is_driven_by_the_head(names, product, monkeypatch):
+    staff({})
+    monkeypatch.setattr(cluster, "nodes", dict)
+    cluster.for_url("ssh://me@board")
+    try:
+        with FleetDevice(threads=1) as device:
+            assert device.machines == ("ssh://me@board",)
+            points = space(product, device.target)
+            (found,) = device.measure(product, [points.default])
+            assert found.failure is None
+            assert device.verify(product, points.default) is None
+        (machine,) = look()["machines"]
+        assert (machine["url"], machine["state"]) == ("ssh://me@board", "idle")
+    finally:
+        cluster.remove("ssh://me@board")
 
 
 @pytest.mark.slow
