@@ -335,11 +335,11 @@ class Session:
             self.watch.move(run, "building", "running")
 
     def _keep(self, measurement: Measurement) -> None:
-        places = [i for i, m in enumerate(self.history) if m.config == measurement.config]
-        if places:  # of a machine that has changed
-            self.history[places[-1]] = measurement
-        else:
-            self.history.append(measurement)
+        place = len(self.history)
+        if measurement.config in self._costs:  # it was of a machine that has changed
+            found = (i for i, m in enumerate(self.history) if m.config == measurement.config)
+            place = next(found, place)
+        self.history[place : place + 1] = [measurement]
         self._pending.append(measurement)
         self._costs[measurement.config] = measurement.cost
         if time.monotonic() - self._stored > _STORE_EVERY:

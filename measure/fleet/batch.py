@@ -173,7 +173,8 @@ class Batch:
         for number, data in zip(flight.numbers, answer["measured"], strict=False):
             self.done[number] = from_plain(self._configs[number], data)
             self.where[number] = machine
-            machine.unsure.append((self._workload, self._configs[number]))
+            if machine.anchor is not None:
+                machine.unsure.append((self._workload, self._configs[number]))
         return len(answer["measured"]) == len(flight.numbers)
 
     def _lost(self, flight: _Flight) -> None:
