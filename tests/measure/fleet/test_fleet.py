@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -206,7 +207,8 @@ def test_a_machine_that_went_with_its_node_is_lost_for_good(ray_cluster):
             cluster.answer_of(actor.ask.remote("facts", {}, {}))
         assert lost.value.gone
     finally:
-        cluster.remove("gone")
+        with contextlib.suppress(DeviceError):  # Ray may have forgotten it
+            cluster.remove("gone")
 
 
 def test_sigterm_is_left_as_it_was(tmp_path, ray_cluster):
